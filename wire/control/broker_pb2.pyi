@@ -1,0 +1,135 @@
+from wire.control import cluster_pb2 as _cluster_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ControlBatch(_message.Message):
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links")
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_FULL_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_LINKS_FIELD_NUMBER: _ClassVar[int]
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    is_full: bool
+    cluster_id: str
+    brokers: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.BrokerInfo]
+    topics: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.TopicInfo]
+    deleted_topics: _containers.RepeatedCompositeFieldContainer[DeletedTopic]
+    links: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.LinkRecord]
+    deleted_links: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeletedTopic(_message.Message):
+    __slots__ = ("name", "topic_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: bytes
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
+
+class PartitionFailure(_message.Message):
+    __slots__ = ("topic", "partition", "error_code")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    error_code: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error_code: _Optional[int] = ...) -> None: ...
+
+class ControlReply(_message.Message):
+    __slots__ = ("node_id", "failures")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    failures: _containers.RepeatedCompositeFieldContainer[PartitionFailure]
+    def __init__(self, node_id: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[PartitionFailure, _Mapping]]] = ...) -> None: ...
+
+class ConfirmLinkRequest(_message.Message):
+    __slots__ = ("link", "epoch")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    epoch: int
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class ConfirmLinkReply(_message.Message):
+    __slots__ = ("is_confirmed",)
+    IS_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    is_confirmed: bool
+    def __init__(self, is_confirmed: _Optional[bool] = ...) -> None: ...
+
+class UpdatePeerViewReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribePartitionsRequest(_message.Message):
+    __slots__ = ("topics", "link")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    link: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ...) -> None: ...
+
+class PartitionDescription(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_LOG_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    last_log_epoch: int
+    link: str
+    link_epoch: int
+    is_writable: bool
+    source_high_watermark: int
+    source_seen_at_ms: int
+    max_timestamp_ms: int
+    size_bytes: int
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class DescribePartitionsReply(_message.Message):
+    __slots__ = ("node_id", "partitions", "link_epochs")
+    class LinkEpochsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
+    link_epochs: _containers.ScalarMap[str, int]
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -1,0 +1,55 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DescribeMirrorRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MirrorPartition(_message.Message):
+    __slots__ = ("topic", "partition", "state", "reason", "source_high_watermark", "target_log_end_offset", "lag_records", "lag_bytes", "lag_ms", "mirrored_bytes", "mirrored_records")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    TARGET_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAG_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    MIRRORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MIRRORED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    state: str
+    reason: str
+    source_high_watermark: int
+    target_log_end_offset: int
+    lag_records: int
+    lag_bytes: int
+    lag_ms: int
+    mirrored_bytes: int
+    mirrored_records: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., source_high_watermark: _Optional[int] = ..., target_log_end_offset: _Optional[int] = ..., lag_records: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., mirrored_bytes: _Optional[int] = ..., mirrored_records: _Optional[int] = ...) -> None: ...
+
+class DescribeMirrorReply(_message.Message):
+    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    link_epoch: int
+    state: str
+    reason: str
+    partitions: _containers.RepeatedCompositeFieldContainer[MirrorPartition]
+    queued_bytes: int
+    groups_synced_at_ms: int
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ...) -> None: ...

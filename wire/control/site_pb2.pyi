@@ -1,0 +1,136 @@
+from wire.control import broker_pb2 as _broker_pb2
+from wire.control import cluster_pb2 as _cluster_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetSiteViewRequest(_message.Message):
+    __slots__ = ("asking_site", "known_version")
+    ASKING_SITE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    asking_site: str
+    known_version: int
+    def __init__(self, asking_site: _Optional[str] = ..., known_version: _Optional[int] = ...) -> None: ...
+
+class GetSiteViewReply(_message.Message):
+    __slots__ = ("is_unchanged", "view")
+    IS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    is_unchanged: bool
+    view: _cluster_pb2.SiteView
+    def __init__(self, is_unchanged: _Optional[bool] = ..., view: _Optional[_Union[_cluster_pb2.SiteView, _Mapping]] = ...) -> None: ...
+
+class ListLinksRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LinkStatus(_message.Message):
+    __slots__ = ("record", "is_confirmed", "is_peer_reachable", "peer_seen_at_ms")
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    IS_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    IS_PEER_REACHABLE_FIELD_NUMBER: _ClassVar[int]
+    PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    record: _cluster_pb2.LinkRecord
+    is_confirmed: bool
+    is_peer_reachable: bool
+    peer_seen_at_ms: int
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., is_confirmed: _Optional[bool] = ..., is_peer_reachable: _Optional[bool] = ..., peer_seen_at_ms: _Optional[int] = ...) -> None: ...
+
+class ListLinksReply(_message.Message):
+    __slots__ = ("site", "links")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    links: _containers.RepeatedCompositeFieldContainer[LinkStatus]
+    def __init__(self, site: _Optional[str] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ...) -> None: ...
+
+class CreateLinkRequest(_message.Message):
+    __slots__ = ("record",)
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: _cluster_pb2.LinkRecord
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ...) -> None: ...
+
+class DeleteLinkRequest(_message.Message):
+    __slots__ = ("name", "epoch")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    epoch: int
+    def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class AdoptLinkRequest(_message.Message):
+    __slots__ = ("record", "timeout_ms")
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    record: _cluster_pb2.LinkRecord
+    timeout_ms: int
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class ConfirmSiteLinkRequest(_message.Message):
+    __slots__ = ("name", "epoch")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    epoch: int
+    def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class LinkReply(_message.Message):
+    __slots__ = ("record",)
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: _cluster_pb2.LinkRecord
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ...) -> None: ...
+
+class DescribeLinkRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DescribeLinkReply(_message.Message):
+    __slots__ = ("site", "record", "partitions", "enforced_epochs")
+    class EnforcedEpochsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    record: _cluster_pb2.LinkRecord
+    partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
+    enforced_epochs: _containers.ScalarMap[int, int]
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class RecordFailoverRequest(_message.Message):
+    __slots__ = ("link", "epoch", "json")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    epoch: int
+    json: str
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., json: _Optional[str] = ...) -> None: ...
+
+class RecordFailoverReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListFailoversRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class ListFailoversReply(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, json: _Optional[_Iterable[str]] = ...) -> None: ...

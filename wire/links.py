@@ -1,0 +1,102 @@
+"""Links as every program must see them: which topics and groups one carries, and what a site may do under it.
+
+Pure functions over the generated ``LinkRecord``. Broker, controller, mirror and disaster-recovery tools import these so
+that they cannot disagree. Nothing here reads or writes; `wire/znodes.py` has the stored form.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+
+LEADER_EPOCH_BAND = 1 << 20
+"""Elections that a site may hold within one link epoch before it would touch the next band."""
+
+LEADER_EPOCH_MAX = (1 << 31) - 1
+
+
+class SiteRole(enum.Enum):
+    """What one site is for the topics of a link."""
+
+    ACTIVE = "active"
+    FENCED = "fenced"
+    PASSIVE = "passive"
+
+
+class InvalidPattern(ValueError):
+    """A whitelist or blacklist entry is not a regular expression."""
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise InvalidPattern(f"pattern {pattern!r} is not a regular expression: {error}") from error
+
+
+def matches(name: str, *, whitelist: Sequence[str], blacklist: Sequence[str]) -> bool:
+    """True when a whitelist pattern matches the whole name and no blacklist pattern does; unmatched is out."""
+    if any(_compiled(pattern).fullmatch(name) for pattern in blacklist):
+        return False
+    return any(_compiled(pattern).fullmatch(name) for pattern in whitelist)
+
+
+def is_internal_topic(topic: str) -> bool:
+    """Topics that a site keeps for itself (`__consumer_offsets`, `__transaction_state`, ...)."""
+    return topic.startswith("__")
+
+
+def carries_topic(link: LinkRecord, topic: str) -> bool:
+    """True when the link mirrors the topic. Internal topics are never carried."""
+    return not is_internal_topic(topic) and matches(
+        topic, whitelist=link.topic_whitelist, blacklist=link.topic_blacklist
+    )
+
+
+def carries_group(link: LinkRecord, group: str) -> bool:
+    """True when the link brings the consumer group's offsets along."""
+    return matches(group, whitelist=link.group_whitelist, blacklist=link.group_blacklist)
+
+
+def link_of_topic(links: Iterable[LinkRecord], topic: str) -> LinkRecord | None:
+    """The link that carries the topic; the first by name when several would (creation refuses such overlaps)."""
+    carrying = [link for link in links if carries_topic(link, topic)]
+    return min(carrying, key=lambda link: link.name, default=None)
+
+
+def link_of_group(links: Iterable[LinkRecord], group: str) -> LinkRecord | None:
+    """The link that carries the group, as `link_of_topic`."""
+    carrying = [link for link in links if carries_group(link, group)]
+    return min(carrying, key=lambda link: link.name, default=None)
+
+
+def role_of(link: LinkRecord, site: str) -> SiteRole:
+    """The site's role; a FENCED link makes its active site FENCED and leaves the other one PASSIVE."""
+    if link.active_site != site:
+        return SiteRole.PASSIVE
+    return SiteRole.FENCED if link.phase == LinkPhase.FENCED else SiteRole.ACTIVE
+
+
+def other_site(link: LinkRecord, site: str) -> str:
+    """The peer of `site` in the link."""
+    if site not in (link.source_site, link.target_site):
+        raise ValueError(f"site {site!r} is not part of link {link.name!r} ({link.source_site}, {link.target_site})")
+    return link.target_site if site == link.source_site else link.source_site
+
+
+def supersedes(candidate: LinkRecord, stored: LinkRecord) -> bool:
+    """True when `candidate` must replace `stored`: a higher epoch, or the same epoch in the later phase."""
+    return (candidate.epoch, candidate.phase) > (stored.epoch, stored.phase)
+
+
+def next_leader_epoch_floor(*, current_floor: int, highest_known_epoch: int) -> int:
+    """The first leader epoch of the next band, above every epoch that the fenced site may still hand out."""
+    floor = (max(current_floor, highest_known_epoch) // LEADER_EPOCH_BAND + 1) * LEADER_EPOCH_BAND
+    if floor + LEADER_EPOCH_BAND > LEADER_EPOCH_MAX:
+        raise ValueError(f"leader epoch floor {floor} leaves no room below {LEADER_EPOCH_MAX}")
+    return floor

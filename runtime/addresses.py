@@ -1,0 +1,40 @@
+"""Host and port pairs as configuration files write them (`host:port`, `[v6]:port`, comma-separated lists)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class HostPort(NamedTuple):
+    """A network address; prints as `host:port`, with brackets around an IPv6 host."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_host_port(text: str, *, default_port: int | None = None) -> HostPort:
+    """One address. ValueError says what was wrong and what would be accepted."""
+    stripped = text.strip()
+    host, separator, port_text = stripped.rpartition(":")
+    if not separator or stripped.endswith("]"):
+        if default_port is None:
+            raise ValueError(f"{text!r} has no port; accepted: host:port")
+        host, port_text = stripped, str(default_port)
+    if not port_text.isdecimal() or not 0 <= int(port_text) <= 65535:
+        raise ValueError(f"{text!r} has no valid port; accepted: host:port with a port from 0 to 65535")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host:
+        raise ValueError(f"{text!r} has no host; accepted: host:port")
+    return HostPort(host, int(port_text))
+
+
+def parse_host_ports(text: str) -> tuple[HostPort, ...]:
+    """A comma-separated list, empty items ignored. ValueError when none is left."""
+    addresses = tuple(parse_host_port(item) for item in text.split(",") if item.strip())
+    if not addresses:
+        raise ValueError(f"{text!r} names no address; accepted: host:port[,host:port...]")
+    return addresses

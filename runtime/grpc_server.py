@@ -1,0 +1,70 @@
+"""One gRPC server a process: packages add their servicers, health and reflection come with it.
+
+Whoever composes the process (cli) makes one, hands `.server` to each part, then starts it.
+"""
+
+from __future__ import annotations
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from runtime.addresses import HostPort
+from runtime.process import OperationalFailure
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""A full image of 10,000 partitions is about 2 MB; the bound leaves room and still refuses nonsense."""
+
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+
+class GrpcServer:
+    """A `grpc.aio` server with health and reflection; create it inside the running loop."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = HostPort(host, port)
+        self.server: grpc.aio.Server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
+        self._health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
+        self._service_names: list[str] = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
+
+    def add_service_name(self, name: str) -> None:
+        """Name a service (`antipode.control.BrokerControl`) for reflection and health; before `start`."""
+        self._service_names.append(name)
+
+    async def start(self) -> int:
+        """Bind and serve; returns the port. OperationalFailure when the address is taken."""
+        reflection.enable_server_reflection((*self._service_names, reflection.SERVICE_NAME), self.server)
+        try:
+            port = self.server.add_insecure_port(str(self._address))
+        except RuntimeError as error:
+            raise OperationalFailure(
+                f"gRPC address {self._address} cannot be bound: is another process using it?"
+            ) from error
+        await self.server.start()
+        for name in ("", *self._service_names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return port
+
+    async def set_serving(self, name: str, *, is_serving: bool) -> None:
+        """Change the health of one service."""
+        status = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        await self._health.set(name, status)
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Report NOT_SERVING, let calls finish for `grace_s`, then close."""
+        await self._health.enter_graceful_shutdown()
+        await self.server.stop(grace_s)
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel with the house's limits; no proxy, quick reconnects."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

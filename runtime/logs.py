@@ -1,0 +1,64 @@
+"""Structured logs: one line an event, `key=value`, to standard error or a file; the state-change log apart.
+
+Cores never log. Shells log a decision's reason with ids and epochs as fields. Leadership, link and site-role changes go to
+the `state_change` logger alone: that is the file an operator reads first.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import cast
+
+import structlog
+
+STATE_CHANGE = "state_change"
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def configure(
+    process: str, *, level: str = "INFO", file: Path | None = None, state_change_file: Path | None = None
+) -> None:
+    """Set up logging for the process. `file` None means standard error; state changes go to the same place unless given."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(
+                key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False
+            ),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+    root = logging.getLogger()
+    root.handlers[:] = [_handler(file)]
+    root.setLevel(level)
+    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    if state_change_file is not None:
+        state_change = logging.getLogger(STATE_CHANGE)
+        state_change.handlers[:] = [_handler(state_change_file)]
+        state_change.propagate = False
+
+
+def _handler(file: Path | None) -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    return handler
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """A logger that takes an event and fields: `log.info("leader elected", topic=..., epoch=...)`."""
+    return cast("structlog.stdlib.BoundLogger", structlog.stdlib.get_logger(name))
+
+
+def state_change_logger() -> structlog.stdlib.BoundLogger:
+    """The logger for leadership, link and site-role changes."""
+    return get_logger(STATE_CHANGE)

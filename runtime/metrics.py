@@ -1,0 +1,45 @@
+"""The Prometheus endpoint that every daemon has, on a registry of its own (no process-wide default registry)."""
+
+from __future__ import annotations
+
+import threading
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry that already has the process, platform and garbage-collector metrics."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+class MetricsServer:
+    """Serves `/metrics` from a daemon thread, so that a busy event loop still answers a scrape."""
+
+    def __init__(self, registry: CollectorRegistry, *, host: str, port: int) -> None:
+        self._registry = registry
+        self._host = host
+        self._port = port
+        self._server: WSGIServer | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> int:
+        """Bind and serve; returns the port (port 0 picks a free one). OSError when the address is taken."""
+        self._server, self._thread = start_http_server(self._port, addr=self._host, registry=self._registry)
+        return int(self._server.server_port)
+
+    def stop(self) -> None:
+        """Stop serving and free the port."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        self._server = self._thread = None

@@ -1,0 +1,50 @@
+"""Running a daemon: one event loop on uvloop, signals that ask it to stop, exit codes, one clear line for an operational failure."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+
+class ExitCode(enum.IntEnum):
+    """What a command's exit says."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+
+
+class OperationalFailure(Exception):
+    """The world (not the program) is wrong: shown to the person as one message, without a stack."""
+
+
+DaemonMain = Callable[[asyncio.Event], Awaitable[None]]
+
+
+def run_daemon(main: DaemonMain) -> ExitCode:
+    """Run `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. A second signal ends the process at once."""
+    try:
+        uvloop.run(_with_signals(main))
+    except OperationalFailure as failure:
+        print(f"error: {failure}", file=sys.stderr, flush=True)
+        return ExitCode.FAILED
+    return ExitCode.DONE
+
+
+async def _with_signals(main: DaemonMain) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ask_to_stop(number: signal.Signals) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask_to_stop, number)
+    await main(stop)

@@ -1,0 +1,275 @@
+"""The ZooKeeper door: kazoo's threaded client as coroutines, watches as callbacks on the event loop.
+
+Errors are kazoo's own (`NoNodeError`, `BadVersionError`, ...), plus `OperationalFailure` when no connection can be made at start.
+kazoo reports SUSPENDED while cut off and LOST only after it is connected again, so a holder of an ephemeral node or a lease must
+count its own deadline from SUSPENDED; `on_session` tells every change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, WatchedEvent
+from kazoo.retry import KazooRetry
+
+from runtime.process import OperationalFailure
+
+
+class SessionState(enum.Enum):
+    """What is known of the session."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStat:
+    """The parts of a znode's stat that anybody here uses."""
+
+    version: int
+    czxid: int
+    mzxid: int
+    created_at_ms: int
+    ephemeral_owner: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateNode:
+    """One step of a transaction: a new znode."""
+
+    path: str
+    value: bytes = b""
+    is_ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNode:
+    """One step of a transaction: new data; version -1 is unconditional."""
+
+    path: str
+    value: bytes
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteNode:
+    """One step of a transaction: a znode without children goes; version -1 is unconditional."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckNode:
+    """One step of a transaction: fail unless the znode has this version."""
+
+    path: str
+    version: int
+
+
+TransactionStep = CreateNode | SetNode | DeleteNode | CheckNode
+Watch = Callable[[WatchedEvent], None]
+SessionListener = Callable[[SessionState], None]
+
+
+def _stat(stat: Any) -> NodeStat:
+    return NodeStat(
+        version=stat.version,
+        czxid=stat.czxid,
+        mzxid=stat.mzxid,
+        created_at_ms=stat.ctime,
+        ephemeral_owner=stat.ephemeralOwner,
+    )
+
+
+class ZooKeeper:
+    """An asynchronous ZooKeeper client for one event loop; all callbacks run on that loop."""
+
+    def __init__(self, connect: str, *, session_timeout_ms: int = 6000) -> None:
+        self._connect_string = connect
+        self._loop = asyncio.get_running_loop()
+        retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
+        self._client = KazooClient(
+            hosts=connect,
+            timeout=session_timeout_ms / 1000,
+            connection_retry=retry,
+            command_retry=KazooRetry(max_tries=0),
+        )
+        self._listeners: list[SessionListener] = []
+        self._state = SessionState.LOST
+        self._is_stopped = False
+
+    @property
+    def state(self) -> SessionState:
+        """What is known of the session now."""
+        return self._state
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session, to compare with a node's ephemeral owner; 0 when there is none."""
+        client_id = self._client.client_id
+        return int(client_id[0]) if client_id else 0
+
+    def on_session(self, listener: SessionListener) -> None:
+        """Call `listener` on the loop at every change of the session's state."""
+        self._listeners.append(listener)
+
+    async def start(self, *, timeout_ms: int = 10_000) -> None:
+        """Connect; OperationalFailure when nothing answers in time."""
+        self._client.add_listener(self._on_kazoo_state)
+        started = self._client.start_async()
+        try:
+            await asyncio.wait_for(asyncio.to_thread(started.wait, timeout_ms / 1000), timeout_ms / 1000 + 1)
+        except (TimeoutError, KazooTimeoutError):
+            pass
+        if not self._client.connected:
+            await asyncio.to_thread(self._shut)
+            raise OperationalFailure(
+                f"ZooKeeper at {self._connect_string} does not answer within {timeout_ms} ms: is it running and reachable?"
+            )
+        self._state = SessionState.CONNECTED
+
+    async def stop(self) -> None:
+        """Close the session (ephemeral nodes go at once) and end kazoo's threads."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            await asyncio.to_thread(self._shut)
+
+    def _shut(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    def _on_kazoo_state(self, state: str) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._publish_state, _STATES[state])
+
+    def _publish_state(self, state: SessionState) -> None:
+        if state is self._state or self._is_stopped:
+            return
+        self._state = state
+        for listener in tuple(self._listeners):
+            listener(state)
+
+    async def _finish(self, pending: Any) -> Any:
+        """Await kazoo's async result without holding a thread."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle() -> None:
+            if future.done():
+                return
+            if pending.exception is not None:
+                future.set_exception(pending.exception)
+            else:
+                future.set_result(pending.value)
+
+        def notify(_: Any) -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(settle)
+
+        pending.rawlink(notify)
+        return await future
+
+    def _watch(self, watch: Watch | None) -> Watch | None:
+        if watch is None:
+            return None
+
+        def deliver(event: WatchedEvent) -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(watch, event)
+
+        return deliver
+
+    async def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        is_ephemeral: bool = False,
+        is_sequence: bool = False,
+        make_path: bool = False,
+    ) -> str:
+        """Create a znode, returning its path. NodeExistsError, NoNodeError for a missing parent unless `make_path`."""
+        pending = self._client.create_async(
+            path, value, ephemeral=is_ephemeral, sequence=is_sequence, makepath=make_path
+        )
+        return str(await self._finish(pending))
+
+    async def ensure_path(self, path: str) -> None:
+        """Create the path and its parents where missing."""
+        await self._finish(self._client.ensure_path_async(path))
+
+    async def get(self, path: str, *, watch: Watch | None = None) -> tuple[bytes, NodeStat]:
+        """A znode's data and stat; `watch` fires once at the next change. NoNodeError."""
+        value, stat = await self._finish(self._client.get_async(path, watch=self._watch(watch)))
+        return bytes(value or b""), _stat(stat)
+
+    async def get_or_none(self, path: str, *, watch: Watch | None = None) -> tuple[bytes, NodeStat] | None:
+        """As `get`, None for a missing znode (then the watch is set on its creation)."""
+        while True:
+            if await self.exists(path, watch=watch) is None:
+                return None
+            try:
+                return await self.get(path)
+            except KazooException as error:
+                if type(error).__name__ != "NoNodeError":
+                    raise
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> NodeStat | None:
+        """The stat, None when missing; `watch` fires once at creation, change or deletion."""
+        stat = await self._finish(self._client.exists_async(path, watch=self._watch(watch)))
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        """Names of the children, sorted; `watch` fires once at the next change of the list. NoNodeError."""
+        return sorted(await self._finish(self._client.get_children_async(path, watch=self._watch(watch))))
+
+    async def set(self, path: str, value: bytes, *, version: int = -1) -> NodeStat:
+        """Replace the data; BadVersionError when `version` is not the current one (-1: unconditional)."""
+        return _stat(await self._finish(self._client.set_async(path, value, version=version)))
+
+    async def delete(self, path: str, *, version: int = -1, recursive: bool = False) -> None:
+        """Delete a znode. NoNodeError, NotEmptyError, BadVersionError."""
+        if recursive:
+            await asyncio.to_thread(self._client.delete, path, version, True)
+        else:
+            await self._finish(self._client.delete_async(path, version=version))
+
+    async def transaction(self, steps: Sequence[TransactionStep]) -> list[Any]:
+        """All steps or none (one multi). Raises the error of the step that failed; connection errors leave the outcome unknown."""
+        transaction = self._client.transaction()
+        for step in steps:
+            match step:
+                case CreateNode():
+                    transaction.create(step.path, step.value, ephemeral=step.is_ephemeral)
+                case SetNode():
+                    transaction.set_data(step.path, step.value, version=step.version)
+                case DeleteNode():
+                    transaction.delete(step.path, version=step.version)
+                case CheckNode():
+                    transaction.check(step.path, version=step.version)
+        results: list[Any] = await self._finish(transaction.commit_async())
+        for result in results:
+            if isinstance(result, Exception) and type(result).__name__ not in (
+                "RolledBackError",
+                "RuntimeInconsistency",
+            ):
+                raise result
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return results

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import cast
 
 import structlog
 
@@ -56,7 +55,8 @@ def _handler(file: Path | None) -> logging.Handler:
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger that takes an event and fields: `log.info("leader elected", topic=..., epoch=...)`."""
-    return cast("structlog.stdlib.BoundLogger", structlog.stdlib.get_logger(name))
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
 
 
 def state_change_logger() -> structlog.stdlib.BoundLogger:

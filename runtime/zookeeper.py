@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import NoNodeError, RolledBackError, RuntimeInconsistency
 from kazoo.protocol.states import KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
@@ -133,10 +132,7 @@ class ZooKeeper:
         """Connect; OperationalFailure when nothing answers in time."""
         self._client.add_listener(self._on_kazoo_state)
         started = self._client.start_async()
-        try:
-            await asyncio.wait_for(asyncio.to_thread(started.wait, timeout_ms / 1000), timeout_ms / 1000 + 1)
-        except (TimeoutError, KazooTimeoutError):
-            pass
+        await asyncio.to_thread(started.wait, timeout_ms / 1000)
         if not self._client.connected:
             await asyncio.to_thread(self._shut)
             raise OperationalFailure(
@@ -225,9 +221,8 @@ class ZooKeeper:
                 return None
             try:
                 return await self.get(path)
-            except KazooException as error:
-                if type(error).__name__ != "NoNodeError":
-                    raise
+            except NoNodeError:
+                continue  # deleted in between: ask again, so that the watch is on its creation
 
     async def exists(self, path: str, *, watch: Watch | None = None) -> NodeStat | None:
         """The stat, None when missing; `watch` fires once at creation, change or deletion."""
@@ -250,7 +245,7 @@ class ZooKeeper:
             await self._finish(self._client.delete_async(path, version=version))
 
     async def transaction(self, steps: Sequence[TransactionStep]) -> list[Any]:
-        """All steps or none (one multi). Raises the error of the step that failed; connection errors leave the outcome unknown."""
+        """All steps or none (one multi). Raises the failed step's error; a connection error leaves the outcome unknown."""
         transaction = self._client.transaction()
         for step in steps:
             match step:
@@ -263,13 +258,8 @@ class ZooKeeper:
                 case CheckNode():
                     transaction.check(step.path, version=step.version)
         results: list[Any] = await self._finish(transaction.commit_async())
-        for result in results:
-            if isinstance(result, Exception) and type(result).__name__ not in (
-                "RolledBackError",
-                "RuntimeInconsistency",
-            ):
-                raise result
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+        failures = [result for result in results if isinstance(result, Exception)]
+        causes = [failure for failure in failures if not isinstance(failure, RolledBackError | RuntimeInconsistency)]
+        for failure in causes or failures:
+            raise failure
         return results

@@ -1,0 +1,124 @@
+"""Child processes that outlive the hand that started them: a command, a directory, a log and a pid file.
+
+`antipode up` starts a site's parts with this, a drill kills and restarts them, and whoever stops the whole finds each part by
+its pid file. A pid counts as ours only while the process's command line is the one we would start, so a reused pid is never hit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtime.process import OperationalFailure
+
+PID_FILE = "pid"
+
+_started: dict[int, subprocess.Popen[bytes]] = {}
+"""Children of this very process, so that they can be reaped; keyed by pid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """One part of a running site. `environment` is added to the caller's own."""
+
+    name: str
+    command: Sequence[str]
+    directory: Path
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def start(self) -> int:
+        """Start it detached, output appended to the log; returns the pid. OperationalFailure when it runs already."""
+        running = self.pid()
+        if running is not None:
+            raise OperationalFailure(f"{self.name} is running already as process {running}")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as output:
+            process = subprocess.Popen(
+                list(self.command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env={**os.environ, **self.environment},
+                start_new_session=True,
+            )
+        _started[process.pid] = process
+        self._pid_path().write_text(f"{process.pid}\n", encoding="ascii")
+        return process.pid
+
+    def pid(self) -> int | None:
+        """The pid of the running process, None when it does not run."""
+        try:
+            pid = int(self._pid_path().read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+        return pid if self._is_ours(pid) else None
+
+    def exit_code(self) -> int | None:
+        """How it ended, when it was a child of this process and has ended; negative for a signal."""
+        try:
+            process = _started.get(int(self._pid_path().read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            return None
+        return None if process is None else process.poll()
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal; False when it does not run."""
+        pid = self.pid()
+        if pid is None:
+            return False
+        os.kill(pid, number)
+        return True
+
+    def stop(self, *, timeout_ms: int = 10_000) -> bool:
+        """SIGTERM (after a SIGCONT), then SIGKILL at the deadline; True when it ended by itself. Idempotent."""
+        if not self.send(signal.SIGTERM):
+            return True
+        self.send(signal.SIGCONT)
+        if self.wait_ended(timeout_ms=timeout_ms):
+            return True
+        self.send(signal.SIGKILL)
+        self.wait_ended(timeout_ms=5_000)
+        return False
+
+    def wait_ended(self, *, timeout_ms: int) -> bool:
+        """Wait until it does not run; False at the deadline."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while self.pid() is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The end of the log, for a message about why it did not come up."""
+        try:
+            return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+    def _pid_path(self) -> Path:
+        return self.directory / PID_FILE
+
+    def _is_ours(self, pid: int) -> bool:
+        process = _started.get(pid)
+        if process is not None:
+            if process.poll() is not None:
+                return False
+            return True
+        try:
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            state = (
+                Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+            )
+        except (OSError, IndexError):
+            return False
+        marker = os.fsencode(str(self.command[-1]))
+        return state != "Z" and marker in arguments

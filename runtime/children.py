@@ -110,9 +110,7 @@ class Child:
     def _is_ours(self, pid: int) -> bool:
         process = _started.get(pid)
         if process is not None:
-            if process.poll() is not None:
-                return False
-            return True
+            return process.poll() is None
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             state = (

@@ -1,0 +1,72 @@
+"""How commands answer: tables for people, JSON for programs, one line for an error, exit codes as everywhere in the house."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from runtime.process import ExitCode, OperationalFailure
+
+console = Console(soft_wrap=True)
+error_console = Console(stderr=True, soft_wrap=True)
+
+
+class OutputFormat(enum.StrEnum):
+    """What `--output` accepts."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Output = Annotated[
+    OutputFormat,
+    typer.Option("--output", "-o", help="How to print the result: text for people, json for programs."),
+]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line of standard output."""
+    sys.stdout.write(json.dumps(value, separators=(", ", ": ")) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table; numbers to the right."""
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for index, column in enumerate(columns):
+        is_number = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    console.print(table)
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def failures_as_messages() -> Iterator[None]:
+    """Turn an operational failure into one line on standard error and exit code 1."""
+    try:
+        yield
+    except OperationalFailure as failure:
+        error_console.print(f"[bold red]error:[/] {failure}", highlight=False)
+        raise typer.Exit(ExitCode.FAILED) from failure
+    except KeyboardInterrupt as interrupt:
+        error_console.print("interrupted")
+        raise typer.Exit(ExitCode.FAILED) from interrupt
+
+
+def usage_error(message: str) -> typer.Exit:
+    """Print a usage error; raise what it returns."""
+    error_console.print(f"[bold red]error:[/] {message}", highlight=False)
+    return typer.Exit(ExitCode.USAGE)

@@ -1,0 +1,83 @@
+"""Embedded sites are decided before anything is started: names, ports, ids and proxies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.site_layout import Wishes, broker_properties, check, mirror_properties, plan, ports_needed
+
+
+def _wishes(**fields: object) -> Wishes:
+    return Wishes(**{"sites": ("a", "b"), "brokers": 2, "directory": Path("sites"), **fields})  # type: ignore[arg-type]
+
+
+def _ports(wishes: Wishes) -> range:
+    return range(20_000, 20_000 + ports_needed(wishes))
+
+
+def test_every_address_is_used_once() -> None:
+    wishes = _wishes(sites=("a", "b", "c"))
+    layout = plan(wishes, _ports(wishes))
+    addresses = [
+        layout.toxiproxy,
+        *(site.zookeeper for site in layout.sites),
+        *(proxy.listen for proxy in layout.proxies),
+    ]
+    addresses += [
+        address for site in layout.sites for b in site.brokers for address in (b.client, b.link, b.grpc, b.metrics)
+    ]
+    addresses += [address for mirror in layout.mirrors for address in (mirror.grpc, mirror.metrics)]
+    assert len(addresses) == len(set(addresses)) == ports_needed(wishes)
+
+
+def test_node_ids_are_in_a_range_for_each_site() -> None:
+    wishes = _wishes()
+    layout = plan(wishes, _ports(wishes))
+    assert [[broker.node_id for broker in site.brokers] for site in layout.sites] == [[1, 2], [1001, 1002]]
+
+
+def test_the_other_site_is_reached_through_proxies() -> None:
+    wishes = _wishes(brokers=1)
+    layout = plan(wishes, _ports(wishes))
+    (broker,) = layout.sites[0].brokers
+    listen = {proxy.upstream: proxy.listen for proxy in layout.proxies}
+    assert listen[broker.link] == broker.link_advertised
+    assert listen[broker.grpc] == broker.grpc_advertised
+    assert broker_properties(layout.sites[0], broker)["advertised.listeners"] == (
+        f"CLIENT://{broker.client},LINK://{broker.link_advertised}"
+    )
+    assert mirror_properties(layout.mirrors[0])["source.bootstrap.servers"] == broker.link_advertised
+
+
+def test_without_proxies_addresses_are_direct() -> None:
+    wishes = _wishes(has_proxy=False)
+    layout = plan(wishes, _ports(wishes))
+    assert layout.toxiproxy is None
+    assert not layout.proxies
+    assert all(broker.link == broker.link_advertised for site in layout.sites for broker in site.brokers)
+
+
+def test_without_a_link_there_is_no_mirror() -> None:
+    wishes = _wishes(has_link=False)
+    assert not plan(wishes, _ports(wishes)).mirrors
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sites": ()}, "--sites"),
+        ({"sites": ("a", "a")}, "once"),
+        ({"sites": ("a b",)}, "letters, digits"),
+        ({"brokers": 0}, "--brokers 0: accepted are 1 to 100"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_named(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(_wishes(**fields), whitelist=[".*"], blacklist=[])
+
+
+def test_a_wrong_filter_is_named() -> None:
+    with pytest.raises(ValueError, match="not a regular expression"):
+        check(_wishes(), whitelist=["["], blacklist=[])

@@ -1,0 +1,106 @@
+"""Child processes by pid file: started once, found by anyone, ended surely, never confused with a stranger."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.children import Child, _started
+from runtime.process import OperationalFailure
+
+WAIT_FOREVER = "import signal; print('up', flush=True); signal.pause()"
+IGNORE_TERM = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
+
+
+@pytest.fixture
+def children() -> Iterator[list[Child]]:
+    made: list[Child] = []
+    yield made
+    for child in made:
+        child.stop(timeout_ms=100)
+
+
+def _child(directory: Path, code: str, children: list[Child]) -> Child:
+    child = Child(
+        name="sample",
+        command=[sys.executable, "-c", code],
+        directory=directory / "sample",
+        log=directory / "sample.log",
+    )
+    children.append(child)
+    return child
+
+
+def _wait_for_output(child: Child) -> None:
+    with subprocess.Popen(
+        ["tail", "-F", "-n", "+1", child.log], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as tail:
+        assert tail.stdout is not None
+        assert tail.stdout.readline() == b"up\n"
+        tail.kill()
+
+
+def test_a_child_is_found_by_its_pid_file_and_stopped(tmp_path: Path, children: list[Child]) -> None:
+    child = _child(tmp_path, WAIT_FOREVER, children)
+    pid = child.start()
+    _wait_for_output(child)
+    assert child.pid() == pid
+    assert child.stop()
+    assert child.pid() is None
+    assert child.exit_code() == -signal.SIGTERM
+
+
+def test_a_child_is_not_started_twice(tmp_path: Path, children: list[Child]) -> None:
+    child = _child(tmp_path, WAIT_FOREVER, children)
+    child.start()
+    with pytest.raises(OperationalFailure, match="sample is running already"):
+        child.start()
+
+
+def test_another_hand_finds_and_ends_the_child(tmp_path: Path, children: list[Child]) -> None:
+    child = _child(tmp_path, WAIT_FOREVER, children)
+    pid = child.start()
+    _wait_for_output(child)
+    popen = _started.pop(pid)
+    assert child.pid() == pid
+    child.send(signal.SIGKILL)
+    popen.wait()
+    assert child.pid() is None
+
+
+def test_a_reused_pid_is_not_taken_for_the_child(tmp_path: Path, children: list[Child]) -> None:
+    child = _child(tmp_path, WAIT_FOREVER, children)
+    child.directory.mkdir()
+    (child.directory / "pid").write_text(f"{os.getpid()}\n")
+    assert child.pid() is None
+    assert not child.send(signal.SIGTERM)
+
+
+def test_a_child_that_ignores_the_request_is_killed_at_the_deadline(tmp_path: Path, children: list[Child]) -> None:
+    child = _child(tmp_path, IGNORE_TERM, children)
+    child.start()
+    _wait_for_output(child)
+    assert not child.stop(timeout_ms=50)
+    assert child.exit_code() == -signal.SIGKILL
+
+
+def test_a_paused_child_can_be_stopped(tmp_path: Path, children: list[Child]) -> None:
+    child = _child(tmp_path, WAIT_FOREVER, children)
+    child.start()
+    _wait_for_output(child)
+    child.send(signal.SIGSTOP)
+    assert child.stop()
+
+
+def test_the_log_tail_tells_why_a_child_ended(tmp_path: Path, children: list[Child]) -> None:
+    child = _child(tmp_path, "raise SystemExit('no such port')", children)
+    child.start()
+    assert child.wait_ended(timeout_ms=10_000)
+    assert child.log_tail() == "no such port"
+    assert child.exit_code() == 1

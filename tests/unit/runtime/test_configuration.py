@@ -1,0 +1,56 @@
+"""Property files and settings: what is read, and what a wrong value is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from runtime.configuration import ConfigurationError, Settings, load_settings, read_properties, unknown_keys
+
+
+class Sample(Settings):
+    """Two settings with Kafka-like names."""
+
+    node_id: int = Field(alias="node.id", ge=0, description="accepted: a number from 0")
+    host: str = Field(default="localhost", alias="host.name")
+
+
+def test_a_properties_file_is_read_with_comments_continuations_and_both_separators(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# comment\n! too\nnode.id = 3\nhost.name: example\nlist=a,\\\n   b\nempty=\nurl=http://x:1\n")
+    assert read_properties(file) == {
+        "node.id": "3",
+        "host.name": "example",
+        "list": "a,b",
+        "empty": "",
+        "url": "http://x:1",
+    }
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"config=.*none\.properties.*No such file"):
+        read_properties(tmp_path / "none.properties")
+
+
+def test_settings_are_filled_by_dotted_name() -> None:
+    assert load_settings(Sample, {"node.id": "7"}).node_id == 7
+
+
+@pytest.mark.parametrize("value", ["-1", "x", ""])
+def test_a_wrong_value_is_answered_with_key_value_and_what_is_accepted(value: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings(Sample, {"node.id": value})
+    assert raised.value.key == "node.id"
+    assert repr(value) in str(raised.value)
+    assert "accepted: a number from 0" in str(raised.value)
+
+
+def test_a_missing_required_key_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"node\.id='\(not set\)'"):
+        load_settings(Sample, {})
+
+
+def test_unknown_keys_are_listed() -> None:
+    assert unknown_keys(Sample, {"node.id": 1, "z.key": 1, "a.key": 2, "host": "x"}) == ["a.key", "z.key"]

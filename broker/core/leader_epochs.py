@@ -1,0 +1,112 @@
+"""Which leader epoch wrote which offsets: the table behind truncation by epoch (KIP-101, KIP-279, KIP-320). Pure.
+
+Entries are (epoch, first offset), both growing. The log feeds it from the batches it appends and keeps it in the file
+`leader-epoch-checkpoint`; replicas and clients ask it where an epoch ended to find the point at which logs diverge.
+
+Callers: broker/log/partition_log.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
+
+
+class EpochStart(NamedTuple):
+    """The first offset written in a leader epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """The offset after the last one written in `epoch`; both -1 when the table cannot say."""
+
+    epoch: int
+    end_offset: int
+
+
+UNDEFINED_END: Final = EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+
+
+class LeaderEpochs:
+    """The table of one log. `version` grows with each change, so that its keeper knows when to save it."""
+
+    def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.version = 0
+        for entry in entries:
+            self.assign(entry.epoch, entry.start_offset)
+        self.version = 0
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 when there is none."""
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    @property
+    def entries(self) -> list[EpochStart]:
+        """All entries, oldest first."""
+        return [EpochStart(*pair) for pair in zip(self._epochs, self._starts, strict=True)]
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset`, unless it is known; entries that contradict it are dropped."""
+        if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
+            return
+        keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
+        if self._epochs and keep < len(self._epochs) and self._epochs[keep] == epoch:
+            keep += 1
+            del self._epochs[keep:], self._starts[keep:]
+        else:
+            del self._epochs[keep:], self._starts[keep:]
+            self._epochs.append(epoch)
+            self._starts.append(start_offset)
+        self.version += 1
+
+    def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """The largest epoch at or below `epoch` and where it ended; the log's end for the newest epoch."""
+        if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
+            return UNDEFINED_END
+        if epoch == self._epochs[-1]:
+            return EpochEnd(epoch, log_end_offset)
+        above = bisect_right(self._epochs, epoch)
+        if above == 0:
+            return EpochEnd(epoch, self._starts[0])
+        return EpochEnd(self._epochs[above - 1], self._starts[above])
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote `offset`, -1 when it is older than the table."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
+
+    def start_at_or_above(self, epoch: int) -> int | None:
+        """First offset written in `epoch` or a later one, None when nothing was."""
+        index = bisect_left(self._epochs, epoch)
+        return self._starts[index] if index < len(self._starts) else None
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that begin at or after `end_offset`, where the log ends now."""
+        keep = bisect_left(self._starts, end_offset)
+        if keep < len(self._starts):
+            del self._epochs[keep:], self._starts[keep:]
+            self.version += 1
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before `start_offset`, where the log begins now; the one in force there begins there."""
+        index = bisect_right(self._starts, start_offset) - 1
+        if index < 0 or self._starts[index] == start_offset == self._starts[0]:
+            return
+        del self._epochs[:index], self._starts[:index]
+        self._starts[0] = start_offset
+        self.version += 1
+
+    def clear(self) -> None:
+        """Forget everything: the log was emptied."""
+        if self._epochs:
+            del self._epochs[:], self._starts[:]
+            self.version += 1

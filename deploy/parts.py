@@ -1,0 +1,161 @@
+"""Where the outside programs are that embedded sites need, verified by running them: Java, ZooKeeper's jars, toxiproxy.
+
+Looks only; `deploy/setup.py` (by `make setup`) is what installs. `antipode up`, the tests and the Spark jobs ask here. A part that
+is missing or too old is an OperationalFailure that says what to do.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.process import OperationalFailure
+
+JAVA_VERSION_MIN = 17
+TOXIPROXY_VERSION = "2.12.0"
+ZOOKEEPER_JARS = (
+    "zookeeper-3.9.5.jar",
+    "zookeeper-jute-3.9.5.jar",
+    "slf4j-api-2.0.17.jar",
+    "metrics-core-4.2.37.jar",
+    "snappy-java-1.1.10.8.jar",
+)
+"""What a server needs of pyspark's jars. Without snappy it starts and never serves."""
+ZOOKEEPER_LOG_JARS = ("log4j-slf4j2-impl-2.25.4.jar", "log4j-api-2.25.4.jar", "log4j-core-2.25.4.jar")
+"""What it needs besides to say why it does not come up."""
+
+PARTS_DIRECTORY_VARIABLE = "ANTIPODE_PARTS"
+PROBE_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java runtime that has been run: its `java`, the home that Spark is to be given, its feature version."""
+
+    executable: Path
+    home: Path
+    version: int
+
+
+def parts_directory() -> Path:
+    """The one folder that `make setup` installs into; ANTIPODE_PARTS names another."""
+    named = os.environ.get(PARTS_DIRECTORY_VARIABLE)
+    return Path(named) if named else Path(__file__).resolve().parent.parent / ".parts"
+
+
+@functools.cache
+def java() -> Java:
+    """The first usable Java of JAVA_HOME, PATH and the parts folder. OperationalFailure tells what was tried."""
+    refusals: list[str] = []
+    for executable in _java_candidates():
+        found = probe_java(executable)
+        if isinstance(found, Java):
+            return found
+        refusals.append(found)
+    tried = "; ".join(refusals) or "none found by JAVA_HOME, on PATH or in the parts folder"
+    raise OperationalFailure(
+        f"no Java {JAVA_VERSION_MIN} or newer ({tried}): run `make setup`, or install a Java runtime and set JAVA_HOME"
+    )
+
+
+def _java_candidates() -> list[Path]:
+    candidates: list[Path] = []
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        candidates.append(Path(home) / "bin" / "java")
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path))
+    installed = parts_directory() / "java" / "bin" / "java"
+    if installed.exists():
+        candidates.append(installed)
+    return candidates
+
+
+def probe_java(executable: Path) -> Java | str:
+    """Run this `java`; a string says why it cannot be used."""
+    try:
+        output = _output_of([str(executable), "-XshowSettings:properties", "-version"])
+    except OSError as error:
+        return f"{executable}: {error.strerror}"
+    except subprocess.SubprocessError as error:
+        return f"{executable}: {error}"
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
+    home = re.search(r"java\.home = (.+)", output)
+    if version is None or home is None:
+        return f"{executable}: does not tell its version"
+    if int(version[1]) < JAVA_VERSION_MIN:
+        return f"{executable}: is Java {version[1]}"
+    # The wrapper in the parts folder must stay in front of the runtime that it wraps, so its home is its own folder.
+    is_ours = parts_directory() in executable.parents
+    return Java(
+        executable=executable,
+        home=executable.parent.parent if is_ours else Path(home[1].strip()),
+        version=int(version[1]),
+    )
+
+
+def _output_of(command: list[str]) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
+    return ended.stdout + ended.stderr
+
+
+def spark_environment() -> dict[str, str]:
+    """What a process that starts Spark must have in its environment to use our Java."""
+    return {"JAVA_HOME": str(java().home)}
+
+
+@functools.cache
+def zookeeper_jars() -> tuple[Path, ...]:
+    """The jars of a ZooKeeper server, those of its log included, out of the installed pyspark."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise OperationalFailure(
+            "ZooKeeper's jars come with the Python package pyspark, which is missing: run `make setup`"
+        )
+    folder = Path(spec.origin).parent / "jars"
+    jars = tuple(folder / name for name in (*ZOOKEEPER_JARS, *ZOOKEEPER_LOG_JARS))
+    missing = [jar.name for jar in jars if not jar.is_file()]
+    if missing:
+        raise OperationalFailure(
+            f"the installed pyspark does not ship {', '.join(missing)}: it is not the release that deploy/requirements.txt pins; "
+            "run `make setup`"
+        )
+    return jars
+
+
+@functools.cache
+def toxiproxy() -> Path:
+    """A toxiproxy server of the right version: from the parts folder, else from PATH."""
+    refusals: list[str] = []
+    for executable in _toxiproxy_candidates():
+        version = probe_toxiproxy(executable)
+        if version == TOXIPROXY_VERSION:
+            return executable
+        refusals.append(f"{executable} is {version}")
+    tried = "; ".join(refusals) or "none found in the parts folder or on PATH"
+    raise OperationalFailure(
+        f"no toxiproxy server {TOXIPROXY_VERSION} ({tried}): run `make setup`, or go without it (--no-proxy)"
+    )
+
+
+def _toxiproxy_candidates() -> list[Path]:
+    installed = parts_directory() / "bin" / "toxiproxy-server"
+    on_path = shutil.which("toxiproxy-server")
+    return ([installed] if installed.exists() else []) + ([Path(on_path)] if on_path else [])
+
+
+def probe_toxiproxy(executable: Path) -> str:
+    """The version that this server says it has; why not, when it cannot be run."""
+    try:
+        output = _output_of([str(executable), "-version"])
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"not usable ({error})"
+    version = re.search(r"\d+\.\d+\.\d+", output)
+    return version[0] if version else "of an unknown version"

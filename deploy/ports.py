@@ -1,0 +1,44 @@
+"""Free ports on loopback for embedded parts.
+
+Taken below the range from which the kernel serves outgoing connections, so that a port stays free between being chosen here
+and being bound by the part it is for. Two programs that choose at the same moment start at random places.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+
+LOOPBACK = "127.0.0.1"
+PORT_MIN = 12_000
+PORT_MAX = 31_999
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports that nothing on loopback listens on now. RuntimeError when there are not so many."""
+    candidates = list(range(PORT_MIN, PORT_MAX + 1))
+    random.SystemRandom().shuffle(candidates)
+    free: list[int] = []
+    for port in candidates:
+        if len(free) == count:
+            break
+        if _is_free(port):
+            free.append(port)
+    if len(free) < count:
+        raise RuntimeError(f"only {len(free)} of {count} ports are free between {PORT_MIN} and {PORT_MAX}")
+    return free
+
+
+def free_port() -> int:
+    """One port that nothing on loopback listens on now."""
+    return free_ports(1)[0]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True

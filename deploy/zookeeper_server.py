@@ -1,0 +1,125 @@
+"""One ZooKeeper server as a child process, alone or as a member of an ensemble: its files, its command, whether it serves.
+
+`ruok` is answered before a server serves, so readiness is a `srvr` answer with a `Mode:` line. `antipode up` and the tests use
+this; production sites bring their own ensemble.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy import parts
+from deploy.ports import LOOPBACK
+from runtime.children import Child
+
+PROBE_TIMEOUT_S = 0.3
+"""A connection made while the server starts may hang, so the probe gives up early and is asked again."""
+HEAP_MB_MAX = 128
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleMember:
+    """How the other members reach one of them."""
+
+    quorum_port: int
+    election_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperServer:
+    """A server on loopback that keeps everything under `directory`. With `ensemble`, `number` is its own key there."""
+
+    name: str
+    directory: Path
+    port: int
+    number: int = 0
+    ensemble: Mapping[int, EnsembleMember] | None = None
+
+    @property
+    def connect(self) -> str:
+        """The connect string of this server."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def child(self, *, log: Path | None = None) -> Child:
+        """Write the configuration (the same each time) and give the process, not started. OperationalFailure without Java or jars."""
+        self._write_files()
+        configuration = self.directory / "zoo.cfg"
+        classpath = os.pathsep.join(str(jar) for jar in parts.zookeeper_jars())
+        command = [
+            str(parts.java().executable),
+            f"-Xmx{HEAP_MB_MAX}m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dzookeeper.cnxTimeout=1000",
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            "-cp",
+            classpath,
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(configuration),
+        ]
+        return Child(
+            name=self.name, command=command, directory=self.directory, log=log or self.directory / "zookeeper.log"
+        )
+
+    def is_serving(self) -> bool:
+        """Whether it answers requests now; waits at most `PROBE_TIMEOUT_S`."""
+        return "Mode:" in self.four_letter_word("srvr")
+
+    def four_letter_word(self, word: str) -> str:
+        """What the server answers to `srvr`, `stat`, `mntr`, `conf`, `cons`, `wchs` or `ruok`; empty when it does not."""
+        answer = bytearray()
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=PROBE_TIMEOUT_S) as connection:
+                connection.settimeout(PROBE_TIMEOUT_S)
+                connection.sendall(word.encode("ascii"))
+                while chunk := connection.recv(65536):
+                    answer += chunk
+        except OSError:
+            return ""
+        return answer.decode("utf-8", errors="replace")
+
+    def _write_files(self) -> None:
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        if self.ensemble is not None:
+            (data / "myid").write_text(f"{self.number}\n", encoding="ascii")
+        (self.directory / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
+        settings = "".join(f"{key}={value}\n" for key, value in self._settings().items())
+        (self.directory / "zoo.cfg").write_text(settings, encoding="utf-8")
+
+    def _settings(self) -> dict[str, str]:
+        settings = {
+            "tickTime": "500" if self.ensemble is None else "200",
+            "dataDir": str(self.directory / "data"),
+            "clientPortAddress": LOOPBACK,
+            "clientPort": str(self.port),
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "ruok,srvr,stat,mntr,conf,cons,wchs,isro",
+            "maxClientCnxns": "0",
+            "minSessionTimeout": "1000",
+            "maxSessionTimeout": "60000",
+        }
+        if self.ensemble is not None:
+            settings |= {
+                "initLimit": "25",
+                "syncLimit": "15",
+                "standaloneEnabled": "false",
+                "quorumListenOnAllIPs": "false",
+            }
+            for number, member in self.ensemble.items():
+                address = f"{LOOPBACK}:{member.quorum_port}:{member.election_port}:participant"
+                settings[f"server.{number}"] = address
+        return settings

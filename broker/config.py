@@ -1,0 +1,240 @@
+"""A broker's settings under Kafka's own property names, and ours under `antipode.`; read once, never changed.
+
+Durations and sizes carry their unit in the field's name. Topic-level defaults (`log.*`) keep Kafka's spelling and are handed to
+`topic_configs.py`, which knows how a topic overrides them. Called by `cli` (from a properties file) and by tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from runtime.addresses import HostPort, parse_host_port
+from runtime.configuration import ConfigurationError, Settings, load_settings, unknown_keys
+from runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+PLAINTEXT: Final = "PLAINTEXT"
+KNOWN_PREFIXES: Final = (
+    "advertised.",
+    "antipode.",
+    "auto.",
+    "broker.",
+    "connections.",
+    "default.",
+    "fetch.",
+    "group.",
+    "listener",
+    "log.",
+    "max.",
+    "message.",
+    "node.",
+    "num.",
+    "offsets.",
+    "producer.",
+    "queued.",
+    "socket.",
+    "zookeeper.",
+)
+SITE_NODES: Final = 1000
+"""Node ids of site number N are N * 1000 to N * 1000 + 999, so that the sites of an exact link never share one."""
+SITE_NUMBER_MAX: Final = 1023
+
+
+class Listener(Settings):
+    """One `NAME://host:port`."""
+
+    name: str
+    address: HostPort
+
+
+def _split_listener(text: str, *, key: str) -> Listener:
+    name, separator, rest = text.strip().partition("://")
+    if not separator or not name:
+        raise ValueError(f"{key} entry {text!r} is not NAME://host:port")
+    if rest.startswith(":"):
+        rest = "0.0.0.0" + rest  # noqa: S104  Kafka's meaning of an empty host
+    return Listener(name=name.upper(), address=parse_host_port(rest))
+
+
+def _listeners(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    listeners = tuple(_split_listener(item, key="listeners") for item in value.split(",") if item.strip())
+    names = [listener.name for listener in listeners]
+    if len(set(names)) != len(names):
+        raise ValueError("a listener name is used twice")
+    return listeners
+
+
+def _protocols(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    pairs = (item.split(":", 1) for item in value.split(",") if item.strip())
+    protocols: dict[str, str] = {}
+    for pair in pairs:
+        if len(pair) != 2:
+            raise ValueError(f"{':'.join(pair)!r} is not NAME:PROTOCOL")
+        protocols[pair[0].strip().upper()] = pair[1].strip().upper()
+    return protocols
+
+
+def _addresses(value: object) -> object:
+    return parse_host_port(value) if isinstance(value, str) else value
+
+
+def _paths(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(item.strip() for item in value.split(",") if item.strip())
+
+
+Listeners = Annotated[tuple[Listener, ...], BeforeValidator(_listeners)]
+Address = Annotated[HostPort, BeforeValidator(_addresses)]
+
+MEBIBYTE: Final = 1024 * 1024
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class BrokerSettings(Settings):
+    """Everything a broker can be told; the alias of a field is its key in a properties file."""
+
+    node_id: int = Field(alias="node.id", ge=0, description="accepted: a node id from 0 up, unique in all linked sites")
+    listeners: Listeners = Field(
+        alias="listeners", min_length=1, description="accepted: NAME://host:port[,NAME://host:port...]"
+    )
+    advertised_listeners: Listeners = Field(
+        default=(), alias="advertised.listeners", description="accepted: as listeners; names from listeners"
+    )
+    listener_protocols: Annotated[dict[str, str], BeforeValidator(_protocols)] = Field(
+        default={}, alias="listener.security.protocol.map", description="accepted: NAME:PLAINTEXT[,NAME:PLAINTEXT...]"
+    )
+    log_dirs: Annotated[tuple[str, ...], BeforeValidator(_paths)] = Field(
+        alias="log.dirs", min_length=1, description="accepted: one or more folders, separated by commas"
+    )
+    zookeeper_connect: str = Field(alias="zookeeper.connect", min_length=1, description="accepted: host:port[,...][/chroot]")
+    zookeeper_session_timeout_ms: int = Field(default=6000, alias="zookeeper.session.timeout.ms", ge=500)
+    zookeeper_connection_timeout_ms: int = Field(default=18_000, alias="zookeeper.connection.timeout.ms", ge=100)
+    rack: str = Field(default="", alias="broker.rack")
+
+    site_name: str = Field(default="", alias="antipode.site.name", description="accepted: the site's name, such as a")
+    site_number: int = Field(
+        default=0, alias="antipode.site.number", ge=0, le=SITE_NUMBER_MAX, description=f"accepted: 0 to {SITE_NUMBER_MAX}"
+    )
+    grpc_listener: Address = Field(
+        default=HostPort("127.0.0.1", 0), alias="antipode.grpc.listener", description="accepted: host:port"
+    )
+    grpc_advertised: Address | None = Field(
+        default=None, alias="antipode.grpc.advertised", description="accepted: host:port"
+    )
+    metrics_listener: Address | None = Field(
+        default=None, alias="antipode.metrics.listener", description="accepted: host:port"
+    )
+    is_controller_candidate: bool = Field(
+        default=True, alias="antipode.controller.candidate", description="accepted: true or false"
+    )
+
+    default_partition_count: int = Field(default=1, alias="num.partitions", ge=1)
+    default_replication_factor: int = Field(default=1, alias="default.replication.factor", ge=1)
+    may_auto_create_topics: bool = Field(default=True, alias="auto.create.topics.enable")
+    send_buffer_bytes: int = Field(default=-1, alias="socket.send.buffer.bytes", ge=-1)
+    receive_buffer_bytes: int = Field(default=-1, alias="socket.receive.buffer.bytes", ge=-1)
+    request_bytes_max: int = Field(default=100 * MEBIBYTE, alias="socket.request.max.bytes", ge=1024, le=INT_MAX)
+    queued_request_bytes_max: int = Field(default=64 * MEBIBYTE, alias="queued.max.request.bytes", ge=-1)
+    connections_max: int = Field(default=INT_MAX, alias="max.connections", ge=1)
+    connections_per_address_max: int = Field(default=INT_MAX, alias="max.connections.per.ip", ge=0)
+    connection_idle_ms_max: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
+    fetch_bytes_max: int = Field(default=55 * MEBIBYTE, alias="fetch.max.bytes", ge=1024)
+    fetch_session_slots: int = Field(default=1000, alias="max.incremental.fetch.session.cache.slots", ge=0)
+    message_bytes_max: int = Field(default=MEBIBYTE + 12, alias="message.max.bytes", ge=0)
+    min_insync_replicas: int = Field(default=1, alias="min.insync.replicas", ge=1)
+    log_retention_check_interval_ms: int = Field(default=300_000, alias="log.retention.check.interval.ms", ge=1)
+    log_flush_scheduler_interval_ms: int = Field(default=3000, alias="log.flush.scheduler.interval.ms", ge=1)
+    log_checkpoint_interval_ms: int = Field(default=60_000, alias="log.flush.offset.checkpoint.interval.ms", ge=1)
+    high_watermark_checkpoint_interval_ms: int = Field(
+        default=5000, alias="replica.high.watermark.checkpoint.interval.ms", ge=1
+    )
+    shutdown_grace_ms: int = Field(default=5000, alias="antipode.shutdown.grace.ms", ge=0)
+
+    offsets_partition_count: int = Field(default=50, alias="offsets.topic.num.partitions", ge=1)
+    offsets_replication_factor: int = Field(default=3, alias="offsets.topic.replication.factor", ge=1)
+    offsets_segment_bytes: int = Field(default=100 * MEBIBYTE, alias="offsets.topic.segment.bytes", ge=1024)
+    offsets_retention_minutes: int = Field(default=10_080, alias="offsets.retention.minutes", ge=1)
+    offsets_retention_check_interval_ms: int = Field(default=600_000, alias="offsets.retention.check.interval.ms", ge=1)
+    offset_metadata_bytes_max: int = Field(default=4096, alias="offset.metadata.max.bytes", ge=0)
+    offsets_commit_timeout_ms: int = Field(default=5000, alias="offsets.commit.timeout.ms", ge=1)
+    group_initial_rebalance_delay_ms: int = Field(default=3000, alias="group.initial.rebalance.delay.ms", ge=0)
+    group_session_timeout_ms_min: int = Field(default=6000, alias="group.min.session.timeout.ms", ge=1)
+    group_session_timeout_ms_max: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
+    group_size_max: int = Field(default=INT_MAX, alias="group.max.size", ge=1)
+    producer_id_expiration_ms: int = Field(default=86_400_000, alias="producer.id.expiration.ms", ge=1)
+
+    topic_defaults: dict[str, str] = Field(default={}, exclude=True)
+    """`log.*` keys as given, for topic_configs.py."""
+
+    @field_validator("listener_protocols")
+    @classmethod
+    def _only_plaintext(cls, protocols: dict[str, str]) -> dict[str, str]:
+        for name, protocol in protocols.items():
+            if protocol != PLAINTEXT:
+                raise ValueError(f"listener {name} asks for {protocol}; only {PLAINTEXT} is there")
+        return protocols
+
+    @property
+    def log_dir(self) -> str:
+        """The first log folder, where the cluster-wide files live."""
+        return self.log_dirs[0]
+
+    @property
+    def site(self) -> str:
+        """The site's name; a broker that was given none is a site of its own."""
+        return self.site_name or "local"
+
+
+_OTHER_SPELLINGS: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
+
+
+def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
+    """Settings from properties; ConfigurationError names key, value and what is accepted, unknown keys are logged."""
+    mapping: dict[str, object] = dict(properties)
+    for other, key in _OTHER_SPELLINGS.items():
+        if other in mapping:
+            mapping.setdefault(key, mapping.pop(other))
+    mapping["topic_defaults"] = {key: str(value) for key, value in properties.items() if key.startswith("log.")}
+    settings = load_settings(BrokerSettings, mapping)
+    _check_listeners(settings)
+    _check_node_id(settings)
+    _warn_of_unknown(mapping)
+    return settings
+
+
+def _check_listeners(settings: BrokerSettings) -> None:
+    names = {listener.name for listener in settings.listeners}
+    for advertised in settings.advertised_listeners:
+        if advertised.name not in names:
+            raise ConfigurationError(
+                "advertised.listeners", advertised.name, f"no such listener; accepted: {', '.join(sorted(names))}"
+            )
+    for name in names:
+        if name not in settings.listener_protocols and name != PLAINTEXT and settings.listener_protocols:
+            raise ConfigurationError("listener.security.protocol.map", name, "the listener is missing from the map")
+
+
+def _check_node_id(settings: BrokerSettings) -> None:
+    first = settings.site_number * SITE_NODES
+    if settings.site_number and not first <= settings.node_id < first + SITE_NODES:
+        raise ConfigurationError(
+            "node.id", settings.node_id, f"site number {settings.site_number} has ids {first} to {first + SITE_NODES - 1}"
+        )
+
+
+def _warn_of_unknown(mapping: Mapping[str, object]) -> None:
+    from broker.topic_configs import BROKER_KEYS_OF_TOPICS
+
+    for key in unknown_keys(BrokerSettings, mapping):
+        if key not in BROKER_KEYS_OF_TOPICS and key.startswith(KNOWN_PREFIXES):
+            log.warning("configuration key is not known to this broker", key=key)

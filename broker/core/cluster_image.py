@@ -1,0 +1,361 @@
+"""What a broker knows of its site and the peer sites, as one immutable value, and what follows for each topic.
+
+Made from the controller's `ControlBatch` (a full image or a change of it), from confirmed link epochs and from the peers'
+`SiteView`s. Every change yields a new image with a higher `version`; whatever did not change is shared with the older one, so
+that "is it the same object" answers "did it change". Handlers read an image, `replicas.py` compares two of them.
+
+Routing: a topic that a routed link carries is answered with the active site's leaders; while this site is passive that is the
+peer's view, and a peer that was never heard of leaves the topic without a leader rather than with a wrong one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from wire.control.broker_pb2 import ControlBatch
+from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.links import SiteRole, link_of_group, link_of_topic, other_site, role_of
+
+NO_NODE = -1
+UNKNOWN_EPOCH = -1
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class LinkRole(enum.Enum):
+    """What this broker may do with a topic; LOCAL topics are carried by no link."""
+
+    LOCAL = "local"
+    ACTIVE = "active"
+    UNCONFIRMED = "unconfirmed"
+    FENCED = "fenced"
+    PASSIVE = "passive"
+
+    @property
+    def may_write(self) -> bool:
+        """True when clients may produce."""
+        return self in (LinkRole.LOCAL, LinkRole.ACTIVE)
+
+
+class StaleControllerEpoch(Exception):
+    """The batch comes from a controller that has been replaced, or addresses an older registration of this broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    """Leadership of one partition as the controller decided it."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    """One topic: id, config overrides and partitions by index (in order)."""
+
+    name: str
+    topic_id: bytes
+    configs: Mapping[str, str]
+    partitions: Mapping[int, PartitionImage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopicImage:
+    """A topic whose logs must go."""
+
+    name: str
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedTopic:
+    """A topic as clients must see it: whose leaders, and which brokers can be named."""
+
+    topic: TopicImage
+    is_own_site: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterImage:
+    """Everything a broker knows; see the module for where it comes from."""
+
+    site: str
+    node_id: int
+    version: int = 0
+    is_complete: bool = False
+    cluster_id: str = ""
+    controller_id: int = NO_NODE
+    controller_epoch: int = -1
+    brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[bytes, str] = field(default_factory=dict)
+    links: Mapping[str, LinkRecord] = field(default_factory=dict)
+    confirmed_epochs: Mapping[str, int] = field(default_factory=dict)
+    peers: Mapping[str, SiteView] = field(default_factory=dict)
+    peer_topics: Mapping[str, Mapping[str, TopicImage]] = field(default_factory=dict)
+    carriers: dict[str, str | None] = field(default_factory=dict)
+    """Memory of `link_of`: topic name to link name, shared by images with the same links."""
+
+    def link_of(self, topic: str) -> LinkRecord | None:
+        """The link that carries the topic, None for a local one."""
+        if not self.links:
+            return None
+        if topic not in self.carriers:
+            if len(self.carriers) > CARRIERS_REMEMBERED_MAX:
+                self.carriers.clear()
+            link = link_of_topic(self.links.values(), topic)
+            self.carriers[topic] = None if link is None else link.name
+        name = self.carriers[topic]
+        return None if name is None else self.links[name]
+
+    def link_of_group(self, group: str) -> LinkRecord | None:
+        """The link that carries the group's offsets, None for a local one."""
+        return link_of_group(self.links.values(), group) if self.links else None
+
+    def role_in(self, link: LinkRecord | None) -> LinkRole:
+        """This broker's role for whatever the link carries."""
+        if link is None:
+            return LinkRole.LOCAL
+        role = role_of(link, self.site)
+        if role is SiteRole.PASSIVE:
+            return LinkRole.PASSIVE
+        if role is SiteRole.FENCED:
+            return LinkRole.FENCED
+        is_confirmed = self.confirmed_epochs.get(link.name, UNKNOWN_EPOCH) == link.epoch
+        return LinkRole.ACTIVE if is_confirmed else LinkRole.UNCONFIRMED
+
+    def role_of_topic(self, topic: str) -> LinkRole:
+        """This broker's role for the topic."""
+        return self.role_in(self.link_of(topic))
+
+    def peer_of(self, link: LinkRecord) -> SiteView | None:
+        """The other site's view, None while it was never heard of."""
+        return self.peers.get(other_site(link, self.site))
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """This site's own partition, None when there is none."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def routed_topic(self, topic: str) -> RoutedTopic | None:
+        """The topic as a client must see it, None when no site that counts has it."""
+        own = self.topics.get(topic)
+        link = self.link_of(topic)
+        if link is None or not link.is_routed or self.role_in(link) is not LinkRole.PASSIVE:
+            return None if own is None else RoutedTopic(topic=own, is_own_site=True)
+        theirs = self.peer_topics.get(other_site(link, self.site), {}).get(topic)
+        if theirs is not None:
+            return RoutedTopic(topic=theirs, is_own_site=False)
+        return None if own is None else RoutedTopic(topic=_without_leaders(own), is_own_site=False)
+
+    def routed_topic_names(self) -> Iterator[str]:
+        """Names of all topics that a client must see: the own ones, then those that only an active peer has yet."""
+        yield from self.topics
+        for topics in self.peer_topics.values():
+            for name in topics:
+                if name not in self.topics and self.routed_topic(name) is not None:
+                    yield name
+
+    def routed_brokers(self) -> dict[int, BrokerInfo]:
+        """Own brokers and those of every peer of a routed link, by node id."""
+        found = dict(self.brokers)
+        for link in self.links.values():
+            view = self.peer_of(link) if link.is_routed else None
+            for broker in view.brokers if view is not None else ():
+                found.setdefault(broker.node_id, broker)
+        return found
+
+    def coordinator_of(self, group: str, *, partition_count: int) -> int:
+        """Node id of the broker that coordinates the group, -1 when there is none (yet)."""
+        link = self.link_of_group(group)
+        if link is None or not link.is_routed or self.role_in(link) is not LinkRole.PASSIVE:
+            topic = self.topics.get(OFFSETS_TOPIC)
+            count = partition_count if topic is None else len(topic.partitions)
+            partition = self.partition(OFFSETS_TOPIC, group_partition(group, count))
+            return NO_NODE if partition is None else partition.leader
+        view = self.peer_of(link)
+        if view is None or not view.group_coordinators:
+            return NO_NODE
+        return view.group_coordinators[group_partition(group, len(view.group_coordinators))]
+
+
+CARRIERS_REMEMBERED_MAX = 100_000
+
+
+def group_partition(group: str, partition_count: int) -> int:
+    """Partition of an internal topic that keeps the name: Java's string hash without its sign, as every Kafka client expects."""
+    code = 0
+    for unit in _utf16_units(group):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % partition_count
+
+
+def _utf16_units(text: str) -> Iterator[int]:
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(encoded), 2):
+        yield encoded[position] << 8 | encoded[position + 1]
+
+
+def _without_leaders(topic: TopicImage) -> TopicImage:
+    return replace(
+        topic,
+        partitions={index: replace(partition, leader=NO_NODE) for index, partition in topic.partitions.items()},
+    )
+
+
+def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) -> None:
+    """Raise StaleControllerEpoch for a batch of an older controller or for an older registration of this broker."""
+    if batch.controller_epoch < image.controller_epoch:
+        raise StaleControllerEpoch(
+            f"controller {batch.controller_id} has epoch {batch.controller_epoch}, this broker follows {image.controller_epoch}"
+        )
+    if batch.broker_epoch and batch.broker_epoch < broker_epoch:
+        raise StaleControllerEpoch(
+            f"the batch addresses broker epoch {batch.broker_epoch}, the registration is {broker_epoch}"
+        )
+
+
+def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
+    """The image after the batch. A change that arrives before any full image is taken too: it names what it changes."""
+    topics = _merged_topics({} if batch.is_full else image.topics, image.topics, batch)
+    links = _merged_links({} if batch.is_full else image.links, batch)
+    has_same_links = links == image.links
+    return replace(
+        image,
+        version=image.version + 1,
+        is_complete=image.is_complete or batch.is_full,
+        cluster_id=batch.cluster_id or image.cluster_id,
+        controller_id=batch.controller_id,
+        controller_epoch=batch.controller_epoch,
+        brokers={broker.node_id: broker for broker in batch.brokers},
+        topics=topics,
+        topic_names={topic.topic_id: name for name, topic in topics.items()},
+        links=image.links if has_same_links else links,
+        carriers=image.carriers if has_same_links else {},
+    )
+
+
+def confirm_link(image: ClusterImage, link: str, epoch: int) -> ClusterImage | None:
+    """The image with the link's epoch confirmed; None when this broker does not have the link at that epoch."""
+    record = image.links.get(link)
+    if record is None or record.epoch != epoch:
+        return None
+    if image.confirmed_epochs.get(link) == epoch:
+        return image
+    return replace(image, version=image.version + 1, confirmed_epochs={**image.confirmed_epochs, link: epoch})
+
+
+def with_peer_view(image: ClusterImage, view: SiteView) -> ClusterImage:
+    """The image with the peer's view in place of its older one."""
+    known = image.peers.get(view.site)
+    if known is not None and known == view:
+        return image
+    former = image.peer_topics.get(view.site, {})
+    topics = {topic.name: _shared(topic_image(topic), former.get(topic.name)) for topic in view.topics}
+    return replace(
+        image,
+        version=image.version + 1,
+        peers={**image.peers, view.site: view},
+        peer_topics={**image.peer_topics, view.site: topics},
+    )
+
+
+def topic_image(topic: TopicInfo) -> TopicImage:
+    """A topic from its wire form."""
+    return TopicImage(
+        name=topic.name,
+        topic_id=bytes(topic.topic_id),
+        configs=dict(topic.configs),
+        partitions=_partition_images({}, topic.partitions),
+    )
+
+
+def _partition_images(
+    known: Mapping[int, PartitionImage], states: Iterable[PartitionState]
+) -> dict[int, PartitionImage]:
+    merged = dict(known)
+    for state in states:
+        merged[state.partition] = PartitionImage(
+            index=state.partition,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            replicas=tuple(state.replicas),
+            isr=tuple(state.isr),
+        )
+    return dict(sorted(merged.items()))
+
+
+def _shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
+    return former if former is not None and former == candidate else candidate
+
+
+def _merged_topics(
+    kept: Mapping[str, TopicImage], former: Mapping[str, TopicImage], batch: ControlBatch
+) -> Mapping[str, TopicImage]:
+    if not batch.is_full and not batch.topics and not batch.deleted_topics:
+        return former
+    topics = dict(kept)
+    for deleted in batch.deleted_topics:
+        found = topics.get(deleted.name)
+        if found is not None and found.topic_id == deleted.topic_id:
+            del topics[deleted.name]
+    for named in batch.topics:
+        known = topics.get(named.name)
+        is_same_topic = known is not None and known.topic_id == named.topic_id
+        partitions = known.partitions if known is not None and is_same_topic else {}
+        merged = replace(topic_image(named), partitions=_partition_images(partitions, named.partitions))
+        topics[named.name] = _shared(merged, former.get(named.name))
+    return topics
+
+
+def _merged_links(kept: Mapping[str, LinkRecord], batch: ControlBatch) -> dict[str, LinkRecord]:
+    links = {name: link for name, link in kept.items() if name not in batch.deleted_links}
+    for link in batch.links:
+        links[link.name] = link
+    return links
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageChange:
+    """What a broker has to do after an image replaced another."""
+
+    deleted: tuple[DeletedTopicImage, ...]
+    changed: tuple[TopicImage, ...]
+    """Topics that are new, or whose partitions, configs or link role differ."""
+    changed_links: tuple[LinkRecord, ...]
+
+
+def difference(before: ClusterImage, after: ClusterImage) -> ImageChange:
+    """What changed for this site's own topics between two images."""
+    have_roles_changed = (
+        before.links is not after.links or before.confirmed_epochs is not after.confirmed_epochs
+    )
+    deleted = tuple(
+        DeletedTopicImage(name=name, topic_id=topic.topic_id)
+        for name, topic in before.topics.items()
+        if before.topics is not after.topics and _is_gone(topic, after)
+    )
+    changed = tuple(
+        topic
+        for name, topic in after.topics.items()
+        if before.topics.get(name) is not topic
+        or (have_roles_changed and before.role_of_topic(name) is not after.role_of_topic(name))
+    )
+    links = tuple(link for name, link in after.links.items() if before.links.get(name) != link)
+    return ImageChange(deleted=deleted, changed=changed, changed_links=links)
+
+
+def _is_gone(topic: TopicImage, after: ClusterImage) -> bool:
+    found = after.topics.get(topic.name)
+    return found is None or found.topic_id != topic.topic_id
+
+
+def leads(image: ClusterImage, partitions: Iterable[PartitionImage]) -> Sequence[PartitionImage]:
+    """Those of the partitions that this broker leads."""
+    return [partition for partition in partitions if partition.leader == image.node_id]

@@ -1,0 +1,188 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers a fetcher's partitions, the fetcher sends only changes.
+
+Pure. `open` turns a request's session fields and partitions into the partitions to read; `answer` says which of the results a
+response must carry. A session is used by one request at a time (a fetcher has one in flight). Session ids come from the caller.
+
+Topics are keyed as the request names them (name before version 13, 16-byte id from then on); a session never changes its way.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = (1 << 31) - 1
+
+TopicKey = str | bytes
+PartitionKey = tuple[TopicKey, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchPartitionState:
+    """What a fetcher wants from one partition, and what it was last told about it."""
+
+    topic: TopicKey
+    partition: int
+    fetch_offset: int
+    partition_max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+    told_last_stable_offset: int = -1
+
+    @property
+    def key(self) -> PartitionKey:
+        """Topic and index."""
+        return self.topic, self.partition
+
+    def ask(self, other: FetchPartitionState) -> None:
+        """Take over what a newer request wants."""
+        self.fetch_offset = other.fetch_offset
+        self.partition_max_bytes = other.partition_max_bytes
+        self.current_leader_epoch = other.current_leader_epoch
+        self.last_fetched_epoch = other.last_fetched_epoch
+        self.log_start_offset = other.log_start_offset
+
+    def tell(self, *, high_watermark: int, log_start_offset: int, last_stable_offset: int, is_sent: bool) -> bool:
+        """True when the fetcher must be told (something moved, or `is_sent` anyway); remembers it as told."""
+        has_moved = (
+            high_watermark != self.told_high_watermark
+            or log_start_offset != self.told_log_start_offset
+            or last_stable_offset != self.told_last_stable_offset
+        )
+        self.told_high_watermark = high_watermark
+        self.told_log_start_offset = log_start_offset
+        self.told_last_stable_offset = last_stable_offset
+        return is_sent or has_moved
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """One fetcher's partitions in the order in which they are served."""
+
+    session_id: int
+    has_topic_ids: bool
+    used_at_ms: float
+    epoch: int = INITIAL_EPOCH
+    partitions: dict[PartitionKey, FetchPartitionState] = field(default_factory=dict)
+
+    def serve_last(self, keys: Iterable[PartitionKey]) -> None:
+        """Partitions that just got data go to the end, so that a busy one cannot starve the others."""
+        for key in keys:
+            state = self.partitions.pop(key, None)
+            if state is not None:
+                self.partitions[key] = state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPlan:
+    """How to answer a fetch: an error for the whole of it, or the partitions to read."""
+
+    error: ErrorCode = ErrorCode.none
+    session_id: int = NO_SESSION
+    is_incremental: bool = False
+    partitions: Sequence[FetchPartitionState] = ()
+    session: FetchSession | None = None
+
+
+class FetchSessions:
+    """The cache of sessions, bounded by `slots`; a full cache evicts only sessions unused for `eviction_ms`."""
+
+    def __init__(self, *, slots: int, eviction_ms: float, new_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._eviction_ms = eviction_ms
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions remembered by all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def open(
+        self,
+        *,
+        session_id: int,
+        session_epoch: int,
+        has_topic_ids: bool,
+        wanted: Sequence[FetchPartitionState],
+        forgotten: Iterable[PartitionKey],
+        now_ms: float,
+    ) -> FetchPlan:
+        """The plan for a request with these session fields."""
+        if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            if session_epoch == FINAL_EPOCH:
+                return FetchPlan(partitions=wanted)
+            return self._create(wanted, has_topic_ids=has_topic_ids, now_ms=now_ms)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return FetchPlan(error=ErrorCode.fetch_session_id_not_found)
+        if session_epoch != session.epoch:
+            return FetchPlan(error=ErrorCode.invalid_fetch_session_epoch)
+        if session.has_topic_ids != has_topic_ids:
+            del self._sessions[session_id]
+            return FetchPlan(error=ErrorCode.fetch_session_topic_id_error)
+        return self._continue(session, wanted, forgotten, now_ms)
+
+    def close(self, session_id: int) -> None:
+        """Forget a session."""
+        self._sessions.pop(session_id, None)
+
+    def _create(self, wanted: Sequence[FetchPartitionState], *, has_topic_ids: bool, now_ms: float) -> FetchPlan:
+        if not wanted or not self._make_room(now_ms):
+            return FetchPlan(partitions=wanted)
+        session_id = self._new_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._new_id()
+        session = FetchSession(session_id=session_id, has_topic_ids=has_topic_ids, used_at_ms=now_ms, epoch=1)
+        session.partitions = {state.key: state for state in wanted}
+        self._sessions[session_id] = session
+        return FetchPlan(session_id=session_id, partitions=tuple(session.partitions.values()), session=session)
+
+    def _make_room(self, now_ms: float) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_at_ms < self._eviction_ms:
+            return False
+        del self._sessions[oldest.session_id]
+        return True
+
+    def _continue(
+        self,
+        session: FetchSession,
+        wanted: Sequence[FetchPartitionState],
+        forgotten: Iterable[PartitionKey],
+        now_ms: float,
+    ) -> FetchPlan:
+        for state in wanted:
+            known = session.partitions.get(state.key)
+            if known is None:
+                session.partitions[state.key] = state
+            else:
+                known.ask(state)
+        for key in forgotten:
+            session.partitions.pop(key, None)
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        session.used_at_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+        return FetchPlan(
+            session_id=session.session_id,
+            is_incremental=True,
+            partitions=tuple(session.partitions.values()),
+            session=session,
+        )

@@ -1,0 +1,140 @@
+"""Requests that wait for something to happen or for their time to run out: Kafka's purgatory on a timing wheel.
+
+Pure: time enters as `now_ms` (monotonic). A waiting request is watched under one or more keys (partitions, groups); whoever
+changes something asks for the watchers of its key and completes those whose condition holds. `expire` hands out the overdue.
+An entry leaves in exactly one way, once: `remove` or `expire`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+RequestT = TypeVar("RequestT")
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+@dataclass(slots=True, eq=False)
+class WaitingRequest(Generic[RequestT]):
+    """One entry; compare by identity."""
+
+    request: RequestT
+    keys: tuple[Hashable, ...]
+    deadline_ms: float
+    is_done: bool = False
+
+
+@dataclass(slots=True)
+class TimingWheel:
+    """Deadlines in slots of `tick_ms`; an entry further away than one turn stays in its slot and is passed over until due."""
+
+    tick_ms: float = 5.0
+    slot_count: int = 512
+    count: int = 0
+    _slots: list[set[WaitingRequest[object]]] = field(default_factory=list)
+    _current_tick: int = -1
+
+    def __post_init__(self) -> None:
+        self._slots = [set() for _ in range(self.slot_count)]
+
+    def _tick_of(self, deadline_ms: float) -> int:
+        # Rounded up, so that an entry never expires early; an overdue one is found at the next tick.
+        return max(int(deadline_ms // self.tick_ms) + 1, self._current_tick + 1)
+
+    def add(self, entry: WaitingRequest[object]) -> None:
+        """Start counting the entry's time."""
+        entry.deadline_ms = max(entry.deadline_ms, self._current_tick * self.tick_ms)
+        self._slots[self._tick_of(entry.deadline_ms) % self.slot_count].add(entry)
+        self.count += 1
+
+    def remove(self, entry: WaitingRequest[object]) -> None:
+        """Stop counting; nothing happens for an entry that is not here."""
+        first = int(entry.deadline_ms // self.tick_ms) + 1
+        for tick in (first, self._current_tick + 1):
+            slot = self._slots[tick % self.slot_count]
+            if entry in slot:
+                slot.remove(entry)
+                self.count -= 1
+                return
+
+    def advance(self, now_ms: float) -> list[WaitingRequest[object]]:
+        """Entries whose deadline has passed, removed, the earliest first."""
+        target = int(now_ms // self.tick_ms)
+        if self._current_tick < 0 or not self.count:
+            first = max(self._current_tick + 1, target - self.slot_count + 1)
+        else:
+            first = self._current_tick + 1
+        due: list[WaitingRequest[object]] = []
+        for tick in range(max(first, target - self.slot_count + 1), target + 1):
+            slot = self._slots[tick % self.slot_count]
+            if slot:
+                overdue = [entry for entry in slot if entry.deadline_ms <= now_ms]
+                slot.difference_update(overdue)
+                due.extend(overdue)
+        self._current_tick = max(self._current_tick, target)
+        self.count -= len(due)
+        return sorted(due, key=lambda entry: entry.deadline_ms)
+
+
+class WaitingRequests(Generic[RequestT]):
+    """Entries by key, with deadlines. Not reentrant-safe by itself: take `watchers` as a list before completing them."""
+
+    def __init__(self, *, tick_ms: float = 5.0) -> None:
+        self._wheel = TimingWheel(tick_ms=tick_ms)
+        self._watchers: dict[Hashable, dict[int, WaitingRequest[RequestT]]] = {}
+
+    def __len__(self) -> int:
+        return self._wheel.count
+
+    @property
+    def key_count(self) -> int:
+        """Keys with at least one watcher."""
+        return len(self._watchers)
+
+    def add(self, request: RequestT, *, keys: Iterable[Hashable], deadline_ms: float) -> WaitingRequest[RequestT]:
+        """Let the request wait under all of its keys until `deadline_ms`."""
+        entry = WaitingRequest(request=request, keys=tuple(keys), deadline_ms=deadline_ms)
+        for key in entry.keys:
+            self._watchers.setdefault(key, {})[id(entry)] = entry
+        self._wheel.add(entry)  # type: ignore[arg-type]
+        return entry
+
+    def is_watched(self, key: Hashable) -> bool:
+        """True when somebody waits for the key; cheap, for the hot path."""
+        return key in self._watchers
+
+    def watchers(self, key: Hashable) -> list[WaitingRequest[RequestT]]:
+        """Who waits for the key, in order of arrival."""
+        return list(self._watchers.get(key, {}).values())
+
+    def remove(self, entry: WaitingRequest[RequestT]) -> bool:
+        """Take the entry out; False when it had left before."""
+        if entry.is_done:
+            return False
+        self._wheel.remove(entry)  # type: ignore[arg-type]
+        self._forget(entry)
+        return True
+
+    def expire(self, now_ms: float) -> list[RequestT]:
+        """Requests whose time has run out, taken out."""
+        requests: list[RequestT] = []
+        for overdue in self._wheel.advance(now_ms):
+            entry: WaitingRequest[RequestT] = overdue  # type: ignore[assignment]
+            self._forget(entry)
+            requests.append(entry.request)
+        return requests
+
+    def drain(self) -> list[RequestT]:
+        """Every request, taken out: the broker stops."""
+        entries = {id(entry): entry for watchers in self._watchers.values() for entry in watchers.values()}
+        for entry in entries.values():
+            self.remove(entry)
+        return [entry.request for entry in entries.values()]
+
+    def _forget(self, entry: WaitingRequest[RequestT]) -> None:
+        entry.is_done = True
+        for key in entry.keys:
+            watchers = self._watchers.get(key)
+            if watchers is not None and watchers.pop(id(entry), None) is not None and not watchers:
+                del self._watchers[key]

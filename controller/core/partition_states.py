@@ -1,0 +1,35 @@
+"""The four states of a partition and the transitions between them.
+
+    NonExistent ──▶ New ──▶ Online ◀──▶ Offline ──▶ NonExistent
+
+Held in the controller's memory only: a new controller derives them from what is stored and who is alive. `Cluster.apply`
+refuses what the table does not allow.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+
+class PartitionPhase(enum.Enum):
+    """Where a partition is in its life."""
+
+    NON_EXISTENT = "NonExistentPartition"
+    NEW = "NewPartition"
+    ONLINE = "OnlinePartition"
+    OFFLINE = "OfflinePartition"
+
+
+LEGAL_SOURCES: Mapping[PartitionPhase, frozenset[PartitionPhase]] = {
+    PartitionPhase.NEW: frozenset({PartitionPhase.NON_EXISTENT}),
+    PartitionPhase.ONLINE: frozenset({PartitionPhase.NEW, PartitionPhase.ONLINE, PartitionPhase.OFFLINE}),
+    PartitionPhase.OFFLINE: frozenset({PartitionPhase.NEW, PartitionPhase.ONLINE, PartitionPhase.OFFLINE}),
+    PartitionPhase.NON_EXISTENT: frozenset({PartitionPhase.OFFLINE}),
+}
+"""Target to the states it may be entered from."""
+
+
+def may_move(source: PartitionPhase, target: PartitionPhase) -> bool:
+    """True when a partition in `source` may enter `target`."""
+    return source in LEGAL_SOURCES[target]

@@ -1,0 +1,42 @@
+"""The seven states of a replica and the transitions between them.
+
+A replica on a dead broker whose topic is to be deleted goes to ReplicaDeletionIneligible, from wherever it stands, and back
+to OfflineReplica when its broker returns: so a deletion pauses and resumes instead of failing. Memory only, as with
+`partition_states`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+
+class ReplicaPhase(enum.Enum):
+    """Where one replica of a partition is in its life."""
+
+    NON_EXISTENT = "NonExistentReplica"
+    NEW = "NewReplica"
+    ONLINE = "OnlineReplica"
+    OFFLINE = "OfflineReplica"
+    DELETION_STARTED = "ReplicaDeletionStarted"
+    DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
+    DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
+
+
+_SERVING = frozenset({ReplicaPhase.NEW, ReplicaPhase.ONLINE, ReplicaPhase.OFFLINE, ReplicaPhase.DELETION_INELIGIBLE})
+
+LEGAL_SOURCES: Mapping[ReplicaPhase, frozenset[ReplicaPhase]] = {
+    ReplicaPhase.NEW: frozenset({ReplicaPhase.NON_EXISTENT}),
+    ReplicaPhase.ONLINE: _SERVING,
+    ReplicaPhase.OFFLINE: _SERVING,
+    ReplicaPhase.DELETION_STARTED: frozenset({ReplicaPhase.OFFLINE}),
+    ReplicaPhase.DELETION_SUCCESSFUL: frozenset({ReplicaPhase.DELETION_STARTED}),
+    ReplicaPhase.DELETION_INELIGIBLE: frozenset({ReplicaPhase.OFFLINE, ReplicaPhase.DELETION_STARTED}),
+    ReplicaPhase.NON_EXISTENT: frozenset({ReplicaPhase.DELETION_SUCCESSFUL}),
+}
+"""Target to the states it may be entered from."""
+
+
+def may_move(source: ReplicaPhase, target: ReplicaPhase) -> bool:
+    """True when a replica in `source` may enter `target`."""
+    return source in LEGAL_SOURCES[target]

@@ -1,0 +1,44 @@
+"""Topic configs are checked by name, type and range."""
+
+from __future__ import annotations
+
+import pytest
+
+from wire.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig, check_overrides
+
+
+def test_every_default_is_accepted() -> None:
+    check_overrides({name: config.default for name, config in TOPIC_CONFIGS.items()})
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"cleanup.policy": "compact,delete"},
+        {"cleanup.policy": " compact , delete "},
+        {"retention.ms": "-1"},
+        {"min.cleanable.dirty.ratio": "1"},
+        {"preallocate": "TRUE"},
+    ],
+)
+def test_accepted(overrides: dict[str, str]) -> None:
+    check_overrides(overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"retention.hours": "1"}, "Unknown topic config name: retention.hours"),
+        ({"retention.ms": "soon"}, "Invalid value soon for configuration retention.ms: Not a number of type LONG"),
+        ({"retention.ms": "-2"}, "Value must be at least -1"),
+        ({"segment.bytes": "4294967296"}, "Not a number of type INT"),
+        ({"cleanup.policy": "shred"}, "must be one of: compact, delete"),
+        ({"min.cleanable.dirty.ratio": "1.5"}, "no more than 1"),
+        ({"min.cleanable.dirty.ratio": "nan"}, "at least 0"),
+        ({"preallocate": "perhaps"}, "true, false"),
+        ({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, "conflict"),
+    ],
+)
+def test_refused_by_name(overrides: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidTopicConfig, match=problem):
+        check_overrides(overrides)

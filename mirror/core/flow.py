@@ -1,0 +1,501 @@
+"""One partition's flow from source to target: decides what to ask, fetch and hand over, and when to start again.
+
+`decide(command, now_ms)` changes nothing; `apply(facts)` is the only change of state. Memory is all the commit there is:
+after any crash the target's log end is the position (invariant M1: the target is always a prefix of the source).
+
+  a. A generation starts with settling: nothing older is queued or in flight when the target is asked for its end.
+  b. Before a batch is fetched, the source confirms that it has the target's last epoch up to the target's end.
+  c. Batches are handed over in one chain: each starts where the target's log must end before it.
+  d. Losing the source keeps what was fetched on its way; losing the target keeps it queued; only a refusal, a dead worker or
+     a changed role starts a new generation.
+  e. A missing, recreated or diverged history is a state with a reason (GAP, RESET, FAULTED), never skipped in silence (M9).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+from mirror.core.flow_events import (
+    Acknowledged,
+    AppendRefused,
+    BatchesFetched,
+    CheckSource,
+    Command,
+    Discard,
+    Effect,
+    Fetch,
+    FetchFailed,
+    FindTarget,
+    HandOver,
+    LinkRole,
+    LinkTurned,
+    NotEnqueued,
+    NothingFetched,
+    Pause,
+    RefreshLink,
+    RefreshMetadata,
+    Resume,
+    RetryDue,
+    RetryLater,
+    Settled,
+    Side,
+    SourceChecked,
+    SourceNotFound,
+    SourceTrouble,
+    Start,
+    StopFetching,
+    TargetFound,
+    TargetNotFound,
+    TargetRefusal,
+    TargetWaiting,
+    TopicAgrees,
+    TopicConflict,
+    TopicReplaced,
+)
+from mirror.core.flow_state import TRANSITIONS, FlowFacts, FlowState, GapPolicy, InvariantBroken, Step
+from mirror.core.lag import Progress, next_marker
+
+STORY_LENGTH = 16
+CORRUPT_ATTEMPTS_MAX = 3
+"""How often batches that fail their checksum at the target are fetched again before the flow is FAULTED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next facts, what to do, and why (empty: nothing worth telling)."""
+
+    facts: FlowFacts
+    effects: tuple[Effect, ...] = ()
+    reason: str = ""
+
+
+class Flow:
+    """The machine of one partition."""
+
+    def __init__(self, name: str, *, gap_policy: GapPolicy = GapPolicy.HALT, started_at_ms: int = 0) -> None:
+        self._name = name
+        self._gap_policy = gap_policy
+        facts = FlowFacts()
+        self.facts = replace(facts, progress=replace(facts.progress, started_at_ms=started_at_ms))
+        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+        self._deciders: dict[type, Callable[[Any, int], Decision]] = {
+            Start: self._start,
+            Settled: self._settled,
+            TargetFound: self._target_found,
+            TargetNotFound: self._target_not_found,
+            SourceChecked: self._source_checked,
+            SourceNotFound: self._source_not_found,
+            BatchesFetched: self._batches_fetched,
+            NothingFetched: self._nothing_fetched,
+            FetchFailed: self._fetch_failed,
+            NotEnqueued: self._not_enqueued,
+            Acknowledged: self._acknowledged,
+            AppendRefused: self._append_refused,
+            TargetWaiting: self._target_waiting,
+            RetryDue: self._retry_due,
+            LinkTurned: self._link_turned,
+            Pause: self._pause,
+            Resume: self._resume,
+            TopicReplaced: self._topic_replaced,
+            TopicConflict: self._topic_conflict,
+            TopicAgrees: self._topic_agrees,
+        }
+
+    def decide(self, command: Command, now_ms: int) -> Decision:
+        """What follows from the command; nothing changes yet."""
+        generation = getattr(command, "generation", self.facts.generation)
+        if generation != self.facts.generation:
+            return Decision(self.facts)
+        return self._deciders[type(command)](command, now_ms)
+
+    def apply(self, facts: FlowFacts) -> None:
+        """Take over the facts of a decision. InvariantBroken when they cannot follow the present ones."""
+        before = self.facts
+        if facts is before:
+            return
+        if facts.state is not before.state and facts.state not in TRANSITIONS[before.state]:
+            self._break(f"{before.state.value} may not become {facts.state.value} ({facts.reason})")
+        if facts.generation < before.generation:
+            self._break(f"generation goes back from {before.generation} to {facts.generation}")
+        if facts.reason != before.reason or facts.step is not before.step:
+            self._story.append(f"g{facts.generation} {facts.state.value} {facts.step.value}: {facts.reason}")
+        self.facts = facts
+
+    def check_invariants(self) -> None:
+        """InvariantBroken when the facts contradict each other; for tests, after every apply."""
+        facts = self.facts
+        if facts.state in _RUNNING and facts.step is not Step.STREAMING:
+            self._break(f"{facts.state.value} while {facts.step.value}")
+        if facts.state in _HELD and facts.step is not Step.IDLE:
+            self._break(f"{facts.state.value} while {facts.step.value}")
+        if facts.step is Step.STREAMING and not facts.is_chained:
+            self._break("streaming without a chain")
+        if facts.fetch_offset < facts.chain_offset:
+            self._break(f"fetching from {facts.fetch_offset}, inside the chain that ends at {facts.chain_offset}")
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        """The last changes, oldest first."""
+        return tuple(self._story)
+
+    def _break(self, what: str) -> None:
+        raise InvariantBroken(f"{self._name}: {what}; story: {' | '.join(self._story)}")
+
+    # Starting, stopping, waiting.
+
+    def _restart(self, reason: str, *extra: Effect, state: FlowState | None = None, attempts: int = 0) -> Decision:
+        """A new generation; it waits before it asks the target when `attempts` have failed already."""
+        facts = self.facts
+        generation = facts.generation + 1
+        new = replace(
+            facts,
+            state=state or self._preparing_label(),
+            reason=reason,
+            step=Step.SETTLING,
+            generation=generation,
+            attempts=attempts,
+            is_chained=False,
+        )
+        return Decision(new, (StopFetching(), Discard(generation=generation), *extra), reason)
+
+    def _halt(self, state: FlowState, reason: str) -> Decision:
+        """Stop in a state that needs a person, and look again now and then whether its cause is gone."""
+        return self._restart(reason, state=state, attempts=self.facts.attempts + 1)
+
+    def _hold(self, state: FlowState, reason: str, *extra: Effect, role: LinkRole | None = None) -> Decision:
+        """Stop until somebody says otherwise; what is queued is dropped."""
+        facts = self.facts
+        generation = facts.generation + 1
+        new = replace(
+            facts,
+            state=state,
+            reason=reason,
+            step=Step.IDLE,
+            generation=generation,
+            is_chained=False,
+            role=role or facts.role,
+        )
+        return Decision(new, (StopFetching(), Discard(generation=generation), *extra), reason)
+
+    def _wait(self, reason: str, *extra: Effect, state: FlowState | None = None) -> Decision:
+        facts = self.facts
+        attempts = facts.attempts + 1
+        label = state or self._preparing_label()
+        new = replace(facts, state=label, reason=reason, step=Step.WAITING, attempts=attempts)
+        retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in _NEEDS_A_PERSON)
+        return Decision(new, (*extra, StopFetching(), retry), reason)
+
+    def _preparing_label(self) -> FlowState:
+        return self.facts.state if self.facts.state in _STICKY else FlowState.PREPARING
+
+    def _running_label(self) -> FlowState:
+        return FlowState.PROMOTING if self.facts.role is LinkRole.DRAINING else FlowState.MIRRORING
+
+    def _ignore(self) -> Decision:
+        return Decision(self.facts)
+
+    def _start(self, command: Start, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        is_in_conflict = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
+        if facts.role in (LinkRole.TURNED, LinkRole.GONE) or facts.state in _HELD or is_in_conflict:
+            return self._ignore()
+        return self._restart(command.reason)
+
+    def _settled(self, command: Settled, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.step is not Step.SETTLING:
+            return self._ignore()
+        if facts.attempts > 0:
+            new = replace(facts, step=Step.WAITING)
+            is_slow = facts.state in _NEEDS_A_PERSON
+            retry = RetryLater(generation=facts.generation, attempt=facts.attempts, is_slow=is_slow)
+            return Decision(new, (retry,))
+        return Decision(replace(facts, step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
+
+    def _retry_due(self, command: RetryDue, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.step is not Step.WAITING:
+            return self._ignore()
+        if facts.is_chained:
+            # What was fetched is still on its way to the target: go on from the end of the chain, not from the target.
+            check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
+            return Decision(replace(facts, step=Step.CHECKING_SOURCE), (check,))
+        return Decision(replace(facts, step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
+
+    # Finding positions.
+
+    def _target_found(self, command: TargetFound, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.step is not Step.FINDING_TARGET:
+            return self._ignore()
+        new = replace(
+            facts,
+            step=Step.CHECKING_SOURCE,
+            fetch_offset=command.log_end_offset,
+            chain_offset=command.log_end_offset,
+            chain_epoch=command.last_epoch,
+            target_log_start_offset=command.log_start_offset,
+            progress=_moved(facts.progress, target_log_end_offset=command.log_end_offset),
+        )
+        return Decision(new, (CheckSource(generation=facts.generation, epoch=command.last_epoch),))
+
+    def _target_not_found(self, command: TargetNotFound, now_ms: int) -> Decision:  # noqa: ARG002
+        if self.facts.step is not Step.FINDING_TARGET:
+            return self._ignore()
+        return self._wait(command.reason, RefreshMetadata(side=Side.TARGET))
+
+    def _source_not_found(self, command: SourceNotFound, now_ms: int) -> Decision:  # noqa: ARG002
+        if self.facts.step is not Step.CHECKING_SOURCE:
+            return self._ignore()
+        return self._wait(command.reason, RefreshMetadata(side=Side.SOURCE), state=FlowState.SOURCE_UNAVAILABLE)
+
+    def _source_checked(self, command: SourceChecked, now_ms: int) -> Decision:
+        facts = self.facts
+        if facts.step is not Step.CHECKING_SOURCE:
+            return self._ignore()
+        divergence = find_divergence(facts, command)
+        if divergence:
+            return self._halt(FlowState.FAULTED, divergence)
+        missing = max(0, command.log_start_offset - facts.fetch_offset)
+        is_new = facts.chain_offset == 0 and not facts.has_streamed
+        if missing and not is_new and self._gap_policy is GapPolicy.HALT:
+            return self._halt(
+                FlowState.GAP,
+                f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.fetch_offset}: "
+                f"{missing} offsets expired before they were mirrored",
+            )
+        fetch_offset = facts.fetch_offset + missing
+        reason = f"mirroring from offset {fetch_offset}"
+        if missing:
+            reason += f"; {missing} offsets before it had expired at the source"
+        progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
+        new = replace(
+            facts,
+            state=self._running_label(),
+            reason=reason,
+            step=Step.STREAMING,
+            is_chained=True,
+            has_streamed=True,
+            fetch_offset=fetch_offset,
+            source_log_start_offset=command.log_start_offset,
+            skipped_records=facts.skipped_records + (0 if is_new else missing),
+            progress=progress,
+        )
+        return Decision(new, (Fetch(generation=facts.generation, offset=fetch_offset),), reason)
+
+    # Streaming.
+
+    def _batches_fetched(self, command: BatchesFetched, now_ms: int) -> Decision:
+        facts = self.facts
+        run = command.run
+        if facts.step is not Step.STREAMING or command.fetch_offset != facts.fetch_offset:
+            return self._ignore()
+        if run.first_offset < facts.chain_offset or run.first_epoch < facts.chain_epoch:
+            return self._halt(
+                FlowState.FAULTED,
+                f"the source's batch at offset {run.first_offset} (leader epoch {run.first_epoch}) does not continue the "
+                f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch})",
+            )
+        new = replace(
+            facts,
+            fetch_offset=run.next_offset,
+            chain_offset=run.next_offset,
+            chain_epoch=run.last_epoch,
+            source_log_start_offset=command.log_start_offset,
+            progress=_moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms),
+        )
+        hand_over = HandOver(generation=facts.generation, expected_log_end_offset=facts.chain_offset)
+        return Decision(new, (hand_over, Fetch(generation=facts.generation, offset=run.next_offset)))
+
+    def _nothing_fetched(self, command: NothingFetched, now_ms: int) -> Decision:
+        facts = self.facts
+        if facts.step is not Step.STREAMING:
+            return self._ignore()
+        progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
+        is_complete = progress.target_log_end_offset >= facts.chain_offset
+        new = replace(
+            facts,
+            source_log_start_offset=command.log_start_offset,
+            progress=progress,
+            attempts=0 if is_complete else facts.attempts,
+        )
+        return Decision(new)
+
+    def _fetch_failed(self, command: FetchFailed, now_ms: int) -> Decision:  # noqa: ARG002
+        if self.facts.step is not Step.STREAMING:
+            return self._ignore()
+        match command.trouble:
+            case SourceTrouble.UNREACHABLE:
+                return self._wait(command.reason, RefreshMetadata(side=Side.SOURCE), state=FlowState.SOURCE_UNAVAILABLE)
+            case SourceTrouble.MOVED:
+                return self._wait(command.reason, RefreshMetadata(side=Side.SOURCE))
+            case SourceTrouble.OUT_OF_RANGE:
+                return self._wait(command.reason)
+            case SourceTrouble.MALFORMED:
+                return self._corrupt(command.reason)
+            case _:
+                assert_never(command.trouble)
+
+    def _corrupt(self, reason: str) -> Decision:
+        attempts = self.facts.attempts + 1
+        if attempts > CORRUPT_ATTEMPTS_MAX:
+            return self._halt(FlowState.FAULTED, reason)
+        return self._restart(reason, attempts=attempts)
+
+    def _not_enqueued(self, command: NotEnqueued, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.step is not Step.STREAMING or command.offset >= facts.chain_offset:
+            return self._ignore()
+        new = replace(facts, fetch_offset=command.offset, chain_offset=command.offset, chain_epoch=command.epoch)
+        return Decision(new, (Fetch(generation=facts.generation, offset=command.offset),))
+
+    def _acknowledged(self, command: Acknowledged, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        before = facts.progress
+        progress = _moved(
+            before,
+            target_log_end_offset=max(before.target_log_end_offset, command.log_end_offset),
+            mirrored_bytes=before.mirrored_bytes + command.size_bytes,
+            mirrored_records=before.mirrored_records + command.record_count,
+            mirrored_timestamp_ms=max(before.mirrored_timestamp_ms, command.max_timestamp_ms),
+        )
+        if facts.step is not Step.STREAMING:
+            return Decision(replace(facts, progress=progress))
+        label = self._running_label()
+        reason = (
+            facts.reason if facts.state is label else f"mirroring; the target acknowledged {command.log_end_offset}"
+        )
+        told = "" if facts.state is label else reason
+        return Decision(replace(facts, state=label, reason=reason, attempts=0, progress=progress), (), told)
+
+    def _append_refused(self, command: AppendRefused, now_ms: int) -> Decision:  # noqa: ARG002
+        if not self.facts.is_chained:
+            return self._ignore()
+        if self.facts.state in _HELD:
+            return self._hold(self.facts.state, self.facts.reason)
+        again = self.facts.attempts + 1
+        match command.refusal:
+            case TargetRefusal.OFFSET_MISMATCH:
+                return self._restart(command.reason, attempts=again)
+            case TargetRefusal.DIVERGED:
+                return self._halt(FlowState.FAULTED, command.reason)
+            case TargetRefusal.STALE_LINK:
+                return self._restart(command.reason, RefreshLink(), attempts=again)
+            case TargetRefusal.ACTIVE:
+                return self._hold(FlowState.PROMOTED, command.reason, RefreshLink(), role=LinkRole.TURNED)
+            case TargetRefusal.CORRUPT:
+                return self._corrupt(command.reason)
+            case TargetRefusal.UNKNOWN_TOPIC:
+                return self._restart(command.reason, RefreshMetadata(side=Side.TARGET), attempts=again)
+            case _:
+                assert_never(command.refusal)
+
+    def _target_waiting(self, command: TargetWaiting, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        refresh = RefreshMetadata(side=Side.TARGET)
+        if facts.state not in _RUNNING:
+            return Decision(facts, (refresh,))
+        new = replace(facts, state=FlowState.PREPARING, reason=command.reason)
+        return Decision(new, (refresh,), command.reason)
+
+    # What people and links want.
+
+    def _link_turned(self, command: LinkTurned, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        match command.role:
+            case LinkRole.TURNED:
+                if facts.state is FlowState.PROMOTED:
+                    return self._ignore()
+                return self._hold(FlowState.PROMOTED, command.reason, role=LinkRole.TURNED)
+            case LinkRole.GONE:
+                if facts.role is LinkRole.GONE or facts.state is FlowState.PROMOTED:
+                    return self._ignore()
+                return self._hold(FlowState.PAUSED, command.reason, role=LinkRole.GONE)
+            case LinkRole.MIRRORING | LinkRole.DRAINING:
+                return self._link_mirrors(command)
+            case _:
+                assert_never(command.role)
+
+    def _link_mirrors(self, command: LinkTurned) -> Decision:
+        facts = self.facts
+        if facts.state is FlowState.PROMOTED or facts.role is LinkRole.GONE:
+            label = FlowState.REVERSING if facts.state is FlowState.PROMOTED else FlowState.PREPARING
+            restarted = self._restart(command.reason, state=label)
+            return replace(restarted, facts=replace(restarted.facts, role=command.role))
+        if facts.role is command.role:
+            return self._ignore()
+        new = replace(facts, role=command.role)
+        if facts.state in _RUNNING:
+            label = FlowState.PROMOTING if command.role is LinkRole.DRAINING else FlowState.MIRRORING
+            new = replace(new, state=label, reason=command.reason)
+        return Decision(new, (), command.reason)
+
+    def _pause(self, command: Pause, now_ms: int) -> Decision:  # noqa: ARG002
+        if self.facts.state in _HELD:
+            return self._ignore()
+        # What was handed over may still arrive: only fetching stops.
+        new = replace(self.facts, state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)
+        return Decision(new, (StopFetching(),), command.reason)
+
+    def _resume(self, command: Resume, now_ms: int) -> Decision:  # noqa: ARG002
+        if self.facts.state is not FlowState.PAUSED or self.facts.role is LinkRole.GONE:
+            return self._ignore()
+        return self._restart("resumed", state=FlowState.PREPARING)
+
+    def _topic_replaced(self, command: TopicReplaced, now_ms: int) -> Decision:  # noqa: ARG002
+        if self.facts.state in (FlowState.PROMOTED, FlowState.RESET):
+            return self._ignore()
+        return self._hold(FlowState.RESET, command.reason)
+
+    def _topic_conflict(self, command: TopicConflict, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        is_known = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
+        if facts.state is FlowState.PROMOTED or is_known:
+            return self._ignore()
+        return self._hold(FlowState.FAULTED, command.reason)
+
+    def _topic_agrees(self, command: TopicAgrees, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        is_conflict = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
+        if facts.state is not FlowState.RESET and not is_conflict:
+            return self._ignore()
+        new = self._restart("both sites have the same topic again", state=FlowState.PREPARING)
+        return replace(new, facts=replace(new.facts, has_streamed=False))
+
+
+_RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
+_HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET})
+_NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
+_STICKY = _NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}
+
+
+def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
+    """Where the source's history leaves the chain's, in a sentence; empty when the chain is a prefix of the source.
+
+    `source.epoch` is the largest epoch at the source that is not above the chain's last one (KIP-101): the same epoch
+    must reach at least to the end of the chain, and a lower one means that the source never had the chain's last batches.
+    """
+    end, epoch = facts.chain_offset, facts.chain_epoch
+    if end <= source.log_start_offset:
+        return ""
+    if epoch < 0:
+        if end <= source.high_watermark:
+            return ""
+        return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no epoch tells why"
+    if source.epoch < 0:
+        return f"the mirror ends at offset {end} under leader epoch {epoch}, which the source does not know"
+    if source.epoch == epoch and source.epoch_end_offset >= end:
+        return ""
+    return (
+        f"histories diverge at offset {min(source.epoch_end_offset, end)}: the mirror ends at {end} under leader epoch "
+        f"{epoch}, the source's epoch {source.epoch} ends at {source.epoch_end_offset}"
+    )
+
+
+def _moved(progress: Progress, **changes: int) -> Progress:
+    moved = replace(progress, **changes)
+    caught_up_at_ms, marker_offset, marker_at_ms = next_marker(moved)
+    return replace(moved, caught_up_at_ms=caught_up_at_ms, marker_offset=marker_offset, marker_at_ms=marker_at_ms)

@@ -1,0 +1,105 @@
+"""What a partition's flow knows: its state, the legal transitions, its positions. Facts only; `flow.py` has the decisions.
+
+States (what an operator sees)          Steps (what the flow waits for)
+  PREPARING           finding positions   IDLE             nothing: paused, promoted, reset
+  MIRRORING           batches flow        SETTLING         older batches to be answered or dropped
+  PAUSED              by an operator      FINDING_TARGET   the target's log end
+  GAP                 the source expired  CHECKING_SOURCE  the source's comparison of epochs
+                      what was not yet    STREAMING        the next batches
+                      mirrored            WAITING          a retry's time to come
+  RESET               topic recreated
+  FAULTED             histories differ, or bytes are corrupt: needs a person
+  SOURCE_UNAVAILABLE  source cannot be reached
+  PROMOTING           source is fenced, the rest is drained
+  PROMOTED            this site is active, the mirror writes nothing
+  REVERSING           this site was active and becomes the target again: histories are compared first
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from mirror.core.flow_events import LinkRole
+from mirror.core.lag import Progress
+
+
+class FlowState(enum.Enum):
+    """What an operator sees."""
+
+    PREPARING = "PREPARING"
+    MIRRORING = "MIRRORING"
+    PAUSED = "PAUSED"
+    GAP = "GAP"
+    RESET = "RESET"
+    FAULTED = "FAULTED"
+    SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
+    PROMOTING = "PROMOTING"
+    PROMOTED = "PROMOTED"
+    REVERSING = "REVERSING"
+
+
+class Step(enum.Enum):
+    """What the flow waits for."""
+
+    IDLE = "idle"
+    SETTLING = "settling"
+    FINDING_TARGET = "finding target"
+    CHECKING_SOURCE = "checking source"
+    STREAMING = "streaming"
+    WAITING = "waiting"
+
+
+class GapPolicy(enum.Enum):
+    """What to do when the source has expired records that the target lacks."""
+
+    HALT = "halt"
+    SKIP = "skip-and-record"
+
+
+_S = FlowState
+_RUNNING = frozenset({_S.MIRRORING, _S.PROMOTING})
+_HALTED = frozenset({_S.GAP, _S.RESET, _S.FAULTED})
+_ALWAYS = frozenset({_S.PAUSED, _S.PROMOTED, _S.RESET, _S.FAULTED})
+
+TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
+    _S.PREPARING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
+    _S.MIRRORING: _HALTED | _ALWAYS | {_S.PREPARING, _S.PROMOTING, _S.SOURCE_UNAVAILABLE},
+    _S.PROMOTING: _HALTED | _ALWAYS | {_S.PREPARING, _S.MIRRORING, _S.SOURCE_UNAVAILABLE},
+    _S.PAUSED: _ALWAYS | {_S.PREPARING},
+    _S.GAP: _RUNNING | _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
+    _S.RESET: _ALWAYS | {_S.PREPARING},
+    _S.FAULTED: _RUNNING | _ALWAYS | {_S.GAP, _S.PREPARING, _S.SOURCE_UNAVAILABLE},
+    _S.SOURCE_UNAVAILABLE: _RUNNING | _HALTED | _ALWAYS | {_S.PREPARING},
+    _S.PROMOTED: frozenset({_S.REVERSING}),
+    _S.REVERSING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
+}
+"""From each state, the states that may follow it (itself always may, with another reason)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowFacts:
+    """Everything a flow knows; replaced as a whole by `Flow.apply`."""
+
+    state: FlowState = FlowState.PREPARING
+    reason: str = "not started"
+    step: Step = Step.IDLE
+    role: LinkRole = LinkRole.MIRRORING
+    generation: int = 0
+    # Next offset to fetch, and what the target's log end must be before it: they differ where offsets are skipped.
+    fetch_offset: int = 0
+    chain_offset: int = 0
+    # Leader epoch of the last batch handed over (or found at the target), -1 none.
+    chain_epoch: int = -1
+    # True while the chain of this generation stands: the source may go and come back without asking the target again.
+    is_chained: bool = False
+    source_log_start_offset: int = 0
+    target_log_start_offset: int = 0
+    has_streamed: bool = False
+    attempts: int = 0
+    skipped_records: int = 0
+    progress: Progress = field(default_factory=Progress)
+
+
+class InvariantBroken(AssertionError):
+    """The flow would do what it never may; carries its last decisions."""

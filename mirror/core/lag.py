@@ -1,0 +1,88 @@
+"""How far a partition's mirror is behind, in records, bytes and milliseconds.
+
+A number is never zero because something failed: when the source has not been heard of lately, the time lag grows from the
+last moment at which the mirror was known to have everything, and a record lag of zero becomes unknown (-1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the mirror knows about one partition's two ends. Times are Unix ms."""
+
+    source_high_watermark: int = UNKNOWN
+    source_heard_at_ms: int = UNKNOWN
+    target_log_end_offset: int = UNKNOWN
+    # When everything that the source had at that moment was known to be at the target.
+    caught_up_at_ms: int = UNKNOWN
+    # An earlier sighting of the source's high watermark that the target has not reached yet.
+    marker_offset: int = UNKNOWN
+    marker_at_ms: int = UNKNOWN
+    started_at_ms: int = 0
+    mirrored_timestamp_ms: int = UNKNOWN
+    mirrored_bytes: int = 0
+    mirrored_records: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """Behind by this much; -1 where it cannot be known."""
+
+    records: int
+    bytes: int
+    ms: int
+
+
+def next_marker(progress: Progress) -> tuple[int, int, int]:
+    """(caught_up_at_ms, marker_offset, marker_at_ms) after an end moved.
+
+    One marker at a time is enough: when the target passes it, everything up to its moment is known to be mirrored, and
+    the newest sighting becomes the next marker. So the time lag is late by at most one such round.
+    """
+    caught_up_at_ms, marker_offset, marker_at_ms = (
+        progress.caught_up_at_ms,
+        progress.marker_offset,
+        progress.marker_at_ms,
+    )
+    if progress.source_high_watermark == UNKNOWN or progress.target_log_end_offset == UNKNOWN:
+        return caught_up_at_ms, marker_offset, marker_at_ms
+    if progress.target_log_end_offset >= progress.source_high_watermark:
+        return max(caught_up_at_ms, progress.source_heard_at_ms), UNKNOWN, UNKNOWN
+    if marker_offset == UNKNOWN:
+        return caught_up_at_ms, progress.source_high_watermark, progress.source_heard_at_ms
+    if progress.target_log_end_offset >= marker_offset:
+        return max(caught_up_at_ms, marker_at_ms), progress.source_high_watermark, progress.source_heard_at_ms
+    return caught_up_at_ms, marker_offset, marker_at_ms
+
+
+def measure(progress: Progress, *, now_ms: int, stale_after_ms: int) -> Lag:
+    """The lag at `now_ms`; `stale_after_ms` is the longest silence of a healthy source (a long poll and some)."""
+    is_known = progress.source_high_watermark != UNKNOWN and progress.target_log_end_offset != UNKNOWN
+    is_stale = not is_known or now_ms - progress.source_heard_at_ms > stale_after_ms
+    records = max(0, progress.source_high_watermark - progress.target_log_end_offset) if is_known else UNKNOWN
+    if records == 0 and is_stale:
+        records = UNKNOWN
+    if records == 0:
+        return Lag(records=0, bytes=0, ms=0)
+    return Lag(records=records, bytes=_lag_bytes(records, progress), ms=_lag_ms(progress, now_ms))
+
+
+def _lag_bytes(records: int, progress: Progress) -> int:
+    if records == UNKNOWN or progress.mirrored_records == 0:
+        return UNKNOWN
+    return records * progress.mirrored_bytes // progress.mirrored_records
+
+
+def _lag_ms(progress: Progress, now_ms: int) -> int:
+    if progress.caught_up_at_ms != UNKNOWN:
+        return max(0, now_ms - progress.caught_up_at_ms)
+    # Never caught up since the start: the newest mirrored record's own time says more than the start does.
+    since = progress.started_at_ms
+    if 0 < progress.mirrored_timestamp_ms < since:
+        since = progress.mirrored_timestamp_ms
+    return max(0, now_ms - since)

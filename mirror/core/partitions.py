@@ -1,0 +1,90 @@
+"""What a partition is called in the mirror, and what one survey of fetched bytes says about it.
+
+`survey` walks batch headers only: it finds where the last whole batch ends, which offsets and epochs the bytes cover and
+how many records they hold. It never opens a batch and never computes a checksum (the target does, on every append).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+HEADER_SIZE = 61
+_LOG_OVERHEAD = 12
+_MAGIC_OFFSET = 16
+_MAGIC = 2
+# base offset, batch length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp,
+# producer id, producer epoch, base sequence, record count: the fixed head of a version 2 batch.
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+assert _HEADER.size == HEADER_SIZE
+
+
+class PartitionKey(NamedTuple):
+    """One partition, the same name at both sites."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class MalformedBatches(ValueError):
+    """Fetched bytes are not a row of version 2 batches with growing offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRun:
+    """The whole batches at the front of some fetched bytes."""
+
+    first_offset: int
+    next_offset: int
+    size_bytes: int
+    record_count: int
+    first_epoch: int
+    last_epoch: int
+    max_timestamp_ms: int
+
+
+def survey(records: bytes | memoryview) -> BatchRun | None:
+    """The run of whole batches in `records`, None when there is not one; an incomplete last batch is left out.
+
+    MalformedBatches when a length, magic, offset or epoch cannot be part of a log.
+    """
+    position, available = 0, len(records)
+    run_first_offset = run_first_epoch = last_epoch = max_timestamp_ms = -1
+    next_offset, record_count = -1, 0
+    unpack_from = _HEADER.unpack_from
+    while available - position >= HEADER_SIZE:
+        (base_offset, length, epoch, magic, _, _, last_delta, _, batch_max_timestamp, _, _, _, count) = unpack_from(
+            records, position
+        )
+        size = length + _LOG_OVERHEAD
+        if magic != _MAGIC or size < HEADER_SIZE or last_delta < 0 or base_offset < next_offset or base_offset < 0:
+            raise MalformedBatches(
+                f"at byte {position}: offset {base_offset} after {next_offset}, length {length}, magic {magic}, "
+                f"last offset delta {last_delta}"
+            )
+        if epoch < last_epoch:
+            raise MalformedBatches(f"at offset {base_offset}: leader epoch goes back from {last_epoch} to {epoch}")
+        if position + size > available:
+            break
+        if run_first_offset < 0:
+            run_first_offset, run_first_epoch = base_offset, epoch
+        next_offset, last_epoch = base_offset + last_delta + 1, epoch
+        record_count += count
+        if batch_max_timestamp > max_timestamp_ms:
+            max_timestamp_ms = batch_max_timestamp
+        position += size
+    if not position:
+        return None
+    return BatchRun(
+        first_offset=run_first_offset,
+        next_offset=next_offset,
+        size_bytes=position,
+        record_count=record_count,
+        first_epoch=run_first_epoch,
+        last_epoch=last_epoch,
+        max_timestamp_ms=max_timestamp_ms,
+    )

@@ -1,0 +1,92 @@
+"""Fixtures for every test: a clock, processes that never outlive it, real ZooKeeper and toxiproxy.
+
+`zookeeper_connect` and `toxiproxy` share one server for the session and are clean for each test; a test that breaks the server
+itself takes `own_zookeeper`. Everything that starts a process lives in `tests/support`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.toxiproxy_server import ToxiproxyServer
+from tests.support.clock import ManualClock
+from tests.support.ports import free_port
+from tests.support.processes import Processes
+from tests.support.toxiproxy import Toxiproxy
+from tests.support.zookeeper import ZooKeeperProcess, start_zookeeper
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands still until the test advances it."""
+    return ManualClock()
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    """Starts processes that end with the test."""
+    owned = Processes()
+    try:
+        yield owned
+    finally:
+        owned.end_all()
+
+
+@pytest.fixture(scope="session")
+def session_processes() -> Iterator[Processes]:
+    """Starts processes that end with the session."""
+    owned = Processes()
+    try:
+        yield owned
+    finally:
+        owned.end_all()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(session_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> ZooKeeperProcess:
+    """The session's ZooKeeper; leave it running."""
+    return start_zookeeper(session_processes, tmp_path_factory.mktemp("zookeeper"))
+
+
+@pytest.fixture
+def zookeeper_connect(zookeeper_server: ZooKeeperProcess) -> str:
+    """A connect string with a chroot that is this test's alone, existing and empty."""
+    from kazoo.client import KazooClient
+
+    chroot = f"/test-{uuid.uuid4().hex}"
+    client = KazooClient(zookeeper_server.connect)
+    client.start(timeout=10)
+    try:
+        client.create(chroot)
+    finally:
+        client.stop()
+        client.close()
+    return zookeeper_server.connect + chroot
+
+
+@pytest.fixture
+def own_zookeeper(processes: Processes, tmp_path: Path) -> ZooKeeperProcess:
+    """A ZooKeeper that the test may kill, pause and restart."""
+    return start_zookeeper(processes, tmp_path / "zookeeper")
+
+
+@pytest.fixture(scope="session")
+def toxiproxy_server(session_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Toxiproxy:
+    """The session's toxiproxy; tests take `toxiproxy` instead."""
+    server = ToxiproxyServer(name="toxiproxy", directory=tmp_path_factory.mktemp("toxiproxy"), port=free_port())
+    session_processes.run(server.child()).wait_ready(server.is_serving)
+    return Toxiproxy(server.port)
+
+
+@pytest.fixture
+def toxiproxy(toxiproxy_server: Toxiproxy) -> Iterator[Toxiproxy]:
+    """A toxiproxy without proxies, before the test and after it."""
+    toxiproxy_server.delete_all()
+    try:
+        yield toxiproxy_server
+    finally:
+        toxiproxy_server.delete_all()

@@ -1,0 +1,91 @@
+"""A real ZooKeeper for tests: one server, or an ensemble of three, that can be killed, paused and started again.
+
+Most tests want the fixture `zookeeper_connect`: a chroot of their own on the one server of the session. Those that break the
+server take the fixture `own_zookeeper`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.zookeeper_server import EnsembleMember, ZooKeeperServer
+from tests.support.ports import free_ports
+from tests.support.processes import Processes, RunningProcess
+
+
+class ZooKeeperProcess:
+    """A server and its process."""
+
+    def __init__(self, processes: Processes, server: ZooKeeperServer) -> None:
+        self.server = server
+        self.process: RunningProcess = processes.run(server.child())
+
+    @property
+    def connect(self) -> str:
+        """The connect string."""
+        return self.server.connect
+
+    def wait_serving(self, within_ms: float = 20_000) -> None:
+        """Wait until it answers requests."""
+        self.process.wait_ready(self.server.is_serving, within_ms)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+
+    def restart(self) -> None:
+        """Start it again on the same data and port, and wait until it serves."""
+        self.process.start()
+        self.wait_serving()
+
+
+class ZooKeeperEnsemble:
+    """Several servers that elect a leader among them."""
+
+    def __init__(self, members: list[ZooKeeperProcess]) -> None:
+        self.members = members
+
+    @property
+    def connect(self) -> str:
+        """The connect string that names every member."""
+        return ",".join(member.connect for member in self.members)
+
+    def leader(self) -> ZooKeeperProcess | None:
+        """The member that leads now."""
+        for member in self.members:
+            if "Mode: leader" in member.server.four_letter_word("srvr"):
+                return member
+        return None
+
+
+def start_zookeeper(processes: Processes, directory: Path, *, port: int | None = None) -> ZooKeeperProcess:
+    """A single server, serving."""
+    chosen = port if port is not None else free_ports(1)[0]
+    started = ZooKeeperProcess(processes, ZooKeeperServer(name="zookeeper", directory=directory, port=chosen))
+    started.wait_serving()
+    return started
+
+
+def start_zookeeper_ensemble(processes: Processes, directory: Path, *, size: int = 3) -> ZooKeeperEnsemble:
+    """An ensemble, serving."""
+    ports = free_ports(3 * size)
+    quorum = {
+        number: EnsembleMember(quorum_port=ports[3 * number - 2], election_port=ports[3 * number - 1])
+        for number in range(1, size + 1)
+    }
+    members = [
+        ZooKeeperProcess(
+            processes,
+            ZooKeeperServer(
+                name=f"zookeeper-{number}",
+                directory=directory / str(number),
+                port=ports[3 * number - 3],
+                number=number,
+                ensemble=quorum,
+            ),
+        )
+        for number in quorum
+    ]
+    for member in members:
+        member.wait_serving()
+    return ZooKeeperEnsemble(members)

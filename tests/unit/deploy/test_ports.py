@@ -1,0 +1,34 @@
+"""Free ports: different, free, and outside the kernel's own range."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from deploy import ports
+
+
+def test_ports_are_different_and_free() -> None:
+    found = ports.free_ports(50)
+    assert len(set(found)) == 50
+    for port in found:
+        with socket.socket() as listener:
+            listener.bind((ports.LOOPBACK, port))
+
+
+def test_a_port_that_is_listened_on_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as listener:
+        listener.bind((ports.LOOPBACK, 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        monkeypatch.setattr(ports, "PORT_MIN", taken)
+        monkeypatch.setattr(ports, "PORT_MAX", taken)
+        with pytest.raises(RuntimeError, match="only 0 of 1 ports"):
+            ports.free_port()
+
+
+def test_ports_lie_below_the_kernel_s_range_for_outgoing_connections() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    assert first > ports.PORT_MAX

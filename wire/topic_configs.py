@@ -1,8 +1,8 @@
-"""The topic configs that a site knows: name, type, default and accepted range.
+"""The topic configs that a site accepts: name, type, default and accepted range.
 
-Names, defaults and ranges are Apache Kafka's. The controller checks with them what a client wants to set; brokers describe and
-apply them. Pure data and pure checks. Configs of features that Antipode does not have (tiered storage) are not
-in the table and are refused by name, so that nobody believes them to be in force.
+Names, defaults and ranges are Apache Kafka's. The controller checks with them what a client wants to set; what a broker does
+with each is the broker's own table, and a test holds the two together. Pure data and pure checks. Configs of features that
+Antipode does not have (tiered storage, compression by the broker) are refused by name, so that nobody believes them in force.
 """
 
 from __future__ import annotations
@@ -16,19 +16,14 @@ INT_MAX = (1 << 31) - 1
 
 
 class ConfigType(enum.Enum):
-    """Type as DescribeConfigs names it; `code` is the number on the wire."""
+    """Type of a value, by Kafka's names."""
 
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-
-    @property
-    def code(self) -> int:
-        """Number in DescribeConfigs responses."""
-        return self.value
+    BOOLEAN = "BOOLEAN"
+    STRING = "STRING"
+    INT = "INT"
+    LONG = "LONG"
+    DOUBLE = "DOUBLE"
+    LIST = "LIST"
 
 
 class InvalidTopicConfig(ValueError):
@@ -45,8 +40,6 @@ class TopicConfig:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    broker_key: str = ""
-    """Key of the site-wide default in a broker's configuration, empty when there is none."""
 
     def check(self, value: str) -> None:
         """InvalidTopicConfig unless the value is accepted."""
@@ -82,71 +75,49 @@ class TopicConfig:
             raise self._refuse(value, f"Value must be no more than {self.maximum:g}")
 
 
-def _number(
-    name: str, default: float, minimum: float | None, broker_key: str = "", *, type_: ConfigType = ConfigType.LONG
-) -> TopicConfig:
-    return TopicConfig(name=name, type=type_, default=str(default), minimum=minimum, broker_key=broker_key)
+def _long(name: str, default: int, *, minimum: int | None = 0) -> TopicConfig:
+    return TopicConfig(name=name, type=ConfigType.LONG, default=str(default), minimum=minimum)
 
 
-def _small(name: str, default: int, minimum: int, broker_key: str = "") -> TopicConfig:
-    return _number(name, default, minimum, broker_key, type_=ConfigType.INT)
+def _int(name: str, default: int, *, minimum: int = 0) -> TopicConfig:
+    return TopicConfig(name=name, type=ConfigType.INT, default=str(default), minimum=minimum)
 
 
-def _flag(name: str, default: str, broker_key: str = "") -> TopicConfig:
-    return TopicConfig(name=name, type=ConfigType.BOOLEAN, default=default, broker_key=broker_key)
+def _word(name: str, *choices: str, type_: ConfigType = ConfigType.STRING) -> TopicConfig:
+    """The first choice is the default."""
+    return TopicConfig(name=name, type=type_, default=choices[0] if choices else "", choices=choices)
+
+
+def _flag(name: str) -> TopicConfig:
+    return TopicConfig(name=name, type=ConfigType.BOOLEAN, default="false")
 
 
 _TABLE = (
-    TopicConfig(
-        name="cleanup.policy",
-        type=ConfigType.LIST,
-        default="delete",
-        choices=("compact", "delete"),
-        broker_key="log.cleanup.policy",
-    ),
-    TopicConfig(
-        name="compression.type",
-        type=ConfigType.STRING,
-        default="producer",
-        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        broker_key="compression.type",
-    ),
-    _number("delete.retention.ms", 86_400_000, 0, "log.cleaner.delete.retention.ms"),
-    _number("file.delete.delay.ms", 60_000, 0, "log.segment.delete.delay.ms"),
-    _number("flush.messages", LONG_MAX, 1, "log.flush.interval.messages"),
-    _number("flush.ms", LONG_MAX, 0, "log.flush.interval.ms"),
-    _small("index.interval.bytes", 4096, 0, "log.index.interval.bytes"),
-    _number("max.compaction.lag.ms", LONG_MAX, 1, "log.cleaner.max.compaction.lag.ms"),
-    _small("max.message.bytes", 1_048_588, 0, "message.max.bytes"),
-    _flag("message.downconversion.enable", "true", "log.message.downconversion.enable"),
-    _number("message.timestamp.after.max.ms", 3_600_000, 0, "log.message.timestamp.after.max.ms"),
-    _number("message.timestamp.before.max.ms", LONG_MAX, 0, "log.message.timestamp.before.max.ms"),
-    _number("message.timestamp.difference.max.ms", LONG_MAX, 0, "log.message.timestamp.difference.max.ms"),
-    TopicConfig(
-        name="message.timestamp.type",
-        type=ConfigType.STRING,
-        default="CreateTime",
-        choices=("CreateTime", "LogAppendTime"),
-        broker_key="log.message.timestamp.type",
-    ),
-    TopicConfig(
-        name="min.cleanable.dirty.ratio",
-        type=ConfigType.DOUBLE,
-        default="0.5",
-        minimum=0,
-        maximum=1,
-        broker_key="log.cleaner.min.cleanable.ratio",
-    ),
-    _number("min.compaction.lag.ms", 0, 0, "log.cleaner.min.compaction.lag.ms"),
-    _small("min.insync.replicas", 1, 1, "min.insync.replicas"),
-    _flag("preallocate", "false", "log.preallocate"),
-    _number("retention.bytes", -1, None, "log.retention.bytes"),
-    _number("retention.ms", 604_800_000, -1, "log.retention.ms"),
-    _small("segment.bytes", 1_073_741_824, 14, "log.segment.bytes"),
-    _small("segment.index.bytes", 10_485_760, 4, "log.index.size.max.bytes"),
-    _number("segment.jitter.ms", 0, 0, "log.roll.jitter.ms"),
-    _number("segment.ms", 604_800_000, 1, "log.roll.ms"),
-    _flag("unclean.leader.election.enable", "false", "unclean.leader.election.enable"),
+    _word("cleanup.policy", "delete", "compact", type_=ConfigType.LIST),
+    _word("compression.type", "producer"),
+    _long("delete.retention.ms", 86_400_000),
+    _long("file.delete.delay.ms", 60_000),
+    _long("flush.messages", LONG_MAX, minimum=1),
+    _long("flush.ms", LONG_MAX),
+    _word("follower.replication.throttled.replicas", type_=ConfigType.LIST),
+    _int("index.interval.bytes", 4096),
+    _word("leader.replication.throttled.replicas", type_=ConfigType.LIST),
+    _long("max.compaction.lag.ms", LONG_MAX, minimum=1),
+    _int("max.message.bytes", 1_048_588),
+    _long("message.timestamp.after.max.ms", 3_600_000),
+    _long("message.timestamp.before.max.ms", LONG_MAX),
+    _word("message.timestamp.type", "CreateTime", "LogAppendTime"),
+    TopicConfig(name="min.cleanable.dirty.ratio", type=ConfigType.DOUBLE, default="0.5", minimum=0, maximum=1),
+    _long("min.compaction.lag.ms", 0),
+    _int("min.insync.replicas", 1, minimum=1),
+    _flag("preallocate"),
+    _long("retention.bytes", -1, minimum=None),
+    _long("retention.ms", 604_800_000, minimum=-1),
+    _int("segment.bytes", 1_073_741_824, minimum=14),
+    _int("segment.index.bytes", 10_485_760, minimum=24),
+    _long("segment.jitter.ms", 0),
+    _long("segment.ms", 604_800_000, minimum=1),
+    _flag("unclean.leader.election.enable"),
 )
 
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {config.name: config for config in _TABLE}

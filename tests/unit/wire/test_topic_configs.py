@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from broker.core import topic_configs as applied
 from wire.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig, check_overrides
+
+
+def test_what_the_controller_accepts_is_what_a_broker_applies() -> None:
+    accepted = {
+        name: (c.type.value, c.default, c.minimum, c.maximum, set(c.choices)) for name, c in TOPIC_CONFIGS.items()
+    }
+    assert accepted == {
+        name: (c.kind.value, c.default, c.minimum, c.maximum, set(c.choices))
+        for name, c in applied.TOPIC_CONFIGS.items()
+    }
 
 
 def test_every_default_is_accepted() -> None:

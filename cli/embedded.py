@@ -1,0 +1,308 @@
+"""Embedded sites: turns a `Layout` into files and child processes, brings them up in order and takes them down again.
+
+`antipode up`, the demo and the tests use it. Every wait is for a condition with a deadline; a part that ends while it is waited
+for is an OperationalFailure with the end of its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from kazoo.exceptions import NodeExistsError
+from toxiproxy import Toxiproxy
+
+from cli.site_layout import (
+    BrokerLayout,
+    Layout,
+    MirrorLayout,
+    SiteLayout,
+    Wishes,
+    broker_properties,
+    mirror_properties,
+    plan,
+    ports_needed,
+    properties_text,
+)
+from deploy.ports import free_ports
+from deploy.toxiproxy_server import ToxiproxyServer
+from deploy.zookeeper_server import ZooKeeperServer
+from runtime.addresses import parse_host_port
+from runtime.children import Child
+from runtime.grpc_server import open_channel
+from runtime.process import OperationalFailure
+from runtime.zookeeper import ZooKeeper
+from wire import znodes
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
+
+READY_TIMEOUT_MS = 60_000
+STOP_TIMEOUT_MS = 20_000
+PORTS_FILE = "ports.json"
+ENVIRONMENT_FILE = "environment.json"
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFilters:
+    """What the links of embedded sites carry; regular expressions on whole names."""
+
+    topic_whitelist: tuple[str, ...] = (".*",)
+    topic_blacklist: tuple[str, ...] = ()
+    group_whitelist: tuple[str, ...] = (".*",)
+    group_blacklist: tuple[str, ...] = ()
+
+
+def layout_in_directory(wishes: Wishes) -> Layout:
+    """The layout for these wishes: with the ports that the directory used before, else with free ones."""
+    file = wishes.directory / PORTS_FILE
+    shape = {"sites": list(wishes.sites), "brokers": wishes.brokers}
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        stored = None
+    except ValueError as error:
+        raise OperationalFailure(f"{file} is not JSON: {error}; remove the directory to start afresh") from error
+    if stored is None:
+        stored = {**shape, "ports": free_ports(ports_needed(wishes))}
+        wishes.directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(stored), encoding="utf-8")
+    if {key: stored.get(key) for key in shape} != shape:
+        raise OperationalFailure(
+            f"{wishes.directory} holds sites {','.join(stored.get('sites', []))} with {stored.get('brokers')} brokers each, "
+            f"not {','.join(wishes.sites)} with {wishes.brokers}; give the same or another --dir"
+        )
+    return plan(wishes, stored["ports"])
+
+
+@dataclass(slots=True)
+class EmbeddedSites:
+    """The running parts of a layout. `start` brings all up, `stop` takes all down, also after a `start` that failed."""
+
+    layout: Layout
+    filters: LinkFilters
+    broker_overrides: Mapping[str, str] = field(default_factory=dict)
+    report: Report = lambda _: None
+    _children: dict[str, Child] = field(default_factory=dict)
+
+    async def start(self) -> dict[str, Any]:
+        """Bring everything up; returns the environment that `antipode up --output json` prints."""
+        self.report("starting ZooKeeper")
+        await asyncio.gather(*(self._start_zookeeper(site) for site in self.layout.sites), self._start_toxiproxy())
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        for site in self.layout.sites:
+            cluster_id = await _agree_cluster_id(site.zookeeper, cluster_id)
+        self.report("starting brokers")
+        brokers = [(site, broker) for site in self.layout.sites for broker in site.brokers]
+        await asyncio.gather(*(self._start_broker(site, broker) for site, broker in brokers))
+        for mirror in self.layout.mirrors:
+            self.report(f"linking {mirror.source.name} to {mirror.target.name}")
+            await _create_link(mirror, self.filters)
+            await self._start_mirror(mirror)
+        environment = self.environment()
+        file = self.layout.directory / ENVIRONMENT_FILE
+        file.write_text(json.dumps(environment, indent=2), encoding="utf-8")
+        return environment
+
+    async def stop(self) -> list[str]:
+        """End everything, clients first; returns the names of parts that had to be killed."""
+        names = list(self._children)
+        waves = [
+            [name for name in names if name.startswith(prefix)]
+            for prefix in ("mirror", "broker", "toxiproxy", "zookeeper")
+        ]
+        killed: list[str] = []
+        for wave in waves:
+            stopped = await asyncio.gather(
+                *(asyncio.to_thread(self._children[name].stop, timeout_ms=STOP_TIMEOUT_MS) for name in wave)
+            )
+            killed += [name for name, was_orderly in zip(wave, stopped, strict=True) if not was_orderly]
+        return killed
+
+    def environment(self) -> dict[str, Any]:
+        """Everything about the running sites that another program needs to use, hurt or restart them."""
+        document: dict[str, Any] = {
+            "directory": str(self.layout.directory),
+            "sites": {site.name: self._site_environment(site) for site in self.layout.sites},
+            "links": [self._link_environment(mirror) for mirror in self.layout.mirrors],
+            "mirrors": [
+                {
+                    **self._process(f"mirror-{mirror.name}"),
+                    "name": mirror.name,
+                    "metrics": mirror.metrics,
+                    "grpc": mirror.grpc,
+                }
+                for mirror in self.layout.mirrors
+            ],
+        }
+        if self.layout.toxiproxy is not None:
+            document["toxiproxy"] = {"api": self.layout.toxiproxy, **self._process("toxiproxy")}
+        return document
+
+    def _site_environment(self, site: SiteLayout) -> dict[str, Any]:
+        names = [f"zookeeper-{site.name}", *(broker.name for broker in site.brokers)]
+        return {
+            "bootstrap_servers": site.bootstrap_servers,
+            "link_bootstrap_servers": site.link_bootstrap_servers,
+            "zookeeper": site.zookeeper,
+            "grpc": [broker.grpc for broker in site.brokers],
+            "metrics": [broker.metrics for broker in site.brokers],
+            "processes": [self._process(name) for name in names],
+        }
+
+    def _link_environment(self, mirror: MirrorLayout) -> dict[str, Any]:
+        sites = (mirror.source.name, mirror.target.name)
+        return {
+            "name": mirror.name,
+            "source": mirror.source.name,
+            "target": mirror.target.name,
+            "proxies": [asdict(proxy) for proxy in self.layout.proxies if proxy.site in sites],
+        }
+
+    def _process(self, name: str) -> dict[str, Any]:
+        child = self._children[name]
+        return {
+            "name": name,
+            "pid": child.pid(),
+            "dir": str(child.directory),
+            "log": str(child.log),
+            "command": list(child.command),
+            "env": dict(child.environment),
+        }
+
+    async def _start_zookeeper(self, site: SiteLayout) -> None:
+        server = ZooKeeperServer(
+            name=f"zookeeper-{site.name}",
+            directory=site.directory / "zookeeper",
+            port=parse_host_port(site.zookeeper).port,
+        )
+        await self._start(server.child(), lambda: asyncio.to_thread(server.is_serving))
+
+    async def _start_toxiproxy(self) -> None:
+        if self.layout.toxiproxy is None:
+            return
+        port = parse_host_port(self.layout.toxiproxy).port
+        server = ToxiproxyServer(name="toxiproxy", directory=self.layout.directory / "toxiproxy", port=port)
+        await self._start(server.child(), lambda: asyncio.to_thread(server.is_serving))
+        await asyncio.to_thread(create_proxies, self.layout)
+
+    async def _start_broker(self, site: SiteLayout, broker: BrokerLayout) -> None:
+        properties = {**broker_properties(site, broker), **self.broker_overrides}
+        child = _daemon("broker", broker.name, broker.directory, "server.properties", properties)
+        await self._start(child, lambda: _is_healthy(broker.grpc, service=""))
+
+    async def _start_mirror(self, mirror: MirrorLayout) -> None:
+        name = f"mirror-{mirror.name}"
+        child = _daemon("mirror", name, mirror.directory, "mirror.properties", mirror_properties(mirror))
+        await self._start(child, lambda: _is_healthy(mirror.grpc, service=""))
+
+    async def _start(self, child: Child, is_ready: Callable[[], Awaitable[bool]]) -> None:
+        self._children[child.name] = child
+        await asyncio.to_thread(child.start)
+        await until_ready(child, is_ready)
+
+
+def _daemon(command: str, name: str, directory: Path, file_name: str, properties: dict[str, str]) -> Child:
+    directory.mkdir(parents=True, exist_ok=True)
+    configuration = directory / file_name
+    configuration.write_text(properties_text(properties), encoding="utf-8")
+    return Child(
+        name=name,
+        command=[sys.executable, "-m", "cli.main", command, "--config", str(configuration)],
+        directory=directory,
+        log=directory / f"{name}.log",
+        environment={"PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
+    )
+
+
+async def until_ready(child: Child, is_ready: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again until the part is ready. OperationalFailure when it ends or the deadline passes."""
+    deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_MS / 1000
+    while not await is_ready():
+        if child.pid() is None:
+            raise OperationalFailure(f"{child.name} ended while it was starting ({child.log}):\n{child.log_tail()}")
+        if asyncio.get_running_loop().time() > deadline:
+            raise OperationalFailure(
+                f"{child.name} is not ready after {READY_TIMEOUT_MS} ms ({child.log}):\n{child.log_tail()}"
+            )
+        await asyncio.sleep(0.02)
+
+
+async def _is_healthy(address: str, *, service: str) -> bool:
+    async with open_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            reply = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=1)
+        except grpc.aio.AioRpcError:
+            return False
+        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _agree_cluster_id(connect: str, cluster_id: str) -> str:
+    """Store the cluster id unless one is there; returns the one that holds. Sites of an exact link share it."""
+    zookeeper = ZooKeeper(connect)
+    await zookeeper.start()
+    try:
+        await zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id), make_path=True)
+    except NodeExistsError:
+        payload, _ = await zookeeper.get(znodes.CLUSTER_ID)
+        return znodes.decode_cluster_id(payload)
+    finally:
+        await zookeeper.stop()
+    return cluster_id
+
+
+def create_proxies(layout: Layout) -> None:
+    """Make the layout's proxies at its toxiproxy, where they are not there yet."""
+    if layout.toxiproxy is None:
+        return
+    host, port = parse_host_port(layout.toxiproxy)
+    server = Toxiproxy()
+    server.update_api_consumer(host, port)
+    existing = server.proxies()
+    for proxy in layout.proxies:
+        if proxy.name not in existing:
+            server.create(name=proxy.name, listen=proxy.listen, upstream=proxy.upstream)
+
+
+async def _create_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
+    record = LinkRecord(
+        name=mirror.name,
+        source_site=mirror.source.name,
+        target_site=mirror.target.name,
+        mode="exact",
+        epoch=1,
+        active_site=mirror.source.name,
+        phase=LinkPhase.MIRRORING,
+        topic_whitelist=filters.topic_whitelist,
+        topic_blacklist=filters.topic_blacklist,
+        group_whitelist=filters.group_whitelist,
+        group_blacklist=filters.group_blacklist,
+        is_routed=True,
+        sites={site.name: _link_site(site) for site in (mirror.source, mirror.target)},
+    )
+    agents = {site.name: _agents(site.brokers) for site in (mirror.source, mirror.target)}
+    await ensure_link(record, agents)
+
+
+def _link_site(site: SiteLayout) -> LinkSite:
+    return LinkSite(
+        bootstrap_servers=site.link_bootstrap_servers, agents=[broker.grpc_advertised for broker in site.brokers]
+    )
+
+
+def _agents(brokers: Sequence[BrokerLayout]) -> list[str]:
+    return [broker.grpc for broker in brokers]
+
+
+async def ensure_link(record: LinkRecord, agents: Mapping[str, Sequence[str]]) -> None:
+    raise NotImplementedError

@@ -1,0 +1,41 @@
+"""The `antipode` command: assembles the subcommands. Each one's module is imported when it is called, so `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cli import daemons, drill, failover, groups, links, reconcile, status, topics
+from cli.up import up
+
+app = typer.Typer(
+    name="antipode",
+    help="Geo-replication and disaster recovery for the Kafka protocol.\n\n"
+    "Start with `antipode up` (two linked sites on this machine), look with `antipode status`, practise with `antipode drill run`.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command()(up)
+app.command()(daemons.broker)
+app.command()(daemons.controller)
+app.command()(daemons.mirror)
+app.command()(status.status)
+app.command()(failover.failover)
+app.command()(reconcile.reconcile)
+app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
+app.add_typer(links.app, name="links")
+app.add_typer(drill.app, name="drill")
+
+
+def main() -> None:
+    """Run the command line; the exit code says done (0), failed (1) or wrong usage (2)."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""Columns of the DataFrames that jobs exchange, as Spark DDL; the data source fills them, the comparisons read them."""
+
+from __future__ import annotations
+
+BATCH_SCHEMA = (
+    "site string, topic string, partition int, base_offset bigint, last_offset bigint, record_count int, "
+    "size_bytes int, crc bigint, is_crc_valid boolean, leader_epoch int, attributes int, producer_id bigint, "
+    "producer_epoch int, base_sequence int, base_timestamp_ms bigint, max_timestamp_ms bigint"
+)
+"""One row a record batch, from its header alone; offsets are inclusive, times Unix ms."""
+
+RECORD_SCHEMA = (
+    "site string, topic string, partition int, offset bigint, timestamp_ms bigint, leader_epoch int, is_control boolean, "
+    "key binary, value binary, headers array<struct<name: string, value: binary>>"
+)
+"""One row a record; only where batches are opened."""
+
+DIFFERENCE_SCHEMA = "topic string, partition int, kind string, first_offset bigint, last_offset bigint, records bigint"
+"""One row a run of offsets that differ in the same way; offsets are inclusive."""

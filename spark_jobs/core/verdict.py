@@ -1,0 +1,115 @@
+"""The result of a reconciliation as plain values: what was compared, what was found, what it means for the exit code."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from spark_jobs.core.findings import Explanation, Finding
+
+
+class Verdict(enum.StrEnum):
+    """What the comparison says as a whole."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    NOT_COMPARED = "not compared"
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal, 1 different, 2 could not compare."""
+        return (Verdict.EQUAL, Verdict.DIFFERENT, Verdict.NOT_COMPARED).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One site's hold on a partition; offsets are those of the log: start included, end excluded."""
+
+    start_offset: int
+    end_offset: int
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeReport:
+    """One offset range of a partition on both sites; a digest is empty where a site holds nothing of it."""
+
+    start_offset: int
+    source_records: int
+    target_records: int
+    source_digest: str
+    target_digest: str
+
+    @property
+    def is_equal(self) -> bool:
+        """True when both digests agree."""
+        return self.source_digest == self.target_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """One partition on both sites."""
+
+    topic: str
+    partition: int
+    source: Side
+    target: Side
+    is_equal: bool
+    ranges: tuple[RangeReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciliationReport:
+    """Everything a reconciliation found. `as_document` is its JSON form."""
+
+    source_site: str
+    target_site: str
+    started_at_ms: int
+    elapsed_ms: int
+    range_offsets: int
+    is_deep: bool
+    partitions: tuple[PartitionReport, ...]
+    findings: tuple[Finding, ...]
+    explanations: tuple[Explanation, ...]
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def verdict(self) -> Verdict:
+        """Different when anything was found, not compared when that could not be established."""
+        if self.findings:
+            return Verdict.DIFFERENT
+        if self.problems:
+            return Verdict.NOT_COMPARED
+        return Verdict.EQUAL
+
+    def as_document(self) -> dict[str, Any]:
+        """Plain dictionaries and lists, with the verdict and totals in front."""
+        document = asdict(self)
+        for found, plain in zip(self.partitions, document["partitions"], strict=True):
+            for one, plain_range in zip(found.ranges, plain["ranges"], strict=True):
+                plain_range["is_equal"] = one.is_equal
+        return {
+            "verdict": str(self.verdict),
+            "exit_code": self.verdict.exit_code,
+            "partitions_compared": len(self.partitions),
+            "partitions_different": sum(not partition.is_equal for partition in self.partitions),
+            "records_source": sum(partition.source.records for partition in self.partitions),
+            "records_target": sum(partition.target.records for partition in self.partitions),
+            "bytes_source": sum(partition.source.bytes for partition in self.partitions),
+            "bytes_target": sum(partition.target.bytes for partition in self.partitions),
+            "offsets_by_kind": offsets_by_kind(self.findings),
+            **document,
+        }
+
+
+def offsets_by_kind(findings: Sequence[Finding]) -> dict[str, int]:
+    """How many offsets the findings of each kind span."""
+    totals: dict[str, int] = {}
+    for finding in findings:
+        totals[str(finding.kind)] = totals.get(str(finding.kind), 0) + finding.offsets
+    return totals

@@ -1,0 +1,122 @@
+"""What is known of both sites of a link at one moment: the input of every decision in this package.
+
+Made by the shell from the site agents' answers, the target first and the source after it, so that a healthy target is never
+ahead of the source in one piece of evidence. Nothing here decides; `playbook.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from wire.control.broker_pb2 import PartitionDescription
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.links import supersedes
+
+NOT_ASKED = -1
+"""Enforced epoch of a broker that is registered but did not answer."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition; sorts by topic, then index."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPosition:
+    """Where one partition's log stands at one site."""
+
+    leader_epoch: int
+    last_log_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    is_writable: bool
+    source_high_watermark: int = -1
+    source_seen_at_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteEvidence:
+    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs stand."""
+
+    site: str
+    seen_at_ms: int
+    record: LinkRecord
+    enforced_epochs: Mapping[int, int] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, PartitionPosition] = field(default_factory=dict)
+    leaderless: frozenset[TopicPartition] = frozenset()
+    accounted_epochs: frozenset[int] = frozenset()
+    is_confirmed: bool = True
+
+    @property
+    def lagging_brokers(self) -> tuple[int, ...]:
+        """Live brokers that do not enforce the stored epoch."""
+        return tuple(sorted(node for node, epoch in self.enforced_epochs.items() if epoch < self.record.epoch))
+
+    @property
+    def writable(self) -> tuple[TopicPartition, ...]:
+        """Partitions that accept client writes, sorted."""
+        return tuple(sorted(key for key, position in self.partitions.items() if position.is_writable))
+
+    @property
+    def is_fenced(self) -> bool:
+        """True when the fence is stored here, every live broker enforces it and none takes a write."""
+        is_stored = self.record.phase == LinkPhase.FENCED
+        return is_stored and not self.lagging_brokers and not self.writable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Both sites of a link, seen for a failover to `target_site`; None for a site that did not answer."""
+
+    link: str
+    target_site: str
+    target: SiteEvidence | None
+    source: SiteEvidence | None
+    target_problem: str = ""
+    source_problem: str = ""
+
+    @property
+    def governing(self) -> LinkRecord:
+        """The copy of the link record that wins. ValueError when neither site answered."""
+        records = [site.record for site in (self.target, self.source) if site is not None]
+        if not records:
+            raise ValueError(f"no site of link {self.link!r} answered")
+        winner = records[0]
+        for record in records[1:]:
+            if supersedes(record, winner):
+                winner = record
+        return winner
+
+    @property
+    def highest_leader_epoch(self) -> int:
+        """The highest leader epoch seen in either site, in leadership or in a log; -1 when there is none."""
+        sites = [site for site in (self.target, self.source) if site is not None]
+        epochs = [
+            max(position.leader_epoch, position.last_log_epoch)
+            for site in sites
+            for position in site.partitions.values()
+        ]
+        return max(epochs, default=-1)
+
+
+def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPartition, PartitionPosition]:
+    """Positions by partition from what brokers described."""
+    return {
+        TopicPartition(item.topic, item.partition): PartitionPosition(
+            leader_epoch=item.leader_epoch,
+            last_log_epoch=item.last_log_epoch,
+            log_start_offset=item.log_start_offset,
+            log_end_offset=item.log_end_offset,
+            is_writable=item.is_writable,
+            source_high_watermark=item.source_high_watermark,
+            source_seen_at_ms=item.source_seen_at_ms,
+        )
+        for item in descriptions
+    }

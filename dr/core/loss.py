@@ -1,0 +1,172 @@
+"""The account of a failover: by partition, what is kept, what is known lost, and whether more may be.
+
+Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged at or above it is lost there
+(and waits in the old site's log). How much that is, is exact when the source was fenced, otherwise it is what the mirror had
+last heard, `last_contact_ms` before. Kept as JSON beside the link and in the report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from dr.core.evidence import PartitionPosition, TopicPartition
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEnd:
+    """How far the source's log went, as last known."""
+
+    log_start_offset: int
+    end_offset: int
+    seen_at_ms: int
+    is_exact: bool
+    last_log_epoch: int = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLoss:
+    """The account of one partition."""
+
+    topic: str
+    partition: int
+    kept_below: int
+    source_end: int
+    is_source_end_exact: bool
+    known_lost_records: int
+    last_contact_ms: int
+
+    @property
+    def sentence(self) -> str:
+        """What an operator is told."""
+        kept = f"{self.topic}-{self.partition}: everything below offset {self.kept_below} is kept"
+        if self.is_source_end_exact:
+            if self.known_lost_records == 0:
+                return f"{kept}; nothing is lost"
+            return f"{kept}; exactly {self.known_lost_records} records are lost, up to offset {self.source_end}"
+        contact = "never" if self.last_contact_ms == UNKNOWN else f"{self.last_contact_ms} ms before"
+        return (
+            f"{kept}; what the old site acknowledged at or above {self.kept_below} is lost; "
+            f"known: {self.known_lost_records} records; last contact {contact}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossAccount:
+    """The account of a whole failover."""
+
+    link: str
+    epoch: int
+    from_site: str
+    to_site: str
+    accounted_at_ms: int
+    partitions: tuple[PartitionLoss, ...]
+
+    @property
+    def known_lost_records(self) -> int:
+        """Sum over all partitions."""
+        return sum(item.known_lost_records for item in self.partitions)
+
+    @property
+    def is_exact(self) -> bool:
+        """True when nothing unknown remains."""
+        return all(item.is_source_end_exact for item in self.partitions)
+
+    @property
+    def last_contact_ms(self) -> int:
+        """Age of the oldest knowledge of the source among partitions that are not exact, UNKNOWN when one was never heard of."""
+        ages = [item.last_contact_ms for item in self.partitions if not item.is_source_end_exact]
+        if not ages:
+            return 0
+        return UNKNOWN if UNKNOWN in ages else max(ages)
+
+    def to_json(self) -> str:
+        """One JSON object; `from_json` reads it back."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> LossAccount:
+        """ValueError or TypeError when `text` is not an account."""
+        fields = json.loads(text)
+        fields["partitions"] = tuple(PartitionLoss(**item) for item in fields["partitions"])
+        return cls(**fields)
+
+
+def source_ends(
+    positions: Mapping[TopicPartition, PartitionPosition], *, seen_at_ms: int, is_exact: bool
+) -> dict[TopicPartition, SourceEnd]:
+    """The source's ends as its own brokers told them."""
+    return {
+        key: SourceEnd(
+            log_start_offset=position.log_start_offset,
+            end_offset=position.log_end_offset,
+            seen_at_ms=seen_at_ms,
+            is_exact=is_exact,
+            last_log_epoch=position.last_log_epoch,
+        )
+        for key, position in positions.items()
+    }
+
+
+def account(
+    *,
+    link: str,
+    epoch: int,
+    from_site: str,
+    to_site: str,
+    kept: Mapping[TopicPartition, int],
+    target: Mapping[TopicPartition, PartitionPosition],
+    source: Mapping[TopicPartition, SourceEnd],
+    now_ms: int,
+) -> LossAccount:
+    """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said."""
+    partitions = tuple(
+        _partition_loss(key, kept.get(key, 0), target.get(key), source.get(key), now_ms)
+        for key in sorted({*kept, *target, *source})
+    )
+    return LossAccount(
+        link=link, epoch=epoch, from_site=from_site, to_site=to_site, accounted_at_ms=now_ms, partitions=partitions
+    )
+
+
+def _partition_loss(
+    key: TopicPartition, kept: int, target: PartitionPosition | None, source: SourceEnd | None, now_ms: int
+) -> PartitionLoss:
+    end = best_source_end(target, source)
+    if end is None:
+        end = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=UNKNOWN, is_exact=False)
+    lost = max(0, end.end_offset - max(kept, end.log_start_offset))
+    return PartitionLoss(
+        topic=key.topic,
+        partition=key.partition,
+        kept_below=kept,
+        source_end=end.end_offset,
+        is_source_end_exact=end.is_exact,
+        known_lost_records=lost,
+        last_contact_ms=UNKNOWN if end.seen_at_ms == UNKNOWN else max(0, now_ms - end.seen_at_ms),
+    )
+
+
+def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) -> SourceEnd | None:
+    """The better of what the source said itself and what its mirror had heard; an exact end beats everything."""
+    if source is not None and source.is_exact:
+        return source
+    if target is None or target.source_high_watermark == UNKNOWN:
+        return source
+    heard = SourceEnd(
+        log_start_offset=0,
+        end_offset=target.source_high_watermark,
+        seen_at_ms=target.source_seen_at_ms,
+        is_exact=False,
+    )
+    if source is None:
+        return heard
+    return SourceEnd(
+        log_start_offset=source.log_start_offset,
+        end_offset=max(source.end_offset, heard.end_offset),
+        seen_at_ms=max(source.seen_at_ms, heard.seen_at_ms),
+        is_exact=False,
+    )

@@ -1,0 +1,384 @@
+"""A failover as a machine: evidence of both sites in, the next step out; it can be stopped anywhere and run again by anybody.
+
+Steps, in the order of an undisturbed run:
+
+    fence      the source's record goes to FENCED and every live broker there stops taking writes (skipped when nobody answers)
+    drain      wait until the target has everything (source fenced: up to its exact ends; else: until nothing more arrives)
+    raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the point of no return
+    account    the ends that the target kept are written beside the link, before any client can add to them
+    promote    leaders above the floor are awaited, then the target is told that its role stands: writes begin
+    tell       the source learns the new record (or reads it from its peer when it comes back)
+
+What a step must do is decided from the link records and logs as observed, never from what this run remembers, so a rerun after
+a crash goes on where the first one stopped. Only three things are remembered: exact source ends once seen under a fence (they
+cannot change any more), how long a drain has gone on, and which steps were tried in vain.
+
+Invariants (the tests' names carry the letters):
+    F-a  nothing is raised while a fenced source could still be drained within the time that the policy gives
+    F-b  a new epoch is stored first at the site that is passive under the old one, so of two operators one wins
+    F-c  writes at the target begin only after the account is kept
+    F-d  a refusal leaves no fence behind
+    F-e  a source that answers but cannot be fenced, or cannot be drained, is not abandoned unless data loss was accepted
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dr.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
+from dr.core.fencing import FIRST_EPOCH, fenced, given_back, is_same_decision, raised
+from dr.core.loss import SourceEnd, best_source_end, source_ends
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.links import other_site, supersedes
+
+
+FENCE_ATTEMPTS_MAX = 3
+"""Fences that are undone by somebody at once, before the source counts as one that cannot be fenced."""
+
+
+class Step(enum.StrEnum):
+    """What the shell is asked to do next."""
+
+    FENCE = "fence"
+    DRAIN = "drain"
+    RAISE = "raise"
+    ACCOUNT = "account"
+    PROMOTE = "promote"
+    TELL = "tell"
+    GIVE_BACK = "give_back"
+    REFUSE = "refuse"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverPolicy:
+    """What the operator allows. `lag_records_max` None: any lag of a source that does not answer is accepted."""
+
+    lag_records_max: int | None = None
+    accepts_data_loss: bool = False
+    drain_timeout_ms: int = 30_000
+    settle_ms: int = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The next step, why, and the record to store when the step stores one."""
+
+    step: Step
+    reason: str
+    record: LinkRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded:
+    """A step was carried out for `reason`; `problem` says what did not work, `stored` is the record found after storing."""
+
+    step: Step
+    reason: str = ""
+    problem: str = ""
+    stored: LinkRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainState:
+    """How far the drain is. `remaining` counts offsets that the target lacks of what is known of the source."""
+
+    remaining: Mapping[TopicPartition, int]
+    is_exact: bool
+    is_over: bool
+
+    @property
+    def remaining_records(self) -> int:
+        """Sum over all partitions."""
+        return sum(self.remaining.values())
+
+
+class FailoverPlaybook:
+    """One operator's run. Call `observe` with fresh evidence, `decide`, carry the step out, `apply` how it ended; repeat."""
+
+    def __init__(self, *, to_site: str, policy: FailoverPolicy) -> None:
+        self._to_site = to_site
+        self._policy = policy
+        self._source_ends: dict[TopicPartition, SourceEnd] = {}
+        self._is_fence_proven = False
+        self._fence_problem = ""
+        self._fence_count = 0
+        self._ended: dict[Step, StepEnded] = {}
+        self._drain_started_at_ms: int | None = None
+        self._last_ends: dict[TopicPartition, int] = {}
+        self._last_arrival_at_ms = 0
+
+    @property
+    def known_source_ends(self) -> Mapping[TopicPartition, SourceEnd]:
+        """The source's ends as it last told them itself; exact once it was seen fenced."""
+        return dict(self._source_ends)
+
+    @property
+    def drained_ends(self) -> dict[TopicPartition, int]:
+        """Ends that the target is known to keep before anything is raised: those of a fenced source, when it has them all."""
+        exact = {key: end.end_offset for key, end in self._source_ends.items() if end.is_exact}
+        return {key: end for key, end in exact.items() if self._last_ends.get(key, 0) == end}
+
+    @property
+    def is_fence_proven(self) -> bool:
+        """True once every live broker of the source was seen to refuse writes."""
+        return self._is_fence_proven
+
+    def observe(self, evidence: Evidence, now_ms: int) -> None:
+        """Take in fresh evidence; `now_ms` is monotonic enough to measure a drain."""
+        if evidence.target is None or evidence.governing.active_site == self._to_site:
+            return
+        source = evidence.source
+        if source is not None and source.is_fenced:
+            self._is_fence_proven = True
+        if source is not None:
+            self._remember_source(source)
+        self._watch_arrivals(evidence.target, now_ms)
+
+    def _remember_source(self, source: SiteEvidence) -> None:
+        is_exact = source.is_fenced
+        for key, end in source_ends(source.partitions, seen_at_ms=source.seen_at_ms, is_exact=is_exact).items():
+            known = self._source_ends.get(key)
+            if known is None or not known.is_exact or is_exact:
+                self._source_ends[key] = end
+
+    def _watch_arrivals(self, target: SiteEvidence, now_ms: int) -> None:
+        ends = {key: position.log_end_offset for key, position in target.partitions.items()}
+        if ends != self._last_ends:
+            self._last_ends = ends
+            self._last_arrival_at_ms = now_ms
+
+    def apply(self, ended: StepEnded, now_ms: int) -> None:
+        """Take in how a step ended."""
+        self._ended[ended.step] = ended
+        if ended.step is Step.FENCE:
+            self._fence_count += 1
+            has_tried_enough = self._fence_count >= FENCE_ATTEMPTS_MAX
+            self._fence_problem = ended.problem or ("it takes writes again and again" if has_tried_enough else "")
+        if ended.step is Step.DRAIN and self._drain_started_at_ms is None:
+            self._drain_started_at_ms = now_ms
+            self._last_arrival_at_ms = now_ms
+
+    def decide(self, evidence: Evidence, now_ms: int) -> Decision:
+        """The next step; changes nothing."""
+        if evidence.target is None:
+            return _refuse(f"site {self._to_site} does not answer: {evidence.target_problem}")
+        governing = evidence.governing
+        if self._to_site not in (governing.source_site, governing.target_site):
+            return _refuse(
+                f"link {governing.name} joins {governing.source_site} and {governing.target_site}, not {self._to_site}"
+            )
+        gave_back = self._ended.get(Step.GIVE_BACK)
+        if gave_back is not None:
+            trouble = f"; the fence could not be taken back: {gave_back.problem}" if gave_back.problem else ""
+            return _refuse(gave_back.reason + trouble)
+        if failed := self._raise_failure(evidence.target, governing):
+            return _refuse(failed)
+        if governing.active_site == self._to_site:
+            return self._after_the_raise(evidence.target, evidence.source, governing)
+        return self._before_the_raise(evidence, now_ms)
+
+    def _raise_failure(self, target: SiteEvidence, governing: LinkRecord) -> str:
+        """The raise was tried and the target does not hold it: somebody else stored another outcome, or nothing is known."""
+        ended = self._ended.get(Step.RAISE)
+        if ended is None or (governing.active_site == self._to_site and not supersedes(governing, target.record)):
+            return ""
+        if ended.stored is None:
+            return f"the epoch could not be raised at {self._to_site} ({ended.problem}); run again to go on"
+        return (
+            f"another operator moved link {governing.name} to epoch {governing.epoch} with {governing.active_site} active "
+            "meanwhile; look at it and run again"
+        )
+
+    def _before_the_raise(self, evidence: Evidence, now_ms: int) -> Decision:
+        governing, source = evidence.governing, evidence.source
+        if source is not None and not source.is_fenced and not self._fence_problem:
+            return Decision(
+                step=Step.FENCE,
+                reason=f"{source.site} answers and may still take writes in epoch {governing.epoch}",
+                record=fenced(governing, now_ms=now_ms),
+            )
+        if not self._fence_refusal(evidence):
+            drain = self.drain_state(evidence, now_ms)
+            if not drain.is_over:
+                known = "exactly" if drain.is_exact else "at least"
+                return Decision(step=Step.DRAIN, reason=f"{known} {drain.remaining_records} records are missing here")
+        if refusal := self._refusal_of(evidence, now_ms):
+            return self._give_back_or_refuse(governing, refusal, now_ms)
+        return Decision(
+            step=Step.RAISE,
+            reason=f"{self._to_site} has what it can get: epoch {governing.epoch} ends",
+            record=raised(
+                governing,
+                to_site=self._to_site,
+                highest_leader_epoch=evidence.highest_leader_epoch,
+                now_ms=now_ms,
+            ),
+        )
+
+    def drain_state(self, evidence: Evidence, now_ms: int) -> DrainState:
+        """How far the target is behind what is known of the source, and whether waiting longer makes sense."""
+        target = evidence.target
+        assert target is not None
+        keys = {*self._source_ends, *target.partitions}
+        remaining: dict[TopicPartition, int] = {}
+        is_exact = self._is_fence_proven
+        for key in keys:
+            end = best_source_end(target.partitions.get(key), self._source_ends.get(key))
+            here = target.partitions[key].log_end_offset if key in target.partitions else 0
+            if end is None or not end.is_exact:
+                is_exact = False
+            if end is not None and end.end_offset > max(here, end.log_start_offset):
+                remaining[key] = end.end_offset - max(here, end.log_start_offset)
+        may_arrive = self._is_fence_proven and evidence.source is not None and bool(remaining)
+        is_over = (is_exact and not remaining) or self._is_drain_over(may_arrive=may_arrive, now_ms=now_ms)
+        return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over)
+
+    def _is_drain_over(self, *, may_arrive: bool, now_ms: int) -> bool:
+        if self._drain_started_at_ms is None:
+            return False
+        if now_ms - self._drain_started_at_ms >= self._policy.drain_timeout_ms:
+            return True
+        has_settled = now_ms - self._last_arrival_at_ms >= self._policy.settle_ms
+        return has_settled and not may_arrive
+
+    def _fence_refusal(self, evidence: Evidence) -> str:
+        if evidence.source is None or evidence.source.is_fenced or not self._fence_problem:
+            return ""
+        if self._policy.accepts_data_loss:
+            return ""
+        return (
+            f"{evidence.source.site} answers but could not be fenced ({self._fence_problem}), so it could go on taking "
+            "writes that would be lost; accept data loss to go on all the same"
+        )
+
+    def _refusal_of(self, evidence: Evidence, now_ms: int) -> str:
+        """Why the epoch must not be raised now; empty when it may."""
+        if refusal := self._fence_refusal(evidence):
+            return refusal
+        target = evidence.target
+        assert target is not None
+        if diverged := self._diverged(target):
+            names = ", ".join(str(key) for key in diverged[:3])
+            return f"{self._to_site} has records that the active site does not have ({names}): it must fail back first"
+        if self._policy.accepts_data_loss:
+            return ""
+        return self._lag_refusal(evidence, now_ms) or self._never_mirrored(evidence, target)
+
+    def _diverged(self, target: SiteEvidence) -> list[TopicPartition]:
+        """Partitions where the target's log cannot be a prefix of the fenced source's."""
+        return sorted(
+            key
+            for key, position in target.partitions.items()
+            if (end := self._source_ends.get(key)) is not None and end.is_exact and _is_ahead(position, end)
+        )
+
+    def _lag_refusal(self, evidence: Evidence, now_ms: int) -> str:
+        remaining = self.drain_state(evidence, now_ms).remaining_records
+        allowed = self._policy.lag_records_max
+        if allowed is None and self._is_fence_proven and evidence.source is not None:
+            allowed = 0
+        if allowed is None or remaining <= allowed:
+            return ""
+        return (
+            f"{remaining} records known at the active site are not at {self._to_site}, more than the {allowed} allowed; "
+            "repair the link, allow more, or accept data loss"
+        )
+
+    def _never_mirrored(self, evidence: Evidence, target: SiteEvidence) -> str:
+        """A site that was failed away from holds its own diverged history until a mirror has brought it back."""
+        if evidence.governing.epoch == FIRST_EPOCH or not target.partitions or self._is_fence_proven:
+            return ""
+        if any(position.source_high_watermark >= 0 for position in target.partitions.values()):
+            return ""
+        return f"nothing was mirrored to {self._to_site} in epoch {evidence.governing.epoch}; accept data loss to go on"
+
+    def _give_back_or_refuse(self, governing: LinkRecord, refusal: str, now_ms: int) -> Decision:
+        if governing.phase != LinkPhase.FENCED:
+            return _refuse(refusal)
+        return Decision(
+            step=Step.GIVE_BACK, reason=f"not promoting: {refusal}", record=given_back(governing, now_ms=now_ms)
+        )
+
+    def _after_the_raise(self, target: SiteEvidence, source: SiteEvidence | None, governing: LinkRecord) -> Decision:
+        epoch = governing.epoch
+        is_behind = supersedes(governing, target.record)
+        if is_behind or (target.lagging_brokers and Step.RAISE not in self._ended):
+            return Decision(
+                step=Step.RAISE, reason=f"epoch {epoch} must stand at every broker of {target.site}", record=governing
+            )
+        if self._may_account(target, governing):
+            return Decision(step=Step.ACCOUNT, reason=f"the account of epoch {epoch} is not kept yet", record=governing)
+        if not is_promoted(target) and Step.PROMOTE not in self._ended:
+            return Decision(
+                step=Step.PROMOTE, reason=f"not every partition takes writes at {target.site} yet", record=governing
+            )
+        if source is not None and supersedes(governing, source.record) and Step.TELL not in self._ended:
+            return Decision(
+                step=Step.TELL, reason=f"{source.site} is at epoch {source.record.epoch} still", record=governing
+            )
+        if not self._ended:
+            return _refuse(f"{target.site} is active for link {governing.name} already, since epoch {epoch}")
+        return Decision(step=Step.DONE, reason=f"{target.site} is active in epoch {epoch}")
+
+    def _may_account(self, target: SiteEvidence, governing: LinkRecord) -> bool:
+        is_kept = governing.epoch in target.accounted_epochs or governing.epoch == FIRST_EPOCH
+        return not is_kept and Step.ACCOUNT not in self._ended
+
+
+def is_promoted(target: SiteEvidence) -> bool:
+    """True when every partition has a leader above the floor that takes writes, and the role is confirmed."""
+    floor = target.record.leader_epoch_floor
+    return (
+        target.is_confirmed
+        and not target.leaderless
+        and all(item.is_writable and item.leader_epoch >= floor for item in target.partitions.values())
+    )
+
+
+def has_leaders_above_floor(target: SiteEvidence) -> bool:
+    """True when the new band's elections are through, so that a write cannot land in an old leader epoch."""
+    floor = target.record.leader_epoch_floor
+    return not target.leaderless and all(item.leader_epoch >= floor for item in target.partitions.values())
+
+
+def kept_ends(
+    target: SiteEvidence, *, before: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
+    """Where the mirrored history ends by partition, and those that only an epoch lookup can tell (writes began already).
+
+    `before` holds ends seen in this run before the raise under a proven and finished drain.
+    """
+    floor = target.record.leader_epoch_floor
+    kept: dict[TopicPartition, int] = {}
+    unclear: list[TopicPartition] = []
+    for key, position in sorted(target.partitions.items()):
+        if position.last_log_epoch < floor:
+            kept[key] = position.log_end_offset
+        elif key in before:
+            kept[key] = before[key]
+        else:
+            unclear.append(key)
+    return kept, unclear
+
+
+def winner_after_raise(mine: LinkRecord, stored: LinkRecord) -> bool:
+    """True when the record found at the target after storing is this run's decision, or another operator's same one."""
+    return is_same_decision(mine, stored)
+
+
+def failed_over_from(record: LinkRecord) -> str:
+    """The site that was active before the record's active one was promoted."""
+    return other_site(record, record.active_site)
+
+
+def _is_ahead(position: PartitionPosition, end: SourceEnd) -> bool:
+    if position.log_end_offset == end.end_offset:
+        return position.last_log_epoch != end.last_log_epoch
+    return position.log_end_offset > end.end_offset
+
+
+def _refuse(reason: str) -> Decision:
+    return Decision(step=Step.REFUSE, reason=reason)

@@ -1,0 +1,229 @@
+"""Two sites of a link in memory, with the rules of a site agent and of a broker's role: what the playbook is tested against.
+
+A client writes where the role allows it, a mirror copies while it reaches both ends, an operator carries out a playbook's steps
+one at a time so that a test can stop it between any two, or let two operators take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dr.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
+from dr.core.loss import LossAccount, account
+from dr.core.playbook import Decision, FailoverPlaybook, FailoverPolicy, Step, StepEnded, failed_over_from, kept_ends
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.links import SiteRole, other_site, role_of, supersedes
+
+KEY = TopicPartition("flights", 0)
+STEPS_MAX = 500
+
+
+def new_record(*, active: str = "a", epoch: int = 1) -> LinkRecord:
+    """Link a-b as created."""
+    return LinkRecord(
+        name="a-b",
+        source_site="a",
+        target_site="b",
+        mode="exact",
+        epoch=epoch,
+        active_site=active,
+        phase=LinkPhase.MIRRORING,
+        topic_whitelist=["flights"],
+    )
+
+
+@dataclass
+class ModelPartition:
+    """A log as (leader epoch, value) by offset."""
+
+    leader_epoch: int = 0
+    log: list[tuple[int, str]] = field(default_factory=list)
+    heard_end: int = -1
+    heard_at_ms: int = -1
+
+
+@dataclass
+class ModelSite:
+    """One site: its stored record, what it confirmed, its logs and its accounts."""
+
+    name: str
+    record: LinkRecord
+    partitions: dict[TopicPartition, ModelPartition] = field(default_factory=lambda: {KEY: ModelPartition()})
+    confirmed_epoch: int = 1
+    accounts: dict[int, LossAccount] = field(default_factory=dict)
+    is_up: bool = True
+    may_be_fenced: bool = True
+    acknowledged: list[tuple[TopicPartition, int, str, int]] = field(default_factory=list)
+
+    def adopt(self, record: LinkRecord) -> LinkRecord:
+        """As SiteAgent.AdoptLink."""
+        if supersedes(record, self.record):
+            self.record = LinkRecord.FromString(record.SerializeToString())
+            if self.record.active_site == self.name:
+                for partition in self.partitions.values():
+                    partition.leader_epoch = max(partition.leader_epoch + 1, self.record.leader_epoch_floor)
+        return self.record
+
+    def is_writable(self) -> bool:
+        """The broker's rule."""
+        is_confirmed = self.confirmed_epoch >= self.record.epoch
+        return self.is_up and is_confirmed and role_of(self.record, self.name) is SiteRole.ACTIVE
+
+    def write(self, value: str, key: TopicPartition = KEY) -> bool:
+        """One client write; True when acknowledged."""
+        if not self.is_writable():
+            return False
+        partition = self.partitions[key]
+        partition.log.append((partition.leader_epoch, value))
+        self.acknowledged.append((key, len(partition.log) - 1, value, self.record.epoch))
+        return True
+
+    def evidence(self, now_ms: int) -> SiteEvidence:
+        """As the shell would collect it."""
+        return SiteEvidence(
+            site=self.name,
+            seen_at_ms=now_ms,
+            record=LinkRecord.FromString(self.record.SerializeToString()),
+            enforced_epochs={1: self.record.epoch},
+            partitions={
+                key: PartitionPosition(
+                    leader_epoch=item.leader_epoch,
+                    last_log_epoch=item.log[-1][0] if item.log else -1,
+                    log_start_offset=0,
+                    log_end_offset=len(item.log),
+                    is_writable=self.is_writable(),
+                    source_high_watermark=item.heard_end,
+                    source_seen_at_ms=item.heard_at_ms,
+                )
+                for key, item in self.partitions.items()
+            },
+            accounted_epochs=frozenset(self.accounts),
+            is_confirmed=self.confirmed_epoch >= self.record.epoch,
+        )
+
+
+class ModelLink:
+    """Both sites, the mirror between them, and a clock."""
+
+    def __init__(self) -> None:
+        self.a = ModelSite("a", new_record())
+        self.b = ModelSite("b", new_record())
+        self.is_link_up = True
+        self.now_ms = 1_000
+
+    def site(self, name: str) -> ModelSite:
+        """By name."""
+        return self.a if name == "a" else self.b
+
+    def mirror(self, batch_max: int = 1000) -> None:
+        """Copy what is missing, when the mirror reaches both sites at one epoch."""
+        source = self.site(self.b.record.active_site)
+        target = self.site(other_site(self.b.record, source.name))
+        if not (self.is_link_up and source.is_up and target.is_up) or source.record.epoch != target.record.epoch:
+            return
+        for key, item in source.partitions.items():
+            copy = target.partitions.setdefault(key, ModelPartition())
+            if copy.log != item.log[: len(copy.log)]:
+                continue
+            copy.log.extend(item.log[len(copy.log) : len(copy.log) + batch_max])
+            copy.heard_end, copy.heard_at_ms = len(item.log), self.now_ms
+
+    def evidence(self, to_site: str) -> Evidence:
+        """Target first, source after it."""
+        target, source = self.site(to_site), self.site("b" if to_site == "a" else "a")
+        return Evidence(
+            link="a-b",
+            target_site=to_site,
+            target=target.evidence(self.now_ms) if target.is_up else None,
+            source=source.evidence(self.now_ms) if source.is_up else None,
+            target_problem="" if target.is_up else "no answer",
+            source_problem="" if source.is_up else "no answer",
+        )
+
+
+class Operator:
+    """Runs a playbook against a model link; `steps` stops before every change so that a test may interfere or walk away."""
+
+    def __init__(self, link: ModelLink, *, to_site: str = "b", policy: FailoverPolicy | None = None) -> None:
+        self.link = link
+        self.to_site = to_site
+        self.playbook = FailoverPlaybook(to_site=to_site, policy=policy or FailoverPolicy(drain_timeout_ms=2_000))
+        self.story: list[str] = []
+        self.outcome: Decision | None = None
+
+    def run(self) -> Decision:
+        """To the end; the last decision."""
+        for _ in self.steps():
+            pass
+        assert self.outcome is not None
+        return self.outcome
+
+    def steps(self) -> Iterator[Step]:
+        """Yields before each step is carried out."""
+        for _ in range(STEPS_MAX):
+            evidence = self.link.evidence(self.to_site)
+            self.playbook.observe(evidence, self.link.now_ms)
+            decision = self.playbook.decide(evidence, self.link.now_ms)
+            if decision.step in (Step.DONE, Step.REFUSE):
+                self.outcome = decision
+                self._tell(decision)
+                return
+            self._tell(decision)
+            yield decision.step
+            ended = self._carry_out(decision)
+            self.playbook.apply(ended, self.link.now_ms)
+        raise AssertionError(f"the run does not end: {self.story[-10:]}")
+
+    def _tell(self, decision: Decision) -> None:
+        if not (decision.step is Step.DRAIN and self.story and self.story[-1].startswith("drain")):
+            self.story.append(f"{decision.step}: {decision.reason}")
+
+    def _carry_out(self, decision: Decision) -> StepEnded:
+        link, target = self.link, self.link.site(self.to_site)
+        source = link.site("b" if self.to_site == "a" else "a")
+        step, reason, record = decision.step, decision.reason, decision.record
+        if step is Step.DRAIN:
+            link.now_ms += 50
+            link.mirror(batch_max=3)
+            return StepEnded(step=step, reason=reason)
+        assert record is not None
+        if step in (Step.FENCE, Step.TELL):
+            return self._store(step, reason, source, record)
+        if step is Step.GIVE_BACK:
+            first = self._store(step, reason, target, record)
+            if first.stored is not None:
+                self._store(step, reason, source, record)
+                source.confirmed_epoch = source.record.epoch
+            return first
+        if step is Step.RAISE:
+            return self._store(step, reason, target, record)
+        if step is Step.ACCOUNT:
+            self._account(target, record)
+        if step is Step.PROMOTE:
+            target.confirmed_epoch = target.record.epoch
+        return StepEnded(step=step, reason=reason)
+
+    def _store(self, step: Step, reason: str, site: ModelSite, record: LinkRecord) -> StepEnded:
+        if not site.is_up:
+            return StepEnded(step=step, reason=reason, problem=f"{site.name} does not answer")
+        if step is Step.FENCE and not site.may_be_fenced:
+            return StepEnded(step=step, reason=reason, problem="broker 1 does not enforce it")
+        return StepEnded(step=step, reason=reason, stored=site.adopt(record))
+
+    def _account(self, target: ModelSite, record: LinkRecord) -> None:
+        evidence = target.evidence(self.link.now_ms)
+        kept, unclear = kept_ends(evidence, before=self.playbook.drained_ends)
+        for key in unclear:
+            log = target.partitions[key].log
+            kept[key] = sum(1 for epoch, _ in log if epoch < record.leader_epoch_floor)
+        target.accounts[record.epoch] = account(
+            link="a-b",
+            epoch=record.epoch,
+            from_site=failed_over_from(record),
+            to_site=record.active_site,
+            kept=kept,
+            target=evidence.partitions,
+            source=self.playbook.known_source_ends,
+            now_ms=self.link.now_ms,
+        )

@@ -43,7 +43,7 @@ def test_accepted(overrides: dict[str, str]) -> None:
         ({"retention.ms": "soon"}, "Invalid value soon for configuration retention.ms: Not a number of type LONG"),
         ({"retention.ms": "-2"}, "Value must be at least -1"),
         ({"segment.bytes": "4294967296"}, "Not a number of type INT"),
-        ({"cleanup.policy": "shred"}, "must be one of: compact, delete"),
+        ({"cleanup.policy": "shred"}, "must be one of: delete, compact"),
         ({"min.cleanable.dirty.ratio": "1.5"}, "no more than 1"),
         ({"min.cleanable.dirty.ratio": "nan"}, "at least 0"),
         ({"preallocate": "perhaps"}, "true, false"),

@@ -1,0 +1,158 @@
+"""Reads protocol primitives from a buffer without copying blobs: the base of the hand-written parsers.
+
+Strict: a read past the end, a negative length other than null's -1, or a count that the bytes left cannot hold raises
+Malformed. Byte strings come out as memoryview slices of the given buffer, which they keep alive.
+
+Not for cold messages: those are decoded by kio (wire/schemas.py).
+"""
+
+import struct
+from typing import Final
+from uuid import UUID
+
+Buffer = bytes | bytearray | memoryview
+
+_INT16: Final = struct.Struct(">h").unpack_from
+_INT32: Final = struct.Struct(">i").unpack_from
+_INT64: Final = struct.Struct(">q").unpack_from
+_LENGTH_MAX: Final = 2**31 - 1
+
+
+class Malformed(ValueError):
+    """Bytes that are not what the schema says; the message names the contradiction."""
+
+
+def uvarint_bytes(value: int) -> bytes:
+    """An unsigned varint on the wire."""
+    if value < 128:
+        return _SMALL_UVARINTS[value]
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+_SMALL_UVARINTS: Final = tuple(bytes((value,)) for value in range(128))
+
+
+class ByteReader:
+    """A position in a buffer; each method reads one value there and moves on."""
+
+    __slots__ = ("end", "position", "view")
+
+    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+        self.view = memoryview(buffer)
+        self.position = position
+        self.end = len(buffer)
+
+    def take(self, size: int) -> memoryview:
+        """The next `size` bytes, not copied."""
+        start = self.position
+        stop = start + size
+        if size < 0 or stop > self.end:
+            raise Malformed(f"{size} bytes claimed, {self.end - start} left")
+        self.position = stop
+        return self.view[start:stop]
+
+    def skip(self, size: int) -> None:
+        """Pass over `size` bytes."""
+        self.position += size
+        if size < 0 or self.position > self.end:
+            raise Malformed("message ends too early")
+
+    def int8(self) -> int:
+        """A signed byte."""
+        position = self.position
+        if position >= self.end:
+            raise Malformed("message ends too early")
+        self.position = position + 1
+        value = self.view[position]
+        return value - 256 if value > 127 else value
+
+    def int16(self) -> int:
+        """A signed 16-bit integer."""
+        self.skip(2)
+        value: int = _INT16(self.view, self.position - 2)[0]
+        return value
+
+    def int32(self) -> int:
+        """A signed 32-bit integer."""
+        self.skip(4)
+        value: int = _INT32(self.view, self.position - 4)[0]
+        return value
+
+    def int64(self) -> int:
+        """A signed 64-bit integer."""
+        self.skip(8)
+        value: int = _INT64(self.view, self.position - 8)[0]
+        return value
+
+    def uuid(self) -> UUID:
+        """Sixteen bytes of a UUID (zero stays zero)."""
+        return UUID(bytes=bytes(self.take(16)))
+
+    def uvarint(self) -> int:
+        """An unsigned varint below 2^31."""
+        value = shift = 0
+        position = self.position
+        while True:
+            if position >= self.end:
+                raise Malformed("message ends too early")
+            byte = self.view[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift > 28:
+                raise Malformed("a varint has more than five bytes")
+        if value > _LENGTH_MAX:
+            raise Malformed(f"length {value} is above 2^31 - 1")
+        self.position = position
+        return value
+
+    def nullable_string(self, *, flexible: bool) -> str | None:
+        """Text, or None for null."""
+        length = self.uvarint() - 1 if flexible else self.int16()
+        if length == -1:
+            return None
+        try:
+            return str(self.take(length), "utf-8")
+        except UnicodeDecodeError as error:
+            raise Malformed("text is not UTF-8") from error
+
+    def string(self, *, flexible: bool) -> str:
+        """Text that must not be null."""
+        text = self.nullable_string(flexible=flexible)
+        if text is None:
+            raise Malformed("null where the schema has none")
+        return text
+
+    def nullable_blob(self, *, flexible: bool) -> memoryview | None:
+        """Bytes as a slice of the buffer, or None for null."""
+        length = self.uvarint() - 1 if flexible else self.int32()
+        return None if length == -1 else self.take(length)
+
+    def nullable_count(self, *, flexible: bool, element_size_min: int) -> int | None:
+        """Length of an array whose elements take at least `element_size_min` bytes each, or None for null."""
+        count = self.uvarint() - 1 if flexible else self.int32()
+        if count == -1:
+            return None
+        if count < 0 or count * element_size_min > self.end - self.position:
+            raise Malformed(f"{count} elements claimed, {self.end - self.position} bytes left")
+        return count
+
+    def count(self, *, flexible: bool, element_size_min: int) -> int:
+        """Length of an array that must not be null."""
+        count = self.nullable_count(flexible=flexible, element_size_min=element_size_min)
+        if count is None:
+            raise Malformed("null where the schema has none")
+        return count
+
+    def skip_tags(self) -> None:
+        """Pass over a tagged section whose fields the caller does not know."""
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.skip(self.uvarint())

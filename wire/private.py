@@ -1,0 +1,200 @@
+"""Kafka-protocol messages of our own, in the style of kio's entities so that kio's reader and writer serve them too.
+
+| key | name | versions | schema |
+| --- | --- | --- | --- |
+| 20001 | MirrorAppend | 0 | below |
+| 20002 | SiteMetadata | 12 | that of Metadata version 12, with the same number |
+| 20003 | MirrorOffsetCommit | 8 and 9 | that of OffsetCommit, link and link epoch in the group instance id (`link_claim`) |
+
+A broker advertises them in ApiVersions only to clients whose software name is `antipode`. MirrorAppend's error codes, by partition:
+
+| code | meaning | what a mirror does |
+| --- | --- | --- |
+| NONE | appended, or was there already with the same bytes | goes on at `log_end_offset` |
+| OFFSET_OUT_OF_RANGE, `divergence_epoch` -1 | not the log's end: a gap, or an overlap across a batch | resumes at `log_end_offset` |
+| OFFSET_OUT_OF_RANGE, `divergence_epoch` >= 0 | histories differ: see `divergence_end_offset` | stops the partition |
+| FENCED_LEADER_EPOCH | the link has a higher epoch (`link_epoch` says which) | reads the link anew |
+| UNKNOWN_LEADER_EPOCH | the broker does not know the link, or not yet this epoch | retries |
+| NOT_LEADER_OR_FOLLOWER | not the leader here, or the site may not take mirrored records | refreshes metadata |
+| UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID | not (yet) there; another topic of that name | retries; stops, reports |
+| CORRUPT_MESSAGE, INVALID_RECORD | CRC; structure of a batch | fetches again; quarantine is for later |
+| KAFKA_STORAGE_ERROR | the disk failed | retries |
+"""
+
+# Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass fields.
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.types import TopicName
+from kio.static.constants import EntityType
+from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
+
+MIRROR_APPEND: Final = 20001
+SITE_METADATA: Final = 20002
+MIRROR_OFFSET_COMMIT: Final = 20003
+
+CLIENT_SOFTWARE_NAME: Final = "antipode"
+"""Software name in ApiVersions requests to which brokers advertise these messages."""
+
+PRIVATE_NAMES: Final = {
+    MIRROR_APPEND: "mirror_append",
+    SITE_METADATA: "site_metadata",
+    MIRROR_OFFSET_COMMIT: "mirror_offset_commit",
+}
+PRIVATE_VERSIONS: Final = {MIRROR_APPEND: (0, 0), SITE_METADATA: (12, 12), MIRROR_OFFSET_COMMIT: (8, 9)}
+
+NO_DIVERGENCE: Final = -1
+
+_BORROWED_SCHEMAS: Final = {SITE_METADATA: 3, MIRROR_OFFSET_COMMIT: 8}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendPartition:
+    """One partition's next batches, with what the source knew when it sent them."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    expected_log_end_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """Where the target's log must end for `records` to continue it."""
+    source_high_watermark: i64 = field(metadata={"kafka_type": "int64"})
+    """The source's high watermark."""
+    source_log_start_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """The source's log start offset, which the target's follows."""
+    source_seen_at_ms: i64 = field(metadata={"kafka_type": "int64"})
+    """When the source said so, Unix ms on the mirror's clock."""
+    records: Records | None = field(metadata={"kafka_type": "records"})
+    """Whole batches, unchanged; empty or null only moves the other fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendTopic:
+    """The partitions of one topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    """The topic's id, equal at both sites; None is zero on the wire."""
+    partitions: tuple[MirrorAppendPartition, ...]
+    """Each partition to append to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendRequest:
+    """Batches that continue mirrored logs at the passive site."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    link: str = field(metadata={"kafka_type": "string"})
+    """Name of the link."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """The link's epoch as the mirror knows it."""
+    topics: tuple[MirrorAppendTopic, ...]
+    """Each topic to append to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendPartitionResponse:
+    """What became of one partition's batches."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """See the module's table."""
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    """A sentence for the log."""
+    log_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    """Where the target's log ends now; -1 when the broker cannot say."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
+    """The link's epoch as the broker knows it; -1 for an unknown link."""
+    divergence_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(NO_DIVERGENCE))
+    """The highest leader epoch not above the first record's that the target's log holds; -1 without divergence."""
+    divergence_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    """Where that epoch ends in the target's log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendTopicResponse:
+    """The partitions of one topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    partitions: tuple[MirrorAppendPartitionResponse, ...]
+    """Each partition of the request, in its order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendResponse:
+    """The outcome by partition."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    """How long the mirror should wait before its next request."""
+    topics: tuple[MirrorAppendTopicResponse, ...]
+    """Each topic of the request, in its order."""
+
+
+def load_private_request(api_key: int, version: int) -> type[Any]:
+    """The entity of a private request. Raises LookupError for an unknown key or version."""
+    _check_version(api_key, version)
+    if api_key == MIRROR_APPEND:
+        return MirrorAppendRequest
+    return load_request_schema(_BORROWED_SCHEMAS[api_key], version)
+
+
+def load_private_response(api_key: int, version: int) -> type[Any]:
+    """The entity of a private response. Raises LookupError for an unknown key or version."""
+    _check_version(api_key, version)
+    if api_key == MIRROR_APPEND:
+        return MirrorAppendResponse
+    return load_response_schema(_BORROWED_SCHEMAS[api_key], version)
+
+
+def _check_version(api_key: int, version: int) -> None:
+    lowest, highest = PRIVATE_VERSIONS[api_key]
+    if not lowest <= version <= highest:
+        raise LookupError(f"{PRIVATE_NAMES[api_key]} has versions {lowest} to {highest}, not {version}")
+
+
+def link_claim(link: str, link_epoch: int) -> str:
+    """The group instance id of a MirrorOffsetCommit: which link, and at which epoch, writes the offsets."""
+    return f"{link}@{link_epoch}"
+
+
+def parse_link_claim(claim: str | None) -> tuple[str, int]:
+    """Link and epoch of a `link_claim`. ValueError when it is none."""
+    link, separator, epoch = (claim or "").rpartition("@")
+    if not separator or not link or not epoch.isascii() or not epoch.isdecimal():
+        raise ValueError(f"{claim!r} is no link claim; accepted: link@epoch")
+    return link, int(epoch)

@@ -1,7 +1,7 @@
 """A broker's settings under Kafka's own property names, and ours under `antipode.`; read once, never changed.
 
 Durations and sizes carry their unit in the field's name. Topic-level defaults (`log.*`) keep Kafka's spelling and are handed to
-`topic_configs.py`, which knows how a topic overrides them. Called by `cli` (from a properties file) and by tests.
+`core/topic_configs.py`, which knows how a topic overrides them. Called by `cli` (from a properties file) and by tests.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from broker.core.topic_configs import TOPIC_CONFIGS
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import ConfigurationError, Settings, load_settings, unknown_keys
 from runtime.logs import get_logger
@@ -173,8 +174,8 @@ class BrokerSettings(Settings):
     group_size_max: int = Field(default=INT_MAX, alias="group.max.size", ge=1)
     producer_id_expiration_ms: int = Field(default=86_400_000, alias="producer.id.expiration.ms", ge=1)
 
-    topic_defaults: dict[str, str] = Field(default={}, exclude=True)
-    """`log.*` keys as given, for topic_configs.py."""
+    properties: dict[str, str] = Field(default={}, exclude=True)
+    """All keys as given: core/topic_configs.py finds the site-wide defaults of topic configs in them."""
 
     @field_validator("listener_protocols")
     @classmethod
@@ -204,7 +205,7 @@ def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     for other, key in _OTHER_SPELLINGS.items():
         if other in mapping:
             mapping.setdefault(key, mapping.pop(other))
-    mapping["topic_defaults"] = {key: str(value) for key, value in properties.items() if key.startswith("log.")}
+    mapping["properties"] = dict(properties)
     settings = load_settings(BrokerSettings, mapping)
     _check_listeners(settings)
     _check_node_id(settings)
@@ -233,8 +234,7 @@ def _check_node_id(settings: BrokerSettings) -> None:
 
 
 def _warn_of_unknown(mapping: Mapping[str, object]) -> None:
-    from broker.topic_configs import BROKER_KEYS_OF_TOPICS
-
+    topic_keys = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
     for key in unknown_keys(BrokerSettings, mapping):
-        if key not in BROKER_KEYS_OF_TOPICS and key.startswith(KNOWN_PREFIXES):
+        if key not in topic_keys and key != "properties" and key.startswith(KNOWN_PREFIXES):
             log.warning("configuration key is not known to this broker", key=key)

@@ -27,6 +27,7 @@ from typing import Protocol
 
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from wire.frames import MalformedRequest
 
 log = get_logger(__name__)
 
@@ -76,10 +77,6 @@ class Authentication(enum.Enum):
     """Where a connection stands; only plain listeners exist, which ask for nothing."""
 
     NOT_REQUIRED = "not required"
-
-
-class MalformedRequest(Exception):
-    """The bytes are not a request this broker can read; costs the client its connection, nothing else."""
 
 
 class Channel:
@@ -355,7 +352,7 @@ class Connection:
     # --- writing
 
     def answer(self, parts: Sequence[Part] | None) -> None:
-        """End the request in flight: send the parts as one response frame, or nothing at all (acks=0)."""
+        """End the request in flight: send the parts, a whole response with its size, or nothing at all (acks=0)."""
         self._is_busy = False
         self.on_close = None
         self.used_at_ms = self._server.clock.monotonic_ms()
@@ -363,8 +360,6 @@ class Connection:
             _release(parts or ())
             return
         if parts is not None:
-            total = sum(part.length if _is_file(part) else len(part) for part in parts)  # type: ignore[union-attr,arg-type,misc]
-            self._outgoing.append(SIZE.pack(total))
             self._outgoing.extend(parts)
             self._send()
         if not self._is_handling:

@@ -1,0 +1,112 @@
+"""The gRPC service that the site's controller and site agent call: images in, partition descriptions out.
+
+Batches are applied one at a time in the order of arrival, on the event loop. A batch of an older controller epoch, or one for an
+older registration of this broker, is refused with FAILED_PRECONDITION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import grpc
+
+from broker.core.cluster_image import (
+    ClusterImage,
+    StaleControllerEpoch,
+    apply_batch,
+    check_fence,
+    confirm_link,
+    difference,
+    with_peer_view,
+)
+from broker.replicas import Replicas
+from broker.services import Cluster
+from runtime.logs import get_logger, state_change_logger
+from wire.control import broker_pb2 as pb
+from wire.control import broker_pb2_grpc, cluster_pb2
+
+log = get_logger(__name__)
+state_change = state_change_logger()
+
+ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
+
+
+class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
+    """BrokerControl (see the proto) over a broker's image and replicas."""
+
+    def __init__(self, node_id: int, cluster: Cluster, replicas: Replicas, *, broker_epoch: Callable[[], int]) -> None:
+        self._node_id = node_id
+        self._cluster = cluster
+        self._replicas = replicas
+        self._broker_epoch = broker_epoch
+        self._listeners: list[ImageListener] = []
+
+    def on_image(self, listener: ImageListener) -> None:
+        """Call `listener(before, after)` once replicas have taken over a new image."""
+        self._listeners.append(listener)
+
+    async def _take(self, image: ClusterImage) -> list[pb.PartitionFailure]:
+        before = self._cluster.image
+        if image is before:
+            return []
+        change = difference(before, image)
+        failures = self._replicas.apply(image, change)
+        self._cluster.replace(image)
+        for link in change.changed_links:
+            state_change.info(
+                "link", link=link.name, epoch=link.epoch, active_site=link.active_site, role=image.role_in(link).value
+            )
+        for listener in self._listeners:
+            await listener(before, image)
+        return failures
+
+    async def Apply(  # noqa: N802  named by the proto
+        self, request: pb.ControlBatch, context: grpc.aio.ServicerContext
+    ) -> pb.ControlReply:
+        """Take over a full image or a change."""
+        image = self._cluster.image
+        try:
+            check_fence(image, request, broker_epoch=self._broker_epoch())
+        except StaleControllerEpoch as error:
+            log.warning("control batch refused", reason=str(error))
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        failures = await self._take(apply_batch(image, request))
+        return pb.ControlReply(node_id=self._node_id, failures=failures)
+
+    async def ConfirmLink(  # noqa: N802
+        self, request: pb.ConfirmLinkRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ConfirmLinkReply:
+        """The peer confirmed the link's epoch."""
+        image = confirm_link(self._cluster.image, request.link, request.epoch)
+        if image is None:
+            return pb.ConfirmLinkReply(is_confirmed=False)
+        if image is not self._cluster.image:
+            state_change.info("link confirmed", link=request.link, epoch=request.epoch)
+        await self._take(image)
+        return pb.ConfirmLinkReply(is_confirmed=True)
+
+    async def UpdatePeerView(  # noqa: N802
+        self, request: cluster_pb2.SiteView, context: grpc.aio.ServicerContext
+    ) -> pb.UpdatePeerViewReply:
+        """How the other site looks now."""
+        await self._take(with_peer_view(self._cluster.image, request))
+        return pb.UpdatePeerViewReply()
+
+    async def DescribePartitions(  # noqa: N802
+        self, request: pb.DescribePartitionsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DescribePartitionsReply:
+        """Offsets, epochs and roles of the partitions led here."""
+        image = self._cluster.image
+        wanted = set(request.topics)
+        partitions = [
+            description
+            for description in self._replicas.describe(image)
+            if (not wanted or description.topic in wanted) and (not request.link or description.link == request.link)
+        ]
+        return pb.DescribePartitionsReply(
+            node_id=self._node_id,
+            partitions=partitions,
+            link_epochs={name: link.epoch for name, link in image.links.items()},
+        )
+
+

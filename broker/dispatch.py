@@ -1,0 +1,185 @@
+"""From a frame to its handler and from the handler's response to the connection.
+
+Handlers are the modules of `broker/handlers/` that name an `API_KEY`. Most decode with kio and are coroutines
+(`handle(services, context, request) -> response`). The hot ones (Produce, Fetch, MirrorAppend, Metadata) read the frame themselves:
+`handle_frame(services, exchange, frame)` answers through the exchange, at once or later, and must not keep the frame.
+
+A request that cannot be read, or whose version was never advertised, costs the client its connection, as in Kafka; ApiVersions
+of an unknown version is answered in version 0 (KIP-511). A handler that fails is our bug: logged with its story, connection closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import broker.handlers
+from broker.connections import Connection, Frame, Part
+from broker.metrics import ApiMetrics
+from broker.services import BrokerServices, RequestContext
+from runtime.logs import get_logger
+from wire.byte_reader import Malformed
+from wire.frames import (
+    MalformedRequest,
+    RequestHeader,
+    UnsupportedVersion,
+    VersionRange,
+    check_supported,
+    decode_request_body,
+    encode_response,
+    parse_request_header,
+    response_prefix,
+)
+from wire.private import PRIVATE_NAMES
+from wire.schemas import API_VERSIONS_KEY, api_name
+
+log = get_logger(__name__)
+
+
+class Exchange:
+    """One request in flight: its header, where it came from, and the way to answer it."""
+
+    __slots__ = ("_metrics", "_services", "_started_ms", "connection", "header")
+
+    def __init__(
+        self, services: BrokerServices, connection: Connection, header: RequestHeader, metrics: ApiMetrics
+    ) -> None:
+        self._services = services
+        self._metrics = metrics
+        self._started_ms = services.clock.monotonic_ms()
+        self.connection = connection
+        self.header = header
+
+    @property
+    def context(self) -> RequestContext:
+        """The header and the connection as handlers with entities see them."""
+        header, connection = self.header, self.connection
+        return RequestContext(
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            listener=connection.listener,
+            client_address=connection.address,
+            client_software=connection.client_software,
+        )
+
+    def answer_entity(self, entity: Any) -> None:
+        """Answer with a kio entity of the request's version."""
+        header = self.header
+        self._finish([encode_response(header.api_key, header.api_version, header.correlation_id, entity)])
+
+    def answer_body(self, parts: Sequence[Part], *, body_size: int) -> None:
+        """Answer with an encoded body of `body_size` bytes."""
+        header = self.header
+        prefix = response_prefix(header.api_key, header.api_version, header.correlation_id, body_size=body_size)
+        self._finish([prefix, *parts])
+
+    def answer_nothing(self) -> None:
+        """The client does not expect a response (acks=0)."""
+        self._finish(None)
+
+    def abort(self, reason: str) -> None:
+        """Close the connection instead of answering."""
+        self._metrics.record_error()
+        self.connection.close(reason)
+
+    def _finish(self, parts: Sequence[Part] | None) -> None:
+        self._metrics.record(self._services.clock.monotonic_ms() - self._started_ms)
+        self.connection.answer(parts)
+
+
+class Dispatcher:
+    """Finds handlers and runs them; the `FrameHandler` of a broker's connections."""
+
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
+        self._handlers = load_handlers()
+        self.supported = {
+            key: VersionRange(module.MIN_VERSION, module.MAX_VERSION) for key, module in self._handlers.items()
+        }
+        self._metrics = {key: services.metrics.api(api_name(key)) for key in self._handlers}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def handle(self, connection: Connection, frame: Frame) -> None:
+        """Handle one request of the connection."""
+        header = parse_request_header(frame)
+        try:
+            check_supported(header, self.supported)
+        except UnsupportedVersion as error:
+            self._refuse(connection, header, error)
+            return
+        exchange = Exchange(self._services, connection, header, self._metrics[header.api_key])
+        module = self._handlers[header.api_key]
+        hot = getattr(module, "handle_frame", None)
+        if hot is None:
+            request = decode_request_body(frame, header)
+            if header.api_key == API_VERSIONS_KEY:
+                connection.client_software = getattr(request, "client_software_name", "")
+            self._start(exchange, module, request)
+            return
+        try:
+            hot(self._services, exchange, frame)
+        except MalformedRequest:
+            raise
+        except Malformed as error:
+            raise MalformedRequest(str(error), header) from error
+        except Exception:
+            self._fail(exchange)
+
+    def _start(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
+        task = self._loop.create_task(self._run(exchange, module, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        exchange.connection.on_close = task.cancel
+
+    async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
+        try:
+            response = await module.handle(self._services, exchange.context, request)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            self._fail(exchange)
+            return
+        exchange.answer_entity(response)
+
+    def _fail(self, exchange: Exchange) -> None:
+        header = exchange.header
+        log.exception("request failed", api=api_name(header.api_key), version=header.api_version, client=header.client_id)
+        exchange.abort("the request failed inside the broker")
+
+    def _refuse(self, connection: Connection, header: RequestHeader, error: UnsupportedVersion) -> None:
+        if not error.is_api_versions:
+            raise MalformedRequest(str(error), header) from error
+        from broker.handlers.api_versions import unsupported_version_response
+
+        entity = unsupported_version_response(self.public_versions())
+        connection.answer([encode_response(API_VERSIONS_KEY, 0, header.correlation_id, entity)])
+
+    def public_versions(self) -> dict[int, VersionRange]:
+        """What every client is told; private messages are left out."""
+        return {key: versions for key, versions in self.supported.items() if key not in PRIVATE_NAMES}
+
+
+def load_handlers() -> dict[int, types.ModuleType]:
+    """Every handler module by API key, in the order of the keys."""
+    modules = [
+        importlib.import_module(f"{broker.handlers.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(broker.handlers.__path__)
+    ]
+    handlers = {module.API_KEY: module for module in modules if hasattr(module, "API_KEY")}
+    return dict(sorted(handlers.items()))
+
+
+def advertised_versions(*, has_private: bool) -> dict[int, VersionRange]:
+    """Versions by API key as an ApiVersions response lists them."""
+    return {
+        key: VersionRange(module.MIN_VERSION, module.MAX_VERSION)
+        for key, module in load_handlers().items()
+        if has_private or key not in PRIVATE_NAMES
+    }

@@ -1,0 +1,34 @@
+"""AlterConfigs: all overrides of a topic replaced at once (the older way; clients prefer IncrementalAlterConfigs).
+
+Behaviour: as IncrementalAlterConfigs; whatever is not named goes back to its default. Versions: 0 to 2.
+Not done: broker configs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.entities import builder
+from broker.handlers.incremental_alter_configs import RefusedChange, check_resource, forward
+from broker.services import BrokerServices, RequestContext
+from wire.control import controller_pb2 as pb
+
+API_KEY = 33
+MIN_VERSION = 0
+MAX_VERSION = 2
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AlterConfigs request."""
+    build = builder(API_KEY, context.api_version)
+    changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
+    for resource in request.resources:
+        try:
+            check_resource(services.image, resource)
+        except RefusedChange as refused:
+            changes[resource.resource_name] = refused
+            continue
+        values = {config.name: config.value for config in resource.configs if config.value is not None}
+        changes[resource.resource_name] = pb.TopicConfigChange(name=resource.resource_name, set=values, replaces_all=True)
+    results = await forward(services, build, request.resources, changes, is_validate_only=request.validate_only)
+    return build.response(responses=results)

@@ -1,0 +1,44 @@
+"""ApiVersions: what this broker speaks.
+
+Behaviour: lists every handler's versions; Antipode's private messages only to Antipode's own clients (by software name).
+Versions: 0 to 4; a newer one is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511), see dispatch.py.
+Not done: finalized features (there are none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.entities import builder
+from broker.services import BrokerServices, RequestContext
+from wire.frames import VersionRange
+from wire.private import CLIENT_SOFTWARE_NAME
+
+API_KEY = 18
+MIN_VERSION = 0
+MAX_VERSION = 4
+
+
+def _entity(version: int, error: ErrorCode, versions: Mapping[int, VersionRange]) -> Any:
+    build = builder(API_KEY, version)
+    keys = tuple(
+        build.part("ApiVersion", api_key=key, min_version=spoken.lowest, max_version=spoken.highest)
+        for key, spoken in versions.items()
+    )
+    return build.response(error_code=error, api_keys=keys)
+
+
+def unsupported_version_response(versions: Mapping[int, VersionRange]) -> Any:
+    """The answer to a version that is not known here."""
+    return _entity(0, ErrorCode.unsupported_version, versions)
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an ApiVersions request."""
+    from broker.dispatch import advertised_versions
+
+    has_private = getattr(request, "client_software_name", "") == CLIENT_SOFTWARE_NAME
+    return _entity(context.api_version, ErrorCode.none, advertised_versions(has_private=has_private))

@@ -1,0 +1,79 @@
+"""CreatePartitions: forwarded to the active controller.
+
+Behaviour: topics that a link brings from the active site are refused (POLICY_VIOLATION). The answer waits a moment for this broker
+to know the new partitions. Versions: 0 to 3.
+Not done: quotas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.controller_client import ControllerUnavailable
+from broker.core.cluster_image import ClusterImage
+from broker.entities import builder
+from broker.handlers.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.services import BrokerServices, RequestContext
+from wire.control import controller_pb2 as pb
+
+API_KEY = 37
+MIN_VERSION = 0
+MAX_VERSION = 3
+
+
+def _new_partitions(image: ClusterImage, topic: Any) -> pb.NewPartitions:
+    known = image.topics.get(topic.name)
+    first = 0 if known is None else len(known.partitions)
+    return pb.NewPartitions(
+        name=topic.name,
+        total_count=topic.count,
+        assignments=[
+            pb.ReplicaAssignment(partition=first + position, replicas=assignment.broker_ids)
+            for position, assignment in enumerate(topic.assignments or ())
+        ],
+    )
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a CreatePartitions request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    results: dict[str, Any] = {}
+    wanted: list[pb.NewPartitions] = []
+    for topic in request.topics:
+        refusal = policy_refusal(image, topic.name)
+        if refusal is not None:
+            results[topic.name] = _result(build, topic.name, ErrorCode.policy_violation, refusal)
+        else:
+            wanted.append(_new_partitions(image, topic))
+    if wanted:
+        results.update(await _create(services, build, wanted, is_validate_only=request.validate_only))
+    return build.response(results=tuple(results[topic.name] for topic in request.topics if topic.name in results))
+
+
+async def _create(
+    services: BrokerServices, build: Any, wanted: list[pb.NewPartitions], *, is_validate_only: bool
+) -> dict[str, Any]:
+    request = pb.CreatePartitionsRequest(topics=wanted, is_validate_only=is_validate_only)
+    try:
+        reply = await services.controller.create_partitions(request)
+    except ControllerUnavailable as error:
+        return {topic.name: _result(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
+    counts = {topic.name: topic.total_count for topic in wanted}
+    grown = [result.name for result in reply.results if not result.error_code]
+    if grown and not is_validate_only:
+        await services.cluster.wait_for(
+            lambda image: all(
+                name in image.topics and len(image.topics[name].partitions) >= counts[name] for name in grown
+            ),
+            timeout_ms=PROPAGATION_TIMEOUT_MS,
+        )
+    return {
+        result.name: _result(build, result.name, ErrorCode(result.error_code), result.error_message)
+        for result in reply.results
+    }
+
+
+def _result(build: Any, name: str, error: ErrorCode, message: str | None) -> Any:
+    return build.part("CreatePartitionsTopicResult", name=name, error_code=error, error_message=message or None)

@@ -1,0 +1,128 @@
+"""CreateTopics: forwarded to the active controller.
+
+Behaviour: names that a link will bring from the active site are refused (POLICY_VIOLATION). The answer waits a moment for this
+broker to know the new topics, so that a client that goes on at once finds them. Versions: 2 to 7.
+Not done: quotas on topic creation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.controller_client import ControllerUnavailable
+from broker.core.access import passive_link_for_new_topic
+from broker.core.cluster_image import ClusterImage
+from broker.core.topic_configs import TOPIC_CONFIGS, ConfigSource, resolve
+from broker.entities import builder, topic_uuid
+from broker.services import BrokerServices, RequestContext
+from wire.control import controller_pb2 as pb
+
+API_KEY = 19
+MIN_VERSION = 2
+MAX_VERSION = 7
+
+PROPAGATION_TIMEOUT_MS = 2_000
+_FROM_TOPIC, _FROM_BROKER, _FROM_DEFAULT = 1, 4, 5
+CONFIG_SOURCE_CODES = {
+    ConfigSource.TOPIC: _FROM_TOPIC,
+    ConfigSource.BROKER: _FROM_BROKER,
+    ConfigSource.DEFAULT: _FROM_DEFAULT,
+}
+
+
+def policy_refusal(image: ClusterImage, topic: str) -> str | None:
+    """Why clients may not create or change the topic at this site, None when they may."""
+    link = passive_link_for_new_topic(image, topic)
+    if link is None:
+        return None
+    return (
+        f"topic {topic} is carried by link {link.name}, whose active site is {link.active_site}; "
+        f"site {image.site} receives it from there"
+    )
+
+
+def _new_topic(topic: Any) -> pb.NewTopic:
+    return pb.NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs={config.name: config.value for config in topic.configs if config.value is not None},
+        assignments=[
+            pb.ReplicaAssignment(partition=assignment.partition_index, replicas=assignment.broker_ids)
+            for assignment in topic.assignments
+        ],
+    )
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a CreateTopics request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    names = [topic.name for topic in request.topics]
+    results: dict[str, Any] = {}
+    wanted: list[pb.NewTopic] = []
+    for topic in request.topics:
+        refusal = policy_refusal(image, topic.name)
+        if names.count(topic.name) > 1:
+            results[topic.name] = _failure(build, topic.name, ErrorCode.invalid_request, "the topic is named twice")
+        elif refusal is not None:
+            results[topic.name] = _failure(build, topic.name, ErrorCode.policy_violation, refusal)
+        else:
+            wanted.append(_new_topic(topic))
+    if wanted:
+        results.update(await _create(services, build, wanted, request))
+    return build.response(topics=tuple(results[name] for name in dict.fromkeys(names)))
+
+
+async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewTopic], request: Any) -> dict[str, Any]:
+    timeout_ms = int(request.timeout.total_seconds() * 1000)
+    forwarded = pb.CreateTopicsRequest(
+        topics=wanted, is_validate_only=getattr(request, "validate_only", False), timeout_ms=timeout_ms
+    )
+    try:
+        reply = await services.controller.create_topics(forwarded)
+    except ControllerUnavailable as error:
+        return {topic.name: _failure(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
+    created = [result.name for result in reply.results if not result.error_code]
+    if created and not forwarded.is_validate_only:
+        await services.cluster.wait_for(
+            lambda image: all(name in image.topics for name in created),
+            timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
+        )
+    return {result.name: _result(services, build, result) for result in reply.results}
+
+
+def _failure(build: Any, name: str, error: ErrorCode, message: str) -> Any:
+    return build.part(
+        "CreatableTopicResult", name=name, topic_id=None, error_code=error, error_message=message, configs=()
+    )
+
+
+def _result(services: BrokerServices, build: Any, result: pb.TopicResult) -> Any:
+    if result.error_code:
+        return _failure(build, result.name, ErrorCode(result.error_code), result.error_message)
+    return build.part(
+        "CreatableTopicResult",
+        name=result.name,
+        topic_id=topic_uuid(result.topic_id),
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=result.partition_count,
+        replication_factor=result.replication_factor,
+        configs=tuple(_configs(services, build, result.configs)) if build.has("CreatableTopicConfigs") else (),
+    )
+
+
+def _configs(services: BrokerServices, build: Any, overrides: Any) -> Iterable[Any]:
+    for name, definition in TOPIC_CONFIGS.items():
+        resolved = resolve(definition, services.config.properties, overrides)
+        yield build.part(
+            "CreatableTopicConfigs",
+            name=name,
+            value=resolved.text,
+            read_only=False,
+            config_source=CONFIG_SOURCE_CODES[resolved.source],
+            is_sensitive=False,
+        )

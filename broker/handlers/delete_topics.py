@@ -1,0 +1,74 @@
+"""DeleteTopics: forwarded to the active controller.
+
+Behaviour: by name or (from version 6) by id; topics that a link brings from the active site are refused (POLICY_VIOLATION).
+The answer waits a moment for this broker to forget them. Versions: 1 to 6.
+Not done: delete.topic.enable (always on).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.controller_client import ControllerUnavailable
+from broker.entities import builder, topic_id_bytes, topic_uuid
+from broker.handlers.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.services import BrokerServices, RequestContext
+from wire.control import controller_pb2 as pb
+
+API_KEY = 20
+MIN_VERSION = 1
+MAX_VERSION = 6
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DeleteTopics request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    results: list[Any] = []
+    wanted: dict[str, bytes] = {}
+    if hasattr(request, "topics"):
+        states = [(state.name, topic_id_bytes(state.topic_id)) for state in request.topics]
+    else:
+        states = [(name, bytes(16)) for name in request.topic_names]
+    for given_name, topic_id in states:
+        name = given_name if given_name is not None else image.topic_names.get(topic_id)
+        topic = image.topics.get(name) if name is not None else None
+        if name is None or topic is None:
+            error = ErrorCode.unknown_topic_id if given_name is None else ErrorCode.unknown_topic_or_partition
+            results.append(_result(build, given_name, topic_id, error, None))
+        elif (refusal := policy_refusal(image, name)) is not None:
+            results.append(_result(build, name, topic.topic_id, ErrorCode.policy_violation, refusal))
+        else:
+            wanted[name] = topic.topic_id
+    if wanted:
+        results.extend(await _delete(services, build, wanted))
+    return build.response(responses=tuple(results))
+
+
+async def _delete(services: BrokerServices, build: Any, wanted: dict[str, bytes]) -> list[Any]:
+    try:
+        reply = await services.controller.delete_topics(pb.DeleteTopicsRequest(names=list(wanted)))
+    except ControllerUnavailable as error:
+        return [_result(build, name, topic_id, ErrorCode.not_controller, str(error)) for name, topic_id in wanted.items()]
+    deleted = {result.name for result in reply.results if not result.error_code}
+    await services.cluster.wait_for(
+        lambda image: not any(name in image.topics and image.topics[name].topic_id == wanted[name] for name in deleted),
+        timeout_ms=PROPAGATION_TIMEOUT_MS,
+    )
+    return [
+        _result(
+            build, result.name, wanted.get(result.name, bytes(16)), ErrorCode(result.error_code), result.error_message
+        )
+        for result in reply.results
+    ]
+
+
+def _result(build: Any, name: str | None, topic_id: bytes, error: ErrorCode, message: str | None) -> Any:
+    return build.part(
+        "DeletableTopicResult",
+        name=name,
+        topic_id=topic_uuid(topic_id),
+        error_code=error,
+        error_message=message or None,
+    )

@@ -1,0 +1,119 @@
+"""IncrementalAlterConfigs: single configs of topics set, removed, or (lists) extended and shortened.
+
+Behaviour: forwarded to the active controller; topics that a link brings from the active site are refused (POLICY_VIOLATION).
+Versions: 0 and 1. Not done: broker configs (they are read at start only), client metrics, groups.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.controller_client import ControllerUnavailable
+from broker.core.cluster_image import ClusterImage
+from broker.core.topic_configs import TOPIC_CONFIGS, ConfigKind, resolve
+from broker.entities import builder
+from broker.handlers.create_topics import policy_refusal
+from broker.handlers.describe_configs import TOPIC_RESOURCE
+from broker.services import BrokerServices, RequestContext
+from wire.control import controller_pb2 as pb
+
+API_KEY = 44
+MIN_VERSION = 0
+MAX_VERSION = 1
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+class RefusedChange(Exception):
+    """A change cannot be forwarded; carries the Kafka error."""
+
+    def __init__(self, error: ErrorCode, message: str | None) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def check_resource(image: ClusterImage, resource: Any) -> None:
+    """Raise RefusedChange unless the resource is a topic that may be changed here."""
+    if resource.resource_type != TOPIC_RESOURCE:
+        raise RefusedChange(ErrorCode.invalid_request, "only topic configs can be altered while a broker runs")
+    refusal = policy_refusal(image, resource.resource_name)
+    if refusal is not None:
+        raise RefusedChange(ErrorCode.policy_violation, refusal)
+    if resource.resource_name not in image.topics:
+        raise RefusedChange(ErrorCode.unknown_topic_or_partition, None)
+
+
+async def forward(
+    services: BrokerServices, build: Any, resources: Any, changes: dict[str, pb.TopicConfigChange | RefusedChange],
+    *, is_validate_only: bool,
+) -> tuple[Any, ...]:
+    """Send the changes that stand to the controller; one result for each resource, in order."""
+    outcomes: dict[str, tuple[ErrorCode, str | None]] = {}
+    wanted = [change for change in changes.values() if isinstance(change, pb.TopicConfigChange)]
+    if wanted:
+        request = pb.AlterTopicConfigsRequest(changes=wanted, is_validate_only=is_validate_only)
+        try:
+            reply = await services.controller.alter_topic_configs(request)
+            outcomes = {result.name: (ErrorCode(result.error_code), result.error_message) for result in reply.results}
+        except ControllerUnavailable as error:
+            outcomes = {change.name: (ErrorCode.not_controller, str(error)) for change in wanted}
+    results = []
+    for resource in resources:
+        change = changes[resource.resource_name]
+        if isinstance(change, RefusedChange):
+            error_code, message = change.error, change.message
+        else:
+            error_code, message = outcomes.get(resource.resource_name, (ErrorCode.unknown_server_error, None))
+        results.append(
+            build.part(
+                "AlterConfigsResourceResponse",
+                error_code=error_code,
+                error_message=message or None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return tuple(results)
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an IncrementalAlterConfigs request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
+    for resource in request.resources:
+        try:
+            check_resource(image, resource)
+            changes[resource.resource_name] = _change(services, image, resource)
+        except RefusedChange as refused:
+            changes[resource.resource_name] = refused
+    results = await forward(services, build, request.resources, changes, is_validate_only=request.validate_only)
+    return build.response(responses=results)
+
+
+def _change(services: BrokerServices, image: ClusterImage, resource: Any) -> pb.TopicConfigChange:
+    change = pb.TopicConfigChange(name=resource.resource_name)
+    overrides = image.topics[resource.resource_name].configs
+    for config in resource.configs:
+        if config.config_operation == _DELETE:
+            change.remove.append(config.name)
+        elif config.value is None:
+            raise RefusedChange(ErrorCode.invalid_config, f"{config.name} has no value")
+        elif config.config_operation == _SET:
+            change.set[config.name] = config.value
+        else:
+            change.set[config.name] = _changed_list(services, overrides, config)
+    return change
+
+
+def _changed_list(services: BrokerServices, overrides: Any, config: Any) -> str:
+    definition = TOPIC_CONFIGS.get(config.name)
+    if definition is None or definition.kind is not ConfigKind.LIST or config.config_operation not in (_APPEND, _SUBTRACT):
+        raise RefusedChange(ErrorCode.invalid_config, f"{config.name} is not a list that could be extended or shortened")
+    current = [item for item in resolve(definition, services.config.properties, overrides).text.split(",") if item]
+    given = [item.strip() for item in config.value.split(",") if item.strip()]
+    if config.config_operation == _APPEND:
+        return ",".join([*current, *(item for item in given if item not in current)])
+    return ",".join(item for item in current if item not in given)

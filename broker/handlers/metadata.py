@@ -1,0 +1,89 @@
+"""Metadata: brokers, topics, leaders, as clients must see them (merged with the peers of routed links).
+
+Behaviour: answers with the addresses of the listener that was asked. Unknown topics are created when the request and the broker
+allow it, and answered LEADER_NOT_AVAILABLE meanwhile; names that a link carries are created at the active site only.
+Versions: 0 to 13. Encoded by hand (metadata_encoding.py).
+Not done: authorized operations (there are no ACLs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.access import passive_link_for_new_topic
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.topic_names import is_valid_topic_name
+from broker.entities import topic_id_bytes
+from broker.metadata_encoding import MetadataCache, MetadataWriter
+from broker.services import BrokerServices
+from wire.frames import decode_request_body
+
+if TYPE_CHECKING:
+    from broker.connections import Frame
+    from broker.dispatch import Exchange
+
+API_KEY = 3
+MIN_VERSION = 0
+MAX_VERSION = 13
+
+
+
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+    """Answer a Metadata request."""
+    request = decode_request_body(frame, exchange.header)
+    answer(services, exchange, request, services.merged_metadata, version=exchange.header.api_version)
+
+
+def answer(services: BrokerServices, exchange: Exchange, request: Any, cache: MetadataCache, *, version: int) -> None:
+    """Answer from the cache, merged or not."""
+    image, listener = services.image, exchange.connection.listener
+    if request.topics is None or (version == 0 and not request.topics):
+        body = cache.full_answer(version, image, listener)
+    else:
+        writer = MetadataWriter(version)
+        may_create = (
+            cache.is_merged
+            and services.config.may_auto_create_topics
+            and getattr(request, "allow_auto_topic_creation", True)
+        )
+        topics = _topics(services, image, writer, cache, request.topics, may_create=may_create)
+        body = cache.answer(writer, image, listener, topics)
+    exchange.answer_body([body], body_size=len(body))
+
+
+def _topics(
+    services: BrokerServices,
+    image: ClusterImage,
+    writer: MetadataWriter,
+    cache: MetadataCache,
+    wanted: Sequence[Any],
+    *,
+    may_create: bool,
+) -> list[bytes]:
+    encoded: list[bytes] = []
+    missing: list[str] = []
+    for entry in wanted:
+        topic_id = topic_id_bytes(getattr(entry, "topic_id", None))
+        name: str | None = entry.name if entry.name is not None else image.topic_names.get(topic_id)
+        found = None if name is None else cache.find(image, name)
+        if found is not None:
+            encoded.append(cache.topic(writer, image, found))
+            continue
+        error = ErrorCode.unknown_topic_id if name is None else _missing_error(image, name, may_create=may_create)
+        if error is ErrorCode.leader_not_available and name is not None:
+            missing.append(name)
+        encoded.append(writer.topic(error=error, name=name, topic_id=topic_id, partitions=(), live=()))
+    if missing:
+        services.topic_creator.request(missing, image)
+    return encoded
+
+
+def _missing_error(image: ClusterImage, name: str, *, may_create: bool) -> ErrorCode:
+    if not is_valid_topic_name(name):
+        return ErrorCode.invalid_topic_exception
+    if not (may_create or name == OFFSETS_TOPIC) or passive_link_for_new_topic(image, name) is not None:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.leader_not_available

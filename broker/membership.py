@@ -1,0 +1,131 @@
+"""This broker's place in its site's ZooKeeper: the registration, the cluster id, and who is the active controller.
+
+The registration is ephemeral: when the session expires it is made again in the new session, with a new broker epoch (the znode's
+creation zxid). A node id that a live broker holds is refused; one that a dead session of ours has left behind is waited for. Topics
+and links are never read here: they come from the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+
+from broker.config import BrokerSettings
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
+from runtime.zookeeper import SessionState, ZooKeeper
+from wire import znodes
+
+log = get_logger(__name__)
+
+TAKEN_WAIT_EXTRA_MS = 2_000
+
+
+class Membership:
+    """Registers the broker and keeps it registered."""
+
+    def __init__(self, settings: BrokerSettings, zookeeper: ZooKeeper, clock: Clock) -> None:
+        self._settings = settings
+        self._zookeeper = zookeeper
+        self._clock = clock
+        self._registration: znodes.BrokerRegistration | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.broker_epoch = 0
+        self.on_registered: Callable[[int], None] | None = None
+
+    async def cluster_id(self, *, known: str | None) -> str:
+        """The site's cluster id, made when there is none; OperationalFailure when `known` (from the log folder) differs."""
+        await self._zookeeper.ensure_path(znodes.CLUSTER)
+        candidate = known or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        try:
+            await self._zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(candidate))
+            stored = candidate
+        except NodeExistsError:
+            stored = znodes.decode_cluster_id((await self._zookeeper.get(znodes.CLUSTER_ID))[0])
+        if known is not None and known != stored:
+            raise OperationalFailure(
+                f"log folder {Path(self._settings.log_dir)} belongs to cluster {known}, "
+                f"ZooKeeper at {self._settings.zookeeper_connect} to cluster {stored}"
+            )
+        return stored
+
+    async def register(self, registration: znodes.BrokerRegistration) -> None:
+        """Register now and after every lost session; OperationalFailure when the node id belongs to a live broker."""
+        self._registration = registration
+        await self._zookeeper.ensure_path(znodes.BROKER_IDS)
+        await self._create(registration)
+        self._zookeeper.on_session(self._on_session)
+
+    async def _create(self, registration: znodes.BrokerRegistration) -> None:
+        path = znodes.broker_path(registration.node_id)
+        deadline_ms = self._clock.monotonic_ms() + self._settings.zookeeper_session_timeout_ms + TAKEN_WAIT_EXTRA_MS
+        while True:
+            changed = asyncio.Event()
+            try:
+                await self._zookeeper.create(path, znodes.encode_broker(registration), is_ephemeral=True)
+                break
+            except NodeExistsError:
+                holder = await self._zookeeper.exists(path, watch=lambda _, event=changed: event.set())  # type: ignore[misc]
+                if holder is None:
+                    continue
+                if holder.ephemeral_owner == self._zookeeper.session_id:
+                    break
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            try:
+                await asyncio.wait_for(changed.wait(), max(left_ms, 0) / 1000)
+            except TimeoutError as error:
+                raise OperationalFailure(
+                    f"node.id={registration.node_id} is taken: a live broker is registered at {path}"
+                ) from error
+        stat = await self._zookeeper.exists(path)
+        self.broker_epoch = stat.czxid if stat is not None else 0
+        log.info("registered", node_id=registration.node_id, broker_epoch=self.broker_epoch)
+        if self.on_registered is not None:
+            self.on_registered(self.broker_epoch)
+
+    def _on_session(self, state: SessionState) -> None:
+        log.warning("ZooKeeper session", state=state.value)
+        if state is SessionState.CONNECTED and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._register_again())
+
+    async def _register_again(self) -> None:
+        registration = self._registration
+        if registration is None:
+            return
+        policy = jittered_backoff(retry_on=(KazooException, OperationalFailure), initial_ms=100, max_ms=2000)
+        async for attempt in policy:
+            with attempt:
+                await self._create(registration)
+
+    async def controller_address(self) -> str:
+        """gRPC address of the active controller, empty when none is elected or ZooKeeper is away."""
+        try:
+            data, _ = await self._zookeeper.get(znodes.CONTROLLER)
+        except NoNodeError:
+            return ""
+        except KazooException as error:
+            log.warning("the active controller cannot be looked up", reason=type(error).__name__)
+            return ""
+        return znodes.decode_controller(data).grpc_address
+
+    async def unregister(self) -> None:
+        """Delete the registration, so that the controller does not wait for the session to expire."""
+        if self._task is not None:
+            self._task.cancel()
+        registration, self._registration = self._registration, None
+        if registration is None:
+            return
+        path = znodes.broker_path(registration.node_id)
+        try:
+            stat = await self._zookeeper.exists(path)
+            if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
+                await self._zookeeper.delete(path)
+        except KazooException as error:
+            log.warning("the registration could not be deleted; it ends with the session", reason=type(error).__name__)

@@ -1,0 +1,150 @@
+"""The broker's figures: plain counters that the hot path adds to, turned into Prometheus samples when somebody asks.
+
+Names follow what the ecosystem knows from Kafka's exporters. A scrape runs in the metrics server's thread and only reads numbers;
+sizes that must be computed (logs, purgatories) are read through callbacks given by `main.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+LATENCY_BOUNDS_MS: Final = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0, 30000.0)
+
+
+class ApiMetrics:
+    """Requests of one API: how many, how long, how many failed."""
+
+    __slots__ = ("buckets", "error_count", "name", "sum_ms")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.buckets = [0] * (len(LATENCY_BOUNDS_MS) + 1)
+        self.sum_ms = 0.0
+        self.error_count = 0
+
+    def record(self, elapsed_ms: float) -> None:
+        """One request was answered."""
+        self.buckets[bisect_left(LATENCY_BOUNDS_MS, elapsed_ms)] += 1
+        self.sum_ms += elapsed_ms
+
+    def record_error(self) -> None:
+        """One request ended without an answer."""
+        self.error_count += 1
+
+
+@dataclass(slots=True)
+class TopicMetrics:
+    """Traffic of one topic."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    mirrored_bytes_in: int = 0
+    mirrored_messages_in: int = 0
+    failed_produce: int = 0
+    failed_fetch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """A figure that is read when it is asked for."""
+
+    name: str
+    help: str
+    read: Callable[[], float]
+
+
+@dataclass(slots=True)
+class BrokerMetrics(Collector):
+    """All figures of one broker; register it in the process's registry."""
+
+    apis: dict[str, ApiMetrics] = field(default_factory=dict)
+    topics: dict[str, TopicMetrics] = field(default_factory=dict)
+    gauges: list[Gauge] = field(default_factory=list)
+    log_sizes: Callable[[], dict[tuple[str, int], tuple[int, int, int]]] | None = None
+
+    def api(self, name: str) -> ApiMetrics:
+        """The figures of one API."""
+        return self.apis.setdefault(name, ApiMetrics(name))
+
+    def topic(self, name: str) -> TopicMetrics:
+        """The figures of one topic."""
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicMetrics()
+        return found
+
+    def forget_topic(self, name: str) -> None:
+        """The topic is deleted."""
+        self.topics.pop(name, None)
+
+    def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Show `read()` under the name at every scrape."""
+        self.gauges.append(Gauge(name=name, help=help_text, read=read))
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Nothing is known before the first scrape; keeps registration from collecting."""
+        return iter(())
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+        """All samples."""
+        yield from self._collect_apis()
+        yield from self._collect_topics()
+        for gauge in self.gauges:
+            yield GaugeMetricFamily(gauge.name, gauge.help, value=gauge.read())
+        if self.log_sizes is not None:
+            yield from _collect_logs(self.log_sizes())
+
+    def _collect_apis(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
+        total_ms = HistogramMetricFamily(
+            "kafka_network_requestmetrics_totaltimems", "Time from request to answer (ms)", labels=["request"]
+        )
+        requests = CounterMetricFamily("kafka_network_requestmetrics_requests", "Requests", labels=["request"])
+        errors = CounterMetricFamily("kafka_network_requestmetrics_errors", "Requests without answer", labels=["request"])
+        for metrics in tuple(self.apis.values()):
+            counts, running, buckets = list(metrics.buckets), 0, []
+            for bound, count in zip((*map(str, LATENCY_BOUNDS_MS), "+Inf"), counts, strict=True):
+                running += count
+                buckets.append((bound, float(running)))
+            if not running and not metrics.error_count:
+                continue
+            total_ms.add_metric([metrics.name], buckets, sum_value=metrics.sum_ms)
+            requests.add_metric([metrics.name], running + metrics.error_count)
+            errors.add_metric([metrics.name], metrics.error_count)
+        yield from (total_ms, requests, errors)
+
+    def _collect_topics(self) -> Iterator[CounterMetricFamily]:
+        for name, help_text, attribute in _TOPIC_COUNTERS:
+            family = CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}", help_text, labels=["topic"])
+            for topic, metrics in tuple(self.topics.items()):
+                family.add_metric([topic], getattr(metrics, attribute))
+            yield family
+
+
+_TOPIC_COUNTERS: Final = (
+    ("messagesin", "Records appended by producers", "messages_in"),
+    ("bytesin", "Bytes appended by producers", "bytes_in"),
+    ("bytesout", "Bytes sent to fetchers", "bytes_out"),
+    ("mirroredmessagesin", "Records appended by mirrors", "mirrored_messages_in"),
+    ("mirroredbytesin", "Bytes appended by mirrors", "mirrored_bytes_in"),
+    ("failedproducerequests", "Partitions that could not be appended to", "failed_produce"),
+    ("failedfetchrequests", "Partitions that could not be read", "failed_fetch"),
+)
+
+
+def _collect_logs(sizes: dict[tuple[str, int], tuple[int, int, int]]) -> Iterator[GaugeMetricFamily]:
+    families = [
+        GaugeMetricFamily("kafka_log_log_size", "Bytes of a log", labels=["topic", "partition"]),
+        GaugeMetricFamily("kafka_log_log_logstartoffset", "First offset of a log", labels=["topic", "partition"]),
+        GaugeMetricFamily("kafka_log_log_logendoffset", "Next offset of a log", labels=["topic", "partition"]),
+    ]
+    for (topic, partition), figures in sizes.items():
+        for family, figure in zip(families, figures, strict=True):
+            family.add_metric([topic, str(partition)], figure)
+    yield from families

@@ -1,0 +1,89 @@
+"""What every handler may use, in one value, and what a handler is told about its request.
+
+Built once by `main.py`. The image is the only thing here that changes; `services.image` is always the newest, and a handler that
+must see one image throughout takes it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.config import BrokerSettings
+from broker.core.cluster_image import ClusterImage
+from broker.core.fetch_sessions import FetchSessions
+from broker.metadata_encoding import MetadataCache
+from runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from broker.controller_client import ControllerClient
+    from broker.coordinator import GroupCoordinator
+    from broker.metrics import BrokerMetrics
+    from broker.replicas import Replicas
+    from broker.topic_creation import TopicCreator
+
+
+class Cluster:
+    """Holds the newest image; `control_service.py` replaces it."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self._waiting: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
+
+    def replace(self, image: ClusterImage) -> None:
+        """Put a newer image in place and wake those who wait for what it has."""
+        self.image = image
+        for condition, future in tuple(self._waiting):
+            if not future.done() and condition(image):
+                future.set_result(None)
+
+    async def wait_for(self, condition: Callable[[ClusterImage], bool], *, timeout_ms: float) -> bool:
+        """True when an image fulfils the condition in time; admin handlers let a client see what it has just changed."""
+        if condition(self.image):
+            return True
+        entry = (condition, asyncio.get_running_loop().create_future())
+        self._waiting.append(entry)
+        try:
+            await asyncio.wait_for(entry[1], timeout_ms / 1000)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.remove(entry)
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerServices:
+    """The parts of one broker."""
+
+    config: BrokerSettings
+    clock: Clock
+    cluster: Cluster
+    replicas: Replicas
+    groups: GroupCoordinator
+    controller: ControllerClient
+    metrics: BrokerMetrics
+    fetch_sessions: FetchSessions
+    topic_creator: TopicCreator
+    merged_metadata: MetadataCache
+    site_metadata: MetadataCache
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image."""
+        return self.cluster.image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """One request's header and where it came from."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    listener: str
+    client_address: str
+    client_software: str = ""

@@ -1,0 +1,82 @@
+"""Topics that nobody created by hand: those named in a Metadata request, and `__consumer_offsets` when the first group appears.
+
+One creation of a name is under way at a time. The asking client is answered at once with a retriable error and finds the topic at its
+next try, as in Kafka. Called by the Metadata and FindCoordinator handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from broker.config import BrokerSettings
+from broker.controller_client import ControllerClient, ControllerUnavailable
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from runtime.logs import get_logger
+from wire.control import controller_pb2 as pb
+
+log = get_logger(__name__)
+
+CREATION_TIMEOUT_MS = 10_000
+UNDER_WAY_MAX = 1000
+_TOPIC_ALREADY_EXISTS = 36
+
+
+class TopicCreator:
+    """Asks the controller for topics in the background."""
+
+    def __init__(self, settings: BrokerSettings, controller: ControllerClient) -> None:
+        self._settings = settings
+        self._controller = controller
+        self._under_way: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def request(self, names: Iterable[str], image: ClusterImage) -> None:
+        """Begin to create those of the topics that are not under way already."""
+        wanted = [name for name in names if name not in self._under_way][: UNDER_WAY_MAX - len(self._under_way)]
+        if not wanted:
+            return
+        self._under_way.update(wanted)
+        task = asyncio.get_running_loop().create_task(self._create(wanted, image))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _create(self, names: list[str], image: ClusterImage) -> None:
+        request = pb.CreateTopicsRequest(
+            topics=[self.new_topic(name, image) for name in names], timeout_ms=CREATION_TIMEOUT_MS
+        )
+        try:
+            reply = await self._controller.create_topics(request)
+        except ControllerUnavailable as error:
+            log.warning("topics could not be created", topics=names, reason=str(error))
+        else:
+            for result in reply.results:
+                if result.error_code not in (0, _TOPIC_ALREADY_EXISTS):
+                    log.warning(
+                        "topic could not be created",
+                        topic=result.name,
+                        error_code=result.error_code,
+                        reason=result.error_message,
+                    )
+        finally:
+            self._under_way.difference_update(names)
+
+    def new_topic(self, name: str, image: ClusterImage) -> pb.NewTopic:
+        """What to ask for: the offsets topic has settings of its own and never more replicas than there are brokers."""
+        if name != OFFSETS_TOPIC:
+            return pb.NewTopic(name=name, partition_count=-1, replication_factor=-1)
+        settings = self._settings
+        live = len(image.brokers)
+        replication_factor = min(settings.offsets_replication_factor, live) if live else settings.offsets_replication_factor
+        return pb.NewTopic(
+            name=name,
+            partition_count=settings.offsets_partition_count,
+            replication_factor=replication_factor,
+            configs={"cleanup.policy": "compact", "segment.bytes": str(settings.offsets_segment_bytes)},
+        )
+
+    async def stop(self) -> None:
+        """Give up what is under way."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

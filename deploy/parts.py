@@ -130,6 +130,11 @@ def zookeeper_jars() -> tuple[Path, ...]:
     return jars
 
 
+def zookeeper_version() -> str:
+    """The version of the server in those jars."""
+    return zookeeper_jars()[0].stem.removeprefix("zookeeper-")
+
+
 @functools.cache
 def toxiproxy() -> Path:
     """A toxiproxy server of the right version: from the parts folder, else from PATH."""

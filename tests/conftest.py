@@ -90,3 +90,14 @@ def toxiproxy(toxiproxy_server: Toxiproxy) -> Iterator[Toxiproxy]:
         yield toxiproxy_server
     finally:
         toxiproxy_server.delete_all()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--golden-rewrite`, for `make golden-rewrite`."""
+    parser.addoption("--golden-rewrite", action="store_true", help="write today's answers into the golden scripts")
+
+
+@pytest.fixture
+def is_golden_rewrite(request: pytest.FixtureRequest) -> bool:
+    """Whether golden scripts are to be rewritten instead of compared (for tests/support/golden.py)."""
+    return bool(request.config.getoption("--golden-rewrite"))

@@ -1,0 +1,101 @@
+# Every job that a person, CI or a commit hook does here. A bare `make` lists them.
+# The text after two hashes is the help; tests/tidy checks that each target has one.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Only set-up uses the machine's own Python; everything else runs in the environment that it makes.
+PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \
+	command -v $$candidate >/dev/null && $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$candidate && break; done)
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+PROTOS := $(wildcard wire/control/*.proto)
+
+SITES ?= a,b
+BROKERS ?= 1
+DIR ?= out/up
+COUNT ?= 2000
+SEED ?=
+SCENARIO ?=
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Everything that demo and up need: environment, packages, Java, ZooKeeper, toxiproxy (seconds when it is there)
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install python3, or run make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) deploy/bootstrap.py
+
+.PHONY: setup-java
+setup-java: ## setup, and by Maven the Java programs that only compatibility tests and benchmarks use
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install python3, or run make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) deploy/bootstrap.py --java-programs
+
+.PHONY: demo
+demo: setup ## Two sites, a cut link, a lost site, a failover, proof of equality: three minutes, then an HTML report
+	@$(BIN)/antipode demo
+
+.PHONY: up
+up: setup ## A pair of embedded sites that runs until Ctrl-C (SITES=a,b BROKERS=1 DIR=out/up)
+	@$(BIN)/antipode up --sites $(SITES) --brokers $(BROKERS) --dir $(DIR)
+
+.PHONY: check
+check: setup ## Formatting, lint, types, import directions, tidiness: everything that runs nothing
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(PYTEST) -q tests/tidy
+
+.PHONY: test
+test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
+	$(PYTEST) -q tests/unit tests/golden tests/property
+	$(PYTEST) -q tests/integration
+	$(PYTEST) -q tests/spark
+	$(PYTEST) -q -m "not long" tests/chaos
+
+.PHONY: unit
+unit: setup ## Unit, golden and property tests: under a minute, no network
+	$(PYTEST) -q tests/unit tests/golden tests/property
+
+.PHONY: integration
+integration: setup-java ## Tests with real processes: ZooKeeper, brokers, other people's clients
+	$(PYTEST) -q tests/integration
+
+.PHONY: spark
+spark: setup-java ## Tests in a Spark session
+	$(PYTEST) -q tests/spark
+
+.PHONY: chaos
+chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some)
+	$(PYTEST) -v tests/chaos $(if $(SCENARIO),-k "$(SCENARIO)")
+
+.PHONY: sim
+sim: setup ## Property tests of the machines with many random histories (COUNT=2000, SEED= repeats a run)
+	ANTIPODE_EXAMPLES=$(COUNT) $(PYTEST) -q tests/property --timeout=3600 $(if $(SEED),--hypothesis-seed=$(SEED) -p randomly -p "randomly_seed=$(SEED)")
+
+.PHONY: bench
+bench: setup-java ## Benchmarks, each beside Apache Kafka and MirrorMaker 2 in the same run
+	$(BIN)/python -m bench
+
+.PHONY: golden-rewrite
+golden-rewrite: setup ## Rewrite what the golden scripts expect; say why in the commit message
+	$(PYTEST) -q tests/golden --golden-rewrite
+
+.PHONY: proto
+proto: setup ## Generate the gRPC stubs anew from wire/control/*.proto
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)
+
+.PHONY: lock
+lock: setup ## Resolve pyproject.toml anew into deploy/requirements.txt
+	$(BIN)/python -m deploy.lock
+
+.PHONY: clean
+clean: ## Remove what tests and tools leave behind; with ALL=1 also the environment and the parts
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build out *.egg-info spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+	$(if $(ALL),rm -rf .venv .parts)

@@ -1,0 +1,217 @@
+"""The first half of `make setup`: a virtual environment with exactly the pinned packages, from any Python 3.11 or newer.
+
+Run by the machine's own Python before anything is installed, so it uses the standard library alone and imports nothing of the house.
+What is there is read from the environment itself, not from a stamp: after an interruption, or when a pin has changed, the next run
+puts right what differs. Then it hands over to `deploy/setup.py`, which runs inside the environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = ROOT / ".venv"
+PYTHON = ENVIRONMENT / "bin" / "python"
+REQUIREMENTS = ROOT / "deploy" / "requirements.txt"
+INSTALLED_MARK = ENVIRONMENT / "antipode-installed"
+PYTHON_VERSION_MIN = (3, 11)
+LARGE_DOWNLOAD = re.compile(r"\s*Downloading (\S+) \((\d{2,}(?:\.\d+)? MB|[\d.]+ GB)\)")
+OUTPUT_LINES_SHOWN = 15
+
+
+class SetupFailure(Exception):
+    """Set-up cannot go on: one message that says what is missing and what to do."""
+
+
+def say(line: str) -> None:
+    """A progress line that a person can follow."""
+    print(f"setup: {line}", flush=True)
+
+
+def main() -> int:
+    """Set everything up; the exit code."""
+    try:
+        _check_python()
+        with _alone():
+            _ensure_environment()
+            _ensure_packages()
+            _ensure_project()
+            return subprocess.run([str(PYTHON), "-m", "deploy.setup", *sys.argv[1:]], cwd=ROOT, check=False).returncode
+    except SetupFailure as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return 1
+
+
+def _check_python() -> None:
+    if sys.version_info < PYTHON_VERSION_MIN:
+        found = ".".join(map(str, sys.version_info[:3]))
+        raise SetupFailure(
+            f"Python 3.11 or newer is needed, {sys.executable} is {found}: install one, or name it: make setup PYTHON=..."
+        )
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Two set-ups of one checkout at a time would undo each other; the second waits."""
+    parts = ROOT / ".parts"
+    parts.mkdir(exist_ok=True)
+    with (parts / "setup.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another set-up of this checkout is running; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _ensure_environment() -> None:
+    if _is_usable_environment():
+        return
+    started = time.monotonic()
+    if ENVIRONMENT.exists():
+        if not (ENVIRONMENT / "pyvenv.cfg").exists() and any(ENVIRONMENT.iterdir()):
+            raise SetupFailure(f"{ENVIRONMENT} exists and is not a virtual environment: move it away")
+        shutil.rmtree(ENVIRONMENT)
+    made = subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+        _make_environment_without_ensurepip()
+    say(f"virtual environment {ENVIRONMENT.name} with Python {sys.version.split()[0]} ({_since(started)})")
+
+
+def _is_usable_environment() -> bool:
+    """Whether the environment has a Python that is new enough and a pip; an interrupted set-up leaves neither or one."""
+    probe = f"import sys, pip; sys.exit(sys.version_info < {PYTHON_VERSION_MIN})"
+    try:
+        return subprocess.run([str(PYTHON), "-c", probe], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _make_environment_without_ensurepip() -> None:
+    """Debian splits ensurepip off into python3-venv. Without it pip comes from elsewhere: installed, or out of Debian's own package."""
+    say("this Python has no ensurepip (Debian's package python3-venv); looking for a pip elsewhere")
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(ENVIRONMENT)], capture_output=True, text=True, check=False
+    )
+    if made.returncode != 0:
+        raise SetupFailure(
+            f"no virtual environment can be made: install the Debian package python3-venv, then run make setup again\n{_tail(made.stderr)}"
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        for installer in _pip_elsewhere(Path(scratch)):
+            installed = subprocess.run([*installer, "install", "--quiet", "pip"], capture_output=True, check=False)
+            if installed.returncode == 0 and _is_usable_environment():
+                return
+    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+    raise SetupFailure(
+        "no pip for the virtual environment: install the Debian package python3-venv (apt-get install python3-venv), "
+        "then run make setup again"
+    )
+
+
+def _pip_elsewhere(scratch: Path) -> Iterator[list[str]]:
+    """Commands that may install pip into the environment, the least intrusive first."""
+    yield [sys.executable, "-m", "pip", "--python", str(PYTHON)]
+    download = shutil.which("apt-get")
+    if download is None or shutil.which("dpkg-deb") is None:
+        return
+    command = [download, "download", "--quiet", "python3-pip-whl"]
+    if subprocess.run(command, cwd=scratch, capture_output=True, check=False).returncode != 0 and os.geteuid() == 0:
+        subprocess.run([download, "update", "--quiet"], capture_output=True, check=False)
+        subprocess.run(command, cwd=scratch, capture_output=True, check=False)
+    for package in scratch.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", str(package), str(scratch)], capture_output=True, check=False)
+    for wheel in scratch.glob("usr/share/python-wheels/pip-*.whl"):
+        yield [str(PYTHON), str(wheel / "pip")]
+
+
+def _ensure_packages() -> None:
+    wanted = _pins()
+    missing = sorted(set(wanted.items()) - set(_installed().items()))
+    if not missing:
+        say(f"{len(wanted)} Python packages as pinned")
+        return
+    named = ", ".join(name for name, _ in missing[:6]) + (", ..." if len(missing) > 6 else "")
+    say(f"installing {len(missing)} of {len(wanted)} Python packages ({named}); pyspark alone is 450 MB")
+    started = time.monotonic()
+    _pip("install", "--use-pep517", "--no-deps", "--requirement", str(REQUIREMENTS))
+    different = sorted(set(wanted.items()) - set(_installed().items()))
+    if different:
+        raise SetupFailure(f"pip ended well, yet these are not as pinned: {different}")
+    say(f"{len(wanted)} Python packages installed ({_since(started)})")
+
+
+def _pins() -> dict[str, str]:
+    pins: dict[str, str] = {}
+    for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines():
+        name, separator, version = line.partition("==")
+        if separator and not line.startswith("#"):
+            pins[_normalized(name)] = version.strip()
+    return pins
+
+
+def _installed() -> dict[str, str]:
+    """Name and version of everything in the environment, by the metadata folders alone: a few milliseconds."""
+    found: dict[str, str] = {}
+    for folder in ENVIRONMENT.glob("lib/python3*/site-packages/*.dist-info"):
+        name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
+        if (folder / "RECORD").exists():  # written last: without it the package was cut off half-way
+            found[_normalized(name)] = version
+    return found
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower().strip()
+
+
+def _ensure_project() -> None:
+    """Install the house itself, editable, so that `antipode` runs this checkout."""
+    state = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
+    if INSTALLED_MARK.exists() and INSTALLED_MARK.read_text(encoding="ascii") == state:
+        return
+    _pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    INSTALLED_MARK.write_text(state, encoding="ascii")
+    say(f"command {PYTHON.parent.relative_to(ROOT) / 'antipode'} installed")
+
+
+def _pip(*arguments: str) -> None:
+    """Run pip in the environment, showing only the large downloads. SetupFailure with its last words."""
+    command = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        large = LARGE_DOWNLOAD.match(line)
+        if large:
+            say(f"  fetching {large[1].rpartition('/')[2]} ({large[2]})")
+    if process.wait() != 0:
+        raise SetupFailure(
+            "pip could not install the Python packages. Its last words:\n"
+            + _tail("\n".join(lines))
+            + "\nCheck that pip can reach its package index (pip config list), then run make setup again"
+        )
+
+
+def _tail(output: str) -> str:
+    return "\n".join(f"    {line}" for line in output.splitlines()[-OUTPUT_LINES_SHOWN:])
+
+
+def _since(started: float) -> str:
+    return f"{time.monotonic() - started:.0f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

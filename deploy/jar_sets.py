@@ -1,0 +1,109 @@
+"""Java programs of others that tests and benchmarks compare with: Apache Kafka itself and Spark's Kafka connector.
+
+Not needed to run anything. Maven fetches them into the parts folder from the two files in `deploy/jars`; a set is there when its folder is,
+because it is filled under another name and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy import parts
+from runtime.process import OperationalFailure
+
+DECLINE_APT_VARIABLE = "ANTIPODE_NO_APT"
+OUTPUT_LINES_SHOWN = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JarSet:
+    """A Maven project whose dependencies are wanted, and the version of its leading artifact."""
+
+    name: str
+    version: str
+
+    @property
+    def directory(self) -> Path:
+        """Where its jars are when it has been fetched."""
+        return parts.parts_directory() / f"{self.name}-{self.version}"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has been fetched."""
+        return self.directory.is_dir()
+
+    def jars(self) -> tuple[Path, ...]:
+        """Its jars. OperationalFailure when it has not been fetched."""
+        if not self.is_there:
+            raise OperationalFailure(
+                f"the Java programs {self.name} {self.version} are not there: run `make setup-java` (needs Maven)"
+            )
+        return tuple(sorted(self.directory.glob("*.jar")))
+
+
+KAFKA = JarSet(name="kafka", version="4.3.1")
+SPARK_KAFKA = JarSet(name="spark-kafka", version="4.2.0")
+JAR_SETS = (KAFKA, SPARK_KAFKA)
+
+
+def fetch_all(say: Callable[[str], None]) -> None:
+    """Fetch what is missing. OperationalFailure says why it cannot be had."""
+    missing = [jar_set for jar_set in JAR_SETS if not jar_set.is_there]
+    if missing:
+        maven = _maven(say)
+        for jar_set in missing:
+            _fetch(maven, jar_set)
+    for jar_set in JAR_SETS:
+        say(f"{jar_set.name} {jar_set.version}, {len(jar_set.jars())} jars")
+
+
+def _fetch(maven: str, jar_set: JarSet) -> None:
+    partial = jar_set.directory.with_name(f"{jar_set.directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    project = Path(__file__).resolve().parent / "jars" / f"{jar_set.name}.xml"
+    command = [
+        maven,
+        "--batch-mode",
+        "--quiet",
+        f"--file={project}",
+        f"-Dset.version={jar_set.version}",
+        "-DincludeScope=runtime",
+        f"-DoutputDirectory={partial}",
+        "dependency:copy-dependencies",
+    ]
+    environment = {**os.environ, **parts.spark_environment()}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if ended.returncode != 0:
+        shutil.rmtree(partial, ignore_errors=True)
+        said = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
+        raise OperationalFailure(f"Maven could not fetch {jar_set.name} {jar_set.version}:\n{said}")
+    partial.rename(jar_set.directory)
+
+
+def _maven(say: Callable[[str], None]) -> str:
+    found = shutil.which("mvn")
+    if found is None and _may_install_packages():
+        say(f"installing the Debian package maven ({DECLINE_APT_VARIABLE}=1 declines)")
+        for arguments in (["update"], ["install", "--yes", "--no-install-recommends", "maven"]):
+            subprocess.run(
+                ["apt-get", "--quiet", *arguments],
+                capture_output=True,
+                check=False,
+                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            )
+        found = shutil.which("mvn")
+    if found is None:
+        raise OperationalFailure(
+            "Maven (mvn) is not on PATH and could not be installed: install it for the tests with Java clients"
+        )
+    return found
+
+
+def _may_install_packages() -> bool:
+    declined = os.environ.get(DECLINE_APT_VARIABLE, "") not in ("", "0")
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None and not declined

@@ -1,0 +1,73 @@
+"""The second half of `make setup`, inside the virtual environment: every outside part verified, and installed where it is missing.
+
+Says a line for each part. With `--java-programs` it also fetches what only the tests with Java clients and the benchmarks need;
+those are skipped, not failed, where that cannot be had.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from deploy import jar_sets, java_runtime, parts, toxiproxy_build
+from runtime.process import ExitCode, OperationalFailure
+
+Part = TypeVar("Part")
+
+
+def say(line: str) -> None:
+    """A progress line that a person can follow."""
+    print(f"setup: {line}", flush=True)
+
+
+def main() -> ExitCode:
+    """Verify and install; the exit code."""
+    started = time.monotonic()
+    try:
+        _ensure_java()
+        say(f"ZooKeeper {parts.zookeeper_version()}, from pyspark's jars")
+        _ensure_toxiproxy()
+    except OperationalFailure as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return ExitCode.FAILED
+    if "--java-programs" in sys.argv[1:]:
+        _fetch_java_programs()
+    say(f"ready ({time.monotonic() - started:.0f} s for the parts in {parts.parts_directory().name})")
+    return ExitCode.DONE
+
+
+def _ensure_java() -> None:
+    java = _found_or_none(parts.java)
+    if java is None:
+        say("no Java 17 or newer here; installing one for this checkout")
+        java = java_runtime.install(parts.parts_directory())
+        parts.java.cache_clear()
+    say(f"Java {java.version}, {java.executable}")
+
+
+def _ensure_toxiproxy() -> None:
+    if _found_or_none(parts.toxiproxy) is None:
+        say(f"no toxiproxy server {parts.TOXIPROXY_VERSION} here; building it (a minute)")
+        toxiproxy_build.install(parts.parts_directory(), say)
+        parts.toxiproxy.cache_clear()
+    say(f"toxiproxy {parts.TOXIPROXY_VERSION}, {parts.toxiproxy()}")
+
+
+def _found_or_none(search: Callable[[], Part]) -> Part | None:
+    try:
+        return search()
+    except OperationalFailure:
+        return None
+
+
+def _fetch_java_programs() -> None:
+    try:
+        jar_sets.fetch_all(say)
+    except OperationalFailure as failure:
+        say(f"tests with Java clients will be skipped: {failure}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

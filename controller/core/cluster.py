@@ -1,0 +1,319 @@
+"""The controller's view of its site: one mutable value, changed by `apply` alone.
+
+Everything durable in it mirrors ZooKeeper; the phases of partitions and replicas live in memory and are derived when a
+controller takes over. Entries are immutable and replaced whole, so `copy` is cheap and a decision can be thought through on
+a copy before anything is written.
+
+Invariants (`check_invariants`):
+  A  every partition of a topic has a phase, and nothing else has
+  B  every assigned replica has a phase, and nothing else has
+  C  an online partition has a living leader that is in sync and assigned
+  D  in-sync replicas are assigned replicas
+  E  a topic whose deletion was asked for exists
+  F  a replica whose deletion has begun belongs to a topic that is to be deleted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from controller.core import facts as fact
+from controller.core import partition_states, replica_states
+from controller.core.partition_states import PartitionPhase
+from controller.core.replica_states import ReplicaPhase
+from wire.control.cluster_pb2 import LinkRecord
+from wire.links import SiteRole, link_of_topic, role_of
+from wire.znodes import NO_LEADER, BrokerRegistration
+
+
+class InvariantBroken(Exception):
+    """The controller contradicts itself: a bug, told with the state that shows it."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Replica(NamedTuple):
+    """One replica of a partition."""
+
+    topic: str
+    partition: int
+    node: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that it belongs to."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A registered broker; the epoch is the creation zxid of its registration."""
+
+    registration: BrokerRegistration
+    epoch: int
+
+    @property
+    def node_id(self) -> int:
+        """Its node id."""
+        return self.registration.node_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """Who leads and who is in sync. `partition_epoch` is the znode's version, `written_zxid` its last change (0: by us)."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    partition_epoch: int
+    written_zxid: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic: identity, replicas by partition, overrides. `version` is that of its assignment znode."""
+
+    name: str
+    topic_id: bytes
+    assignment: Mapping[int, tuple[int, ...]]
+    configs: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0
+    has_stored_configs: bool = True
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Its partitions in order."""
+        return (TopicPartition(self.name, index) for index in sorted(self.assignment))
+
+    def replicas(self) -> Iterator[Replica]:
+        """All replicas of all partitions."""
+        return (Replica(self.name, index, node) for index in sorted(self.assignment) for node in self.assignment[index])
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of its first partition; 0 when it has none."""
+        return len(self.assignment[min(self.assignment)]) if self.assignment else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteRules:
+    """What the site's configuration lays down for decisions."""
+
+    site: str
+    default_partition_count: int = 1
+    default_replication_factor: int = 1
+    replication_factor_max: int = 1
+    partitions_per_request_max: int = 20_000
+    may_elect_unclean: bool = False
+    may_delete_topics: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Cluster:
+    """See the module."""
+
+    rules: SiteRules
+    controller_id: int
+    controller_epoch: int
+    cluster_id: str = ""
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
+    deletions: set[str] = field(default_factory=set)
+    links: dict[str, LinkRecord] = field(default_factory=dict)
+    partition_phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
+    replica_phases: dict[Replica, ReplicaPhase] = field(default_factory=dict)
+
+    def copy(self) -> Cluster:
+        """A copy that can be changed without touching this one."""
+        return replace(
+            self,
+            brokers=dict(self.brokers),
+            topics=dict(self.topics),
+            leaderships=dict(self.leaderships),
+            deletions=set(self.deletions),
+            links=dict(self.links),
+            partition_phases=dict(self.partition_phases),
+            replica_phases=dict(self.replica_phases),
+        )
+
+    def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Assigned node ids, preferred leader first."""
+        return self.topics[partition.topic].assignment[partition.partition]
+
+    def phase_of(self, partition: TopicPartition) -> PartitionPhase:
+        """Phase of a partition; unknown ones do not exist."""
+        return self.partition_phases.get(partition, PartitionPhase.NON_EXISTENT)
+
+    def replica_phase_of(self, replica: Replica) -> ReplicaPhase:
+        """Phase of a replica; unknown ones do not exist."""
+        return self.replica_phases.get(replica, ReplicaPhase.NON_EXISTENT)
+
+    def is_deleting(self, topic: str) -> bool:
+        """True when the topic's deletion was asked for and is not complete."""
+        return topic in self.deletions
+
+    def load(self) -> dict[int, int]:
+        """Replicas held by each living broker."""
+        held = dict.fromkeys(self.brokers, 0)
+        for topic in self.topics.values():
+            for replicas in topic.assignment.values():
+                for node in replicas:
+                    if node in held:
+                        held[node] += 1
+        return held
+
+    def racks(self) -> dict[int, str]:
+        """Rack of each living broker."""
+        return {node: broker.registration.rack for node, broker in self.brokers.items()}
+
+    def link_of(self, topic: str) -> LinkRecord | None:
+        """The link that carries the topic."""
+        return link_of_topic(self.links.values(), topic)
+
+    def leader_epoch_floor(self, topic: str) -> int:
+        """Lowest leader epoch that the topic's partitions may have: above 0 only where a link makes this site active."""
+        link = self.link_of(topic)
+        if link is None or role_of(link, self.rules.site) is SiteRole.PASSIVE:
+            return 0
+        return link.leader_epoch_floor
+
+    def offline_partitions(self) -> list[TopicPartition]:
+        """Partitions of wanted topics that nobody leads."""
+        return [
+            partition
+            for partition, phase in self.partition_phases.items()
+            if phase is not PartitionPhase.ONLINE and partition.topic not in self.deletions
+        ]
+
+    def apply(self, change: fact.Fact) -> None:  # noqa: C901 (one branch a fact)
+        """The only way the view changes; the same for live decisions and for replay."""
+        match change:
+            case fact.BrokerJoined():
+                self.brokers[change.broker.node_id] = change.broker
+            case fact.BrokerLeft():
+                self.brokers.pop(change.node_id)
+            case fact.TopicCreated():
+                self.topics[change.topic.name] = change.topic
+            case fact.PartitionsAdded():
+                topic = self.topics[change.topic]
+                assignment = {**topic.assignment, **change.assignment}
+                self.topics[change.topic] = replace(topic, assignment=assignment, version=topic.version + 1)
+            case fact.TopicConfigsReplaced():
+                topic = self.topics[change.topic]
+                self.topics[change.topic] = replace(
+                    topic, configs=change.configs, has_stored_configs=topic.has_stored_configs or change.must_store
+                )
+            case fact.LeadershipChanged():
+                self._apply_leadership(change)
+            case fact.PartitionMoved():
+                self._move_partition(change.partition, change.phase)
+            case fact.ReplicaMoved():
+                self._move_replica(change.replica, change.phase)
+            case fact.TopicDeletionRequested():
+                self.deletions.add(change.topic)
+            case fact.TopicDeleted():
+                self._forget_topic(change.topic)
+            case fact.LinkStored():
+                self.links[change.link.name] = change.link
+            case fact.LinkRemoved():
+                self.links.pop(change.name)
+            case fact.DeletionMarkDropped():
+                pass
+
+    def _apply_leadership(self, change: fact.LeadershipChanged) -> None:
+        known = self.leaderships.get(change.partition)
+        expected = -1 if known is None else known.partition_epoch
+        if change.leadership.partition_epoch != expected + 1:
+            raise InvariantBroken(f"{change.partition}: {change.leadership} does not follow {known}")
+        if known is not None and change.leadership.leader_epoch <= known.leader_epoch:
+            raise InvariantBroken(f"{change.partition}: leader epoch goes from {known} to {change.leadership}")
+        self.leaderships[change.partition] = change.leadership
+
+    def _move_partition(self, partition: TopicPartition, target: PartitionPhase) -> None:
+        source = self.phase_of(partition)
+        if not partition_states.may_move(source, target):
+            raise InvariantBroken(f"partition {partition} may not move from {source.value} to {target.value}")
+        if target is PartitionPhase.NON_EXISTENT:
+            del self.partition_phases[partition]
+        else:
+            self.partition_phases[partition] = target
+
+    def _move_replica(self, replica: Replica, target: ReplicaPhase) -> None:
+        source = self.replica_phase_of(replica)
+        if not replica_states.may_move(source, target):
+            raise InvariantBroken(f"{replica} may not move from {source.value} to {target.value}")
+        if target is ReplicaPhase.NON_EXISTENT:
+            del self.replica_phases[replica]
+        else:
+            self.replica_phases[replica] = target
+
+    def _forget_topic(self, name: str) -> None:
+        topic = self.topics.pop(name)
+        self.deletions.discard(name)
+        for partition in topic.partitions():
+            self.leaderships.pop(partition, None)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantBroken for the first lettered invariant that does not hold. For tests and simulation."""
+        partitions = {partition for topic in self.topics.values() for partition in topic.partitions()}
+        replicas = {replica for topic in self.topics.values() for replica in topic.replicas()}
+        _hold("A", partitions == set(self.partition_phases), partitions ^ set(self.partition_phases))
+        _hold("B", replicas == set(self.replica_phases), replicas ^ set(self.replica_phases))
+        for partition, phase in self.partition_phases.items():
+            leadership = self.leaderships.get(partition)
+            if phase is PartitionPhase.ONLINE:
+                is_led = (
+                    leadership is not None and leadership.leader in self.brokers and leadership.leader in leadership.isr
+                )
+                _hold("C", is_led, (partition, leadership))
+            if leadership is not None:
+                _hold("D", set(leadership.isr) <= set(self.replicas_of(partition)), (partition, leadership))
+        _hold("E", self.deletions <= set(self.topics), self.deletions - set(self.topics))
+        begun = (ReplicaPhase.DELETION_STARTED, ReplicaPhase.DELETION_SUCCESSFUL)
+        for replica, replica_phase in self.replica_phases.items():
+            _hold("F", replica_phase not in begun or replica.topic in self.deletions, replica)
+
+
+def _hold(letter: str, is_true: bool, evidence: object) -> None:
+    if not is_true:
+        raise InvariantBroken(f"invariant {letter} of the cluster does not hold: {evidence}")
+
+
+def derive_phases(cluster: Cluster) -> None:
+    """Give every loaded partition and replica the phase that follows from what is stored and who is alive.
+
+    A leader that registered after its leadership was written is another incarnation of that broker: it may have lost the
+    unflushed end of its log, so its partitions count as offline and get a new leader epoch.
+    """
+    for topic in cluster.topics.values():
+        for partition in topic.partitions():
+            cluster.partition_phases[partition] = _derived_phase(cluster, partition)
+        for replica in topic.replicas():
+            cluster.replica_phases[replica] = _derived_replica_phase(cluster, replica)
+
+
+def _derived_phase(cluster: Cluster, partition: TopicPartition) -> PartitionPhase:
+    leadership = cluster.leaderships.get(partition)
+    if leadership is None:
+        return PartitionPhase.NEW
+    leader = None if leadership.leader == NO_LEADER else cluster.brokers.get(leadership.leader)
+    if leader is None or leader.epoch > leadership.written_zxid:
+        return PartitionPhase.OFFLINE
+    return PartitionPhase.ONLINE
+
+
+def _derived_replica_phase(cluster: Cluster, replica: Replica) -> ReplicaPhase:
+    if replica.node in cluster.brokers:
+        return ReplicaPhase.ONLINE
+    return ReplicaPhase.DELETION_INELIGIBLE if cluster.is_deleting(replica.topic) else ReplicaPhase.OFFLINE

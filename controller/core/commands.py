@@ -1,0 +1,206 @@
+"""What the controller is asked or told, and what comes of it: commands in, one `Decision` out.
+
+Commands that a client waits for carry a `TopicOutcome` per topic back in `Decision.reply`. Chance enters as data
+(`topic_id`, `start_shift`), so that a decision is a function of cluster and command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from controller.core.cluster import Broker, Topic, TopicPartition
+from controller.core.facts import Fact
+from wire.control.cluster_pb2 import LinkRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkClaim:
+    """A mirror's claim to act for a link at an epoch; an empty name claims nothing."""
+
+    link: str = ""
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRequest:
+    """One topic to create; counts of -1 mean the site's defaults, an empty assignment lets the controller place."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    claim: LinkClaim = LinkClaim()
+    start_shift: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopics:
+    """Create topics, each for itself."""
+
+    topics: tuple[TopicRequest, ...]
+    is_validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics:
+    """Delete topics by name or by id."""
+
+    names: tuple[str, ...] = ()
+    topic_ids: tuple[bytes, ...] = ()
+    claim: LinkClaim = LinkClaim()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthRequest:
+    """One topic to grow to `total_count` partitions; assignments are for the new ones, in order."""
+
+    name: str
+    total_count: int
+    assignments: tuple[tuple[int, ...], ...] = ()
+    claim: LinkClaim = LinkClaim()
+    start_shift: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions:
+    """Add partitions to topics."""
+
+    topics: tuple[GrowthRequest, ...]
+    is_validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """Overrides to set and to remove; with `replaces_all`, what is not set goes."""
+
+    name: str
+    set_configs: Mapping[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    replaces_all: bool = False
+    claim: LinkClaim = LinkClaim()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterTopicConfigs:
+    """Change overrides of topics."""
+
+    changes: tuple[ConfigChange, ...]
+    is_validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver:
+    """This controller has just been elected and its cluster loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokersListed:
+    """All brokers that are registered now."""
+
+    brokers: Mapping[int, Broker]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsDiscovered:
+    """Topics that somebody else wrote to ZooKeeper."""
+
+    topics: tuple[Topic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfigsRead:
+    """Overrides of a topic as they are stored now, after a notice of change."""
+
+    topic: str
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionsMarked:
+    """All topics whose deletion is marked in ZooKeeper now."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinksListed:
+    """All links as stored now."""
+
+    links: Mapping[str, LinkRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionsAnswered:
+    """A broker applied a batch that named deleted topics; `failed` are partitions whose logs it could not delete."""
+
+    node_id: int
+    broker_epoch: int
+    topic_ids: tuple[bytes, ...]
+    failed: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryDeletions:
+    """Time to ask living brokers again for deletions that failed."""
+
+
+Command = (
+    CreateTopics
+    | DeleteTopics
+    | CreatePartitions
+    | AlterTopicConfigs
+    | TakeOver
+    | BrokersListed
+    | TopicsDiscovered
+    | TopicConfigsRead
+    | DeletionsMarked
+    | LinksListed
+    | DeletionsAnswered
+    | RetryDeletions
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOutcome:
+    """What became of one topic of a request."""
+
+    name: str
+    error: ErrorCode = ErrorCode.none
+    message: str = ""
+    topic: Topic | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Effect: tell every living broker. A named topic goes with its configs; partitions with their leaderships."""
+
+    topics: frozenset[str] = frozenset()
+    partitions: frozenset[TopicPartition] = frozenset()
+    deleted_topics: tuple[tuple[str, bytes], ...] = ()
+    links: frozenset[str] = frozenset()
+    deleted_links: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishImage:
+    """Effect: tell these brokers everything; they are new or restarted."""
+
+    node_ids: tuple[int, ...]
+
+
+Effect = Publish | PublishImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Facts to make durable and apply, effects to act on afterwards, the reply, and why in one sentence."""
+
+    facts: tuple[Fact, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    reply: tuple[TopicOutcome, ...] = ()
+    reason: str = ""

@@ -1,0 +1,134 @@
+"""A decision in the making: a copy of the cluster on which each new fact takes effect at once.
+
+The rules of `membership`, `topic_admin` and `topic_deletion` write their facts here, so that a later rule sees what an earlier
+one decided. Nothing reaches the real cluster: `finish` hands the facts over as a `Decision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.core import elections, facts
+from controller.core.cluster import Cluster, Leadership, Replica, TopicPartition
+from controller.core.commands import Decision, Effect, Publish, PublishImage, TopicOutcome
+from controller.core.elections import Election, NoLeader
+from controller.core.partition_states import PartitionPhase
+from controller.core.replica_states import ReplicaPhase
+from wire.znodes import NO_LEADER
+
+
+class Draft:
+    """Collects facts and what has to be published about them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster.copy()
+        self.reply: list[TopicOutcome] = []
+        self.reasons: list[str] = []
+        self.changed_topics: set[str] = set()
+        self.changed_partitions: set[TopicPartition] = set()
+        self.deleted_topics: dict[str, bytes] = {}
+        self.changed_links: set[str] = set()
+        self.removed_links: set[str] = set()
+        self.has_membership_changed = False
+        self.image_nodes: set[int] = set()
+        self._facts: list[facts.Fact] = []
+
+    def record(self, fact: facts.Fact) -> None:
+        """Decide a fact."""
+        self.cluster.apply(fact)
+        self._facts.append(fact)
+
+    def move_partition(self, partition: TopicPartition, phase: PartitionPhase) -> None:
+        """Move a partition; staying where it is decides nothing."""
+        if self.cluster.phase_of(partition) is not phase:
+            self.record(facts.PartitionMoved(partition=partition, phase=phase))
+
+    def move_replica(self, replica: Replica, phase: ReplicaPhase) -> None:
+        """Move a replica; staying where it is decides nothing."""
+        if self.cluster.replica_phase_of(replica) is not phase:
+            self.record(facts.ReplicaMoved(replica=replica, phase=phase))
+
+    def lead(self, partition: TopicPartition, leader: int, isr: tuple[int, ...]) -> None:
+        """Write a leadership with the next leader epoch, at or above the floor of the topic's link."""
+        known = self.cluster.leaderships.get(partition)
+        floor = self.cluster.leader_epoch_floor(partition.topic)
+        leadership = Leadership(
+            leader=leader,
+            leader_epoch=max(0 if known is None else known.leader_epoch + 1, floor),
+            isr=isr,
+            controller_epoch=self.cluster.controller_epoch,
+            partition_epoch=0 if known is None else known.partition_epoch + 1,
+        )
+        self.record(facts.LeadershipChanged(partition=partition, leadership=leadership))
+        self.changed_partitions.add(partition)
+
+    def bring_online(self, partitions: Iterable[TopicPartition]) -> None:
+        """Elect a leader for each partition that has none and whose topic is wanted; the others stay as they are."""
+        for partition in partitions:
+            if self.cluster.phase_of(partition) is PartitionPhase.ONLINE or self.cluster.is_deleting(partition.topic):
+                continue
+            election = self._elect(partition)
+            if isinstance(election, NoLeader):
+                self.reasons.append(f"{partition} stays without a leader: {election.reason}")
+                continue
+            self.lead(partition, election.leader, election.isr)
+            self.move_partition(partition, PartitionPhase.ONLINE)
+            if election.is_unclean:
+                self.reasons.append(
+                    f"{partition} is led by {election.leader}, which was not in sync: records may be lost"
+                )
+
+    def _elect(self, partition: TopicPartition) -> Election | NoLeader:
+        cluster = self.cluster
+        replicas = cluster.replicas_of(partition)
+        known = cluster.leaderships.get(partition)
+        if known is None:
+            return elections.elect_first(replicas=replicas, live=cluster.brokers)
+        override = cluster.topics[partition.topic].configs.get("unclean.leader.election.enable")
+        may_be_unclean = cluster.rules.may_elect_unclean if override is None else override.lower() == "true"
+        return elections.elect_offline(
+            replicas=replicas, isr=known.isr, live=cluster.brokers, may_be_unclean=may_be_unclean
+        )
+
+    def take_replica_offline(self, replica: Replica) -> None:
+        """A replica's broker is gone: out of the in-sync replicas, unless it is the last; a led partition loses its leader."""
+        partition = replica.topic_partition
+        self.move_replica(replica, ReplicaPhase.OFFLINE)
+        known = self.cluster.leaderships.get(partition)
+        if known is None or self.cluster.is_deleting(replica.topic):
+            return
+        remaining = tuple(node for node in known.isr if node != replica.node)
+        leader = NO_LEADER if known.leader == replica.node else known.leader
+        isr = remaining or known.isr
+        if (leader, isr) != (known.leader, known.isr):
+            self.lead(partition, leader, isr)
+
+    def finish(self, reason: str) -> Decision:
+        """The decision, with one publication for all that changed."""
+        is_published = (
+            self.changed_topics
+            or self.changed_partitions
+            or self.deleted_topics
+            or self.changed_links
+            or self.removed_links
+            or self.has_membership_changed
+        )
+        effects: list[Effect] = []
+        if self.image_nodes:
+            effects.append(PublishImage(node_ids=tuple(sorted(self.image_nodes))))
+        if is_published:
+            effects.append(
+                Publish(
+                    topics=frozenset(self.changed_topics),
+                    partitions=frozenset(self.changed_partitions),
+                    deleted_topics=tuple(sorted(self.deleted_topics.items())),
+                    links=frozenset(self.changed_links),
+                    deleted_links=tuple(sorted(self.removed_links)),
+                )
+            )
+        return Decision(
+            facts=tuple(self._facts),
+            effects=tuple(effects),
+            reply=tuple(self.reply),
+            reason="; ".join([reason, *self.reasons]),
+        )

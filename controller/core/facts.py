@@ -1,0 +1,132 @@
+"""Facts: what a decision makes true. `Cluster.apply` takes them one by one; `controller/store.py` makes some of them durable.
+
+Those that only concern memory (phases, brokers and links that others wrote to ZooKeeper) have no stored form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controller.core.cluster import Broker, Leadership, Replica, Topic, TopicPartition
+    from controller.core.partition_states import PartitionPhase
+    from controller.core.replica_states import ReplicaPhase
+    from wire.control.cluster_pb2 import LinkRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerJoined:
+    """A broker registered. Memory only."""
+
+    broker: Broker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLeft:
+    """A broker's registration is gone. Memory only."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCreated:
+    """A topic exists; `must_store` is false when somebody else wrote its znodes."""
+
+    topic: Topic
+    must_store: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAdded:
+    """A topic has more partitions."""
+
+    topic: str
+    assignment: Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfigsReplaced:
+    """A topic has these overrides; `must_store` is false when somebody else wrote them."""
+
+    topic: str
+    configs: Mapping[str, str]
+    must_store: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipChanged:
+    """A partition has this leader and these in-sync replicas."""
+
+    partition: TopicPartition
+    leadership: Leadership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMoved:
+    """A partition is in another phase. Memory only."""
+
+    partition: TopicPartition
+    phase: PartitionPhase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaMoved:
+    """A replica is in another phase. Memory only."""
+
+    replica: Replica
+    phase: ReplicaPhase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeletionRequested:
+    """A topic is to be deleted; `must_store` is false when the mark was found in ZooKeeper."""
+
+    topic: str
+    must_store: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDeleted:
+    """Every replica is gone, and with this the topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionMarkDropped:
+    """A deletion mark for a topic that does not exist, or that may not be deleted, is taken away."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkStored:
+    """A link has this record. Memory only: site agents write links."""
+
+    link: LinkRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRemoved:
+    """A link is gone. Memory only."""
+
+    name: str
+
+
+Fact = (
+    BrokerJoined
+    | BrokerLeft
+    | TopicCreated
+    | PartitionsAdded
+    | TopicConfigsReplaced
+    | LeadershipChanged
+    | PartitionMoved
+    | ReplicaMoved
+    | TopicDeletionRequested
+    | TopicDeleted
+    | DeletionMarkDropped
+    | LinkStored
+    | LinkRemoved
+)

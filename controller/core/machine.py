@@ -1,0 +1,111 @@
+"""The controller's machine: `decide` reads the cluster and changes nothing, `apply` changes it and decides nothing.
+
+The shell's measure is decide, commit, apply, act: it writes `Decision.facts` to ZooKeeper in one guarded multi, applies
+them here, then carries out the effects. The facts of a decision are ordered so that any prefix of them, should the multi
+have to be split, leaves a state from which a successor finishes the job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import assert_never
+
+from controller.core import commands as ask
+from controller.core import facts, membership, topic_admin, topic_deletion
+from controller.core.cluster import Cluster, InvariantBroken
+from controller.core.commands import Command, Decision
+from controller.core.draft import Draft
+
+STORY_LENGTH_MAX = 32
+
+
+class ControllerMachine:
+    """One tenure of an active controller over one loaded cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._story: deque[str] = deque(maxlen=STORY_LENGTH_MAX)
+
+    def decide(self, command: Command) -> Decision:
+        """What the command leads to. InvariantBroken, with the last decisions, when the rules contradict each other."""
+        draft = Draft(self.cluster)
+        try:
+            reason = self._consider(draft, command)
+        except InvariantBroken as error:
+            raise self._told(error) from error
+        decision = draft.finish(reason)
+        if decision.facts:
+            self._story.append(decision.reason)
+        return decision
+
+    def apply(self, changes: Iterable[facts.Fact]) -> None:
+        """Make committed facts true."""
+        try:
+            for change in changes:
+                self.cluster.apply(change)
+        except InvariantBroken as error:
+            raise self._told(error) from error
+
+    def _told(self, error: InvariantBroken) -> InvariantBroken:
+        return InvariantBroken("\n  ".join([f"{error}; decisions before it:", *self._story]))
+
+    def _consider(self, draft: Draft, command: Command) -> str:  # noqa: C901 (one branch a command)
+        match command:
+            case ask.CreateTopics():
+                topic_admin.create_topics(draft, command)
+                return f"create topics {_names(request.name for request in command.topics)}"
+            case ask.CreatePartitions():
+                topic_admin.create_partitions(draft, command)
+                return f"grow topics {_names(request.name for request in command.topics)}"
+            case ask.AlterTopicConfigs():
+                topic_admin.alter_topic_configs(draft, command)
+                return f"configure topics {_names(change.name for change in command.changes)}"
+            case ask.DeleteTopics():
+                topic_deletion.delete_topics(draft, command)
+                return f"delete topics {_names(command.names)}"
+            case ask.DeletionsMarked():
+                topic_deletion.take_marks(draft, command)
+                return "deletion marks were read"
+            case ask.DeletionsAnswered():
+                topic_deletion.take_answers(draft, command)
+                return f"broker {command.node_id} answered deletions"
+            case ask.RetryDeletions():
+                topic_deletion.retry(draft)
+                return "failed deletions are tried again"
+            case ask.TakeOver():
+                membership.take_over(draft)
+                return f"controller {draft.cluster.controller_id} takes over at epoch {draft.cluster.controller_epoch}"
+            case ask.BrokersListed():
+                membership.list_brokers(draft, command)
+                return "brokers were listed"
+            case ask.LinksListed():
+                membership.list_links(draft, command)
+                return "links were listed"
+            case ask.TopicsDiscovered():
+                _discover(draft, command)
+                return f"topics were found {_names(topic.name for topic in command.topics)}"
+            case ask.TopicConfigsRead():
+                _take_configs(draft, command)
+                return f"configs of {command.topic!r} were read"
+        assert_never(command)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _discover(draft: Draft, command: ask.TopicsDiscovered) -> None:
+    for topic in command.topics:
+        if topic.name not in draft.cluster.topics:
+            draft.record(facts.TopicCreated(topic=topic, must_store=False))
+            topic_admin.start_partitions(draft, topic.partitions())
+            draft.changed_topics.add(topic.name)
+
+
+def _take_configs(draft: Draft, command: ask.TopicConfigsRead) -> None:
+    topic = draft.cluster.topics.get(command.topic)
+    if topic is not None and topic.configs != command.configs:
+        draft.record(facts.TopicConfigsReplaced(topic=command.topic, configs=command.configs, must_store=False))
+        if not draft.cluster.is_deleting(command.topic):
+            draft.changed_topics.add(command.topic)

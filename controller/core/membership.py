@@ -1,0 +1,116 @@
+"""Brokers that come and go, links that change sides, and the moment a controller takes over.
+
+A broker that registered again (another epoch) is taken as gone and come back: its process may have lost the unflushed end
+of its logs, so what it led gets a new leader epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.core import facts, topic_deletion
+from controller.core.cluster import Replica, TopicPartition
+from controller.core.commands import BrokersListed, LinksListed
+from controller.core.draft import Draft
+from controller.core.partition_states import PartitionPhase
+from controller.core.replica_states import ReplicaPhase
+
+
+def take_over(draft: Draft) -> None:
+    """Bring a freshly loaded cluster into order: pending deletions, lost leaders, link floors, an image for everybody."""
+    cluster = draft.cluster
+    for name in sorted(cluster.deletions):
+        topic_deletion.begin(draft, name)
+    dead = {replica.node for replica in cluster.replica_phases if replica.node not in cluster.brokers}
+    leaderless = [
+        partition for partition, phase in cluster.partition_phases.items() if phase is not PartitionPhase.ONLINE
+    ]
+    draft.bring_online(leaderless)
+    _take_offline(draft, dead)
+    raise_to_floors(draft)
+    draft.image_nodes.update(draft.cluster.brokers)
+
+
+def list_brokers(draft: Draft, command: BrokersListed) -> None:
+    """Compare with who was known: first the dead, then the new."""
+    known = draft.cluster.brokers
+    gone = [
+        node
+        for node in sorted(known)
+        if node not in command.brokers or command.brokers[node].epoch != known[node].epoch
+    ]
+    for node in gone:
+        _lose(draft, node)
+    come = [command.brokers[node] for node in sorted(command.brokers) if node not in draft.cluster.brokers]
+    for broker in come:
+        draft.record(facts.BrokerJoined(broker=broker))
+        draft.image_nodes.add(broker.node_id)
+    _welcome(draft, {broker.node_id for broker in come})
+    if gone or come:
+        draft.has_membership_changed = True
+        draft.reasons.append(f"gone {gone}, come {[broker.node_id for broker in come]}")
+
+
+def _lose(draft: Draft, node: int) -> None:
+    topic_deletion.pause_on(draft, node)
+    draft.record(facts.BrokerLeft(node_id=node))
+    led = [
+        partition
+        for partition, leadership in draft.cluster.leaderships.items()
+        if leadership.leader == node and not draft.cluster.is_deleting(partition.topic)
+    ]
+    for partition in led:
+        draft.move_partition(partition, PartitionPhase.OFFLINE)
+    draft.bring_online(led)
+    _take_offline(draft, {node})
+
+
+def _take_offline(draft: Draft, nodes: set[int]) -> None:
+    for replica in _replicas_on(draft, nodes):
+        if not draft.cluster.is_deleting(replica.topic):
+            draft.take_replica_offline(replica)
+
+
+def _welcome(draft: Draft, nodes: set[int]) -> None:
+    if not nodes:
+        return
+    for replica in _replicas_on(draft, nodes):
+        if not draft.cluster.is_deleting(replica.topic):
+            draft.move_replica(replica, ReplicaPhase.ONLINE)
+    draft.bring_online(
+        [partition for partition, phase in draft.cluster.partition_phases.items() if phase is not PartitionPhase.ONLINE]
+    )
+    topic_deletion.retry(draft)
+
+
+def _replicas_on(draft: Draft, nodes: set[int]) -> list[Replica]:
+    return [replica for replica in draft.cluster.replica_phases if replica.node in nodes]
+
+
+def list_links(draft: Draft, command: LinksListed) -> None:
+    """Take the links as stored; partitions that this site is now active for rise to the link's leader epoch floor."""
+    known = draft.cluster.links
+    for name in sorted(set(known) - set(command.links)):
+        draft.record(facts.LinkRemoved(name=name))
+        draft.removed_links.add(name)
+    for name in sorted(command.links):
+        if known.get(name) != command.links[name]:
+            draft.record(facts.LinkStored(link=command.links[name]))
+            draft.changed_links.add(name)
+            draft.reasons.append(f"link {name} is at epoch {command.links[name].epoch}")
+    raise_to_floors(draft)
+
+
+def raise_to_floors(draft: Draft) -> None:
+    """Give each partition below its link's floor a leader epoch at the floor, whoever leads it now."""
+    for topic in draft.cluster.topics.values():
+        floor = draft.cluster.leader_epoch_floor(topic.name)
+        if floor > 0 and not draft.cluster.is_deleting(topic.name):
+            _raise(draft, topic.partitions(), floor)
+
+
+def _raise(draft: Draft, partitions: Iterable[TopicPartition], floor: int) -> None:
+    for partition in partitions:
+        leadership = draft.cluster.leaderships.get(partition)
+        if leadership is not None and leadership.leader_epoch < floor:
+            draft.lead(partition, leadership.leader, leadership.isr)

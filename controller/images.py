@@ -1,0 +1,130 @@
+"""What a broker is told: the cluster, or the changed parts of it, as a `ControlBatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from controller.core.cluster import Broker, Cluster, Topic, TopicPartition
+from controller.core.commands import Publish
+from wire.control.broker_pb2 import ControlBatch, DeletedTopic
+from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
+from wire.znodes import NO_LEADER
+
+NO_EPOCH = -1
+
+
+def broker_info(broker: Broker) -> BrokerInfo:
+    """A registration as others see it."""
+    registration = broker.registration
+    return BrokerInfo(
+        node_id=registration.node_id,
+        broker_epoch=broker.epoch,
+        rack=registration.rack,
+        endpoints=[
+            Endpoint(
+                listener=endpoint.listener,
+                host=endpoint.host,
+                port=endpoint.port,
+                security_protocol=endpoint.security_protocol,
+            )
+            for endpoint in registration.endpoints
+        ],
+        grpc_address=registration.grpc_address,
+    )
+
+
+@dataclass(slots=True)
+class PendingChanges:
+    """What one broker has not been told yet. Names only: the batch is built from the cluster when it is sent,
+    so that ten changes of one partition become one, and the pending set never outgrows the cluster."""
+
+    is_full: bool = False
+    has_news: bool = False
+    topics: set[str] = field(default_factory=set)
+    partitions: set[TopicPartition] = field(default_factory=set)
+    deleted_topics: dict[bytes, str] = field(default_factory=dict)
+    links: set[str] = field(default_factory=set)
+    deleted_links: set[str] = field(default_factory=set)
+
+    def add(self, publish: Publish) -> None:
+        """Take over what is to be published."""
+        self.has_news = True
+        self.topics |= publish.topics
+        self.partitions |= publish.partitions
+        self.deleted_topics |= {topic_id: name for name, topic_id in publish.deleted_topics}
+        self.links |= publish.links
+        self.deleted_links |= set(publish.deleted_links)
+
+    def add_image(self) -> None:
+        """Everything has to be told."""
+        self.has_news = self.is_full = True
+
+    def batch(self, cluster: Cluster, *, broker_epoch: int) -> ControlBatch:
+        """The batch that brings the broker up to date."""
+        batch = ControlBatch(
+            controller_id=cluster.controller_id,
+            controller_epoch=cluster.controller_epoch,
+            broker_epoch=broker_epoch,
+            is_full=self.is_full,
+            cluster_id=cluster.cluster_id,
+            brokers=[broker_info(cluster.brokers[node]) for node in sorted(cluster.brokers)],
+        )
+        deleted = dict(self.deleted_topics)
+        if self.is_full:
+            batch.topics.extend(
+                topic_info(cluster, topic, topic.partitions())
+                for topic in cluster.topics.values()
+                if not cluster.is_deleting(topic.name)
+            )
+            deleted |= {cluster.topics[name].topic_id: name for name in cluster.deletions}
+            batch.links.extend(cluster.links.values())
+        else:
+            batch.topics.extend(self._changed_topics(cluster))
+            batch.links.extend(cluster.links[name] for name in sorted(self.links) if name in cluster.links)
+            batch.deleted_links.extend(name for name in sorted(self.deleted_links) if name not in cluster.links)
+        batch.deleted_topics.extend(DeletedTopic(name=name, topic_id=topic_id) for topic_id, name in deleted.items())
+        return batch
+
+    def _changed_topics(self, cluster: Cluster) -> Iterable[TopicInfo]:
+        by_topic: dict[str, list[TopicPartition]] = {name: [] for name in self.topics}
+        for partition in sorted(self.partitions):
+            by_topic.setdefault(partition.topic, []).append(partition)
+        for name, partitions in by_topic.items():
+            topic = cluster.topics.get(name)
+            if topic is not None and not cluster.is_deleting(name):
+                yield topic_info(cluster, topic, partitions)
+
+
+def topic_info(cluster: Cluster, topic: Topic, partitions: Iterable[TopicPartition]) -> TopicInfo:
+    """A topic with its configs and the partitions named."""
+    return TopicInfo(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        configs=dict(topic.configs),
+        partitions=[partition_state(cluster, partition) for partition in partitions if partition.partition in topic.assignment],
+    )
+
+
+def partition_state(cluster: Cluster, partition: TopicPartition) -> PartitionState:
+    """A partition as brokers see it; one that never had a leader has epochs of -1."""
+    leadership = cluster.leaderships.get(partition)
+    replicas = cluster.replicas_of(partition)
+    if leadership is None:
+        return PartitionState(
+            partition=partition.partition,
+            leader=NO_LEADER,
+            leader_epoch=NO_EPOCH,
+            partition_epoch=NO_EPOCH,
+            controller_epoch=cluster.controller_epoch,
+            replicas=replicas,
+        )
+    return PartitionState(
+        partition=partition.partition,
+        leader=leadership.leader,
+        leader_epoch=leadership.leader_epoch,
+        partition_epoch=leadership.partition_epoch,
+        controller_epoch=leadership.controller_epoch,
+        replicas=replicas,
+        isr=leadership.isr,
+    )

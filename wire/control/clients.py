@@ -1,0 +1,153 @@
+"""Clients of the control services that several programs share: the active controller of a site, and brokers by address.
+
+`ControllerClient` asks any candidate, follows the trailing metadata of one that is not active, and goes round the seeds when
+one does not answer; brokers, mirrors and tools use it. `BrokerControlChannels` keeps one channel per broker address.
+Neither interprets an answer: Kafka error codes inside replies are the caller's business.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from runtime.grpc_server import open_channel
+from runtime.retries import jittered_backoff
+from wire.control import controller_pb2 as pb
+from wire.control.broker_pb2 import ControlBatch, ControlReply
+from wire.control.broker_pb2_grpc import BrokerControlStub
+from wire.control.controller_pb2_grpc import ControllerStub
+
+ACTIVE_CONTROLLER_KEY = "active-controller"
+"""Trailing metadata of a candidate that is not active: where the active one is, empty when it does not know."""
+
+ATTEMPT_TIMEOUT_S_MIN = 1.0
+_FOLLOWED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
+
+
+class ControllerUnavailable(Exception):
+    """No active controller answered in time; says whom was asked last and what it said."""
+
+
+class _AskAnother(Exception):
+    """One attempt failed in a way that another candidate, or the same one later, may not."""
+
+
+class ControllerClient:
+    """Finds the active controller among the addresses that `seeds` names now, and stays with it while it answers."""
+
+    def __init__(self, seeds: Callable[[], Sequence[str]], *, timeout_ms: float = 10_000) -> None:
+        self._seeds = seeds
+        self._timeout_ms = timeout_ms
+        self._address = ""
+        self._turn = 0
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsReply:
+        """Create topics; a repeated attempt may answer that the topic exists already."""
+        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request)
+        return reply
+
+    async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsReply:
+        """Delete topics."""
+        reply: pb.DeleteTopicsReply = await self._call("DeleteTopics", request)
+        return reply
+
+    async def create_partitions(self, request: pb.CreatePartitionsRequest) -> pb.CreatePartitionsReply:
+        """Grow topics."""
+        reply: pb.CreatePartitionsReply = await self._call("CreatePartitions", request)
+        return reply
+
+    async def alter_topic_configs(self, request: pb.AlterTopicConfigsRequest) -> pb.AlterTopicConfigsReply:
+        """Change topic configs."""
+        reply: pb.AlterTopicConfigsReply = await self._call("AlterTopicConfigs", request)
+        return reply
+
+    async def allocate_producer_ids(self, request: pb.AllocateProducerIdsRequest) -> pb.AllocateProducerIdsReply:
+        """A block of producer ids; a repeated attempt may leave a block unused."""
+        reply: pb.AllocateProducerIdsReply = await self._call("AllocateProducerIds", request)
+        return reply
+
+    async def describe_controller(self) -> pb.DescribeControllerReply:
+        """The active controller's view of itself and its brokers."""
+        reply: pb.DescribeControllerReply = await self._call("DescribeController", pb.DescribeControllerRequest())
+        return reply
+
+    async def close(self) -> None:
+        """Close every channel."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close(None)
+
+    async def _call(self, method: str, request: Any) -> Any:
+        deadline = time.monotonic() + self._timeout_ms / 1000
+        policy = jittered_backoff(retry_on=_AskAnother, initial_ms=20, max_ms=500, budget_ms=self._timeout_ms)
+        try:
+            async for attempt in policy:
+                with attempt:
+                    return await self._attempt(method, request, deadline)
+        except _AskAnother as error:
+            raise ControllerUnavailable(str(error)) from error
+        raise ControllerUnavailable("no attempt was made")
+
+    async def _attempt(self, method: str, request: Any, deadline: float) -> Any:
+        address = self._address or self._next_seed()
+        timeout_s = max(deadline - time.monotonic(), ATTEMPT_TIMEOUT_S_MIN)
+        try:
+            reply = await getattr(self._stub(address), method)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            self._address = _redirected_address(error)
+            problem = f"controller candidate {address}: {error.code().name}: {error.details()}"
+            if error.code() in _FOLLOWED:
+                raise _AskAnother(problem) from error
+            raise ControllerUnavailable(problem) from error
+        if isinstance(reply, pb.DescribeControllerReply) and not reply.is_active:
+            raise _AskAnother(f"controller candidate {address} is not active")
+        self._address = address
+        return reply
+
+    def _next_seed(self) -> str:
+        seeds = self._seeds()
+        if not seeds:
+            raise _AskAnother("no controller candidate is known")
+        self._turn += 1
+        return seeds[self._turn % len(seeds)]
+
+    def _stub(self, address: str) -> Any:
+        if address not in self._channels:
+            self._channels[address] = open_channel(address)
+        return ControllerStub(self._channels[address])  # type: ignore[no-untyped-call]
+
+
+def _redirected_address(error: grpc.aio.AioRpcError) -> str:
+    for key, value in error.trailing_metadata() or ():
+        if key == ACTIVE_CONTROLLER_KEY:
+            return value.decode() if isinstance(value, bytes) else str(value)
+    return ""
+
+
+class BrokerControlChannels:
+    """Channels to brokers' control service, one per address, opened when first needed."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def stub(self, address: str) -> BrokerControlStub:
+        """The service at `address`."""
+        if address not in self._channels:
+            self._channels[address] = open_channel(address)
+        return BrokerControlStub(self._channels[address])  # type: ignore[no-untyped-call]
+
+    async def apply(self, address: str, batch: ControlBatch, *, timeout_s: float) -> ControlReply:
+        """Send one batch; AioRpcError as gRPC raises it."""
+        stub: Any = self.stub(address)
+        reply: ControlReply = await stub.Apply(batch, timeout=timeout_s)
+        return reply
+
+    async def close(self) -> None:
+        """Close every channel."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close(None)

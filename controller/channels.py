@@ -95,7 +95,10 @@ class BrokerChannel:
     async def _deliver(self) -> None:
         """Send what is pending until the broker has it; every further attempt carries the whole image."""
         retrying = jittered_backoff(
-            retry_on=grpc.aio.AioRpcError, initial_ms=RETRY_INITIAL_MS, max_ms=RETRY_MAX_MS, before_sleep=self._on_failure
+            retry_on=grpc.aio.AioRpcError,
+            initial_ms=RETRY_INITIAL_MS,
+            max_ms=RETRY_MAX_MS,
+            before_sleep=self._on_failure,
         )
         async for attempt in retrying:
             with attempt:

@@ -30,18 +30,23 @@ class ControllerSettings(Settings):
     site_name: str = Field(
         alias="antipode.site.name", pattern=r"^[A-Za-z0-9_-]+$", description="letters, digits, - and _"
     )
-    site_number: int = Field(alias="antipode.site.number", ge=0, le=8_000, description="0 to 8000, unique among the sites")
+    site_number: int = Field(
+        alias="antipode.site.number", ge=0, le=8_000, description="0 to 8000, unique among the sites"
+    )
     cluster_id: str = Field(
-        "", alias="antipode.cluster.id", description="shared by the sites of a link; empty takes the stored or a new one"
+        "",
+        alias="antipode.cluster.id",
+        description="shared by the sites of a link; empty takes the stored or a new one",
     )
     default_partition_count: int = Field(1, alias="num.partitions", ge=1, description="at least 1")
     default_replication_factor: int = Field(1, alias="default.replication.factor", ge=1, description="at least 1")
     replication_factor_max: int = Field(
-        1, alias="antipode.replication.factor.max", ge=1, description="at least 1; brokers replicate within a site up to this"
+        1,
+        alias="antipode.replication.factor.max",
+        ge=1,
+        description="at least 1; brokers replicate within a site up to this",
     )
-    may_elect_unclean: bool = Field(
-        default=False, alias="unclean.leader.election.enable", description="true or false"
-    )
+    may_elect_unclean: bool = Field(default=False, alias="unclean.leader.election.enable", description="true or false")
     may_delete_topics: bool = Field(default=True, alias="delete.topic.enable", description="true or false")
     apply_wait_ms: int = Field(
         5000,

@@ -102,7 +102,9 @@ def topic_info(cluster: Cluster, topic: Topic, partitions: Iterable[TopicPartiti
         name=topic.name,
         topic_id=topic.topic_id,
         configs=dict(topic.configs),
-        partitions=[partition_state(cluster, partition) for partition in partitions if partition.partition in topic.assignment],
+        partitions=[
+            partition_state(cluster, partition) for partition in partitions if partition.partition in topic.assignment
+        ],
     )
 
 

@@ -32,7 +32,9 @@ class ControllerMetrics:
             f"{_PREFIX}_pushfailures", "Batches that a broker did not take and that were sent again", registry=registry
         )
         self._broker_failures = Counter(
-            f"{_PREFIX}_partitionfailures", "Partitions that a broker could not bring into the state asked", registry=registry
+            f"{_PREFIX}_partitionfailures",
+            "Partitions that a broker could not bring into the state asked",
+            registry=registry,
         )
         self._event_seconds = Histogram(
             f"{_PREFIX}_event_seconds",

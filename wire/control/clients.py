@@ -122,7 +122,8 @@ class ControllerClient:
 
 
 def _redirected_address(error: grpc.aio.AioRpcError) -> str:
-    for key, value in error.trailing_metadata() or ():
+    metadata: Any = error.trailing_metadata()
+    for key, value in metadata or ():
         if key == ACTIVE_CONTROLLER_KEY:
             return value.decode() if isinstance(value, bytes) else str(value)
     return ""

@@ -1,0 +1,153 @@
+"""Election of one active controller per site through ZooKeeper.
+
+A candidate creates the ephemeral `/controller` and raises `/controller_epoch` in one transaction, so there is never a
+controller without an epoch of its own, nor an epoch raised by one that was not elected. A node left by an earlier session of this
+very candidate is waited out like anybody else's; one of the present session (an answer lost with a connection) is replaced.
+A tenure ends when the node is gone or another's, when the session is lost, or when ZooKeeper has been out of reach for as
+long as the session lives: kazoo reports a loss only once it is connected again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+
+from controller.tenure import Tenure
+from runtime.clock import Clock
+from runtime.logs import get_logger, state_change_logger
+from runtime.retries import jittered_backoff
+from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper
+from wire import znodes
+
+_log = get_logger(__name__)
+
+
+class Candidacy:
+    """Stands for election, and watches over the office once it is won."""
+
+    def __init__(
+        self, zookeeper: ZooKeeper, *, node_id: int, grpc_address: str, session_timeout_ms: int, clock: Clock
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._node_id = node_id
+        self._grpc_address = grpc_address
+        self._session_timeout_ms = session_timeout_ms
+        self._clock = clock
+        self._state_changed = asyncio.Event()
+        self.active_controller: znodes.ControllerRegistration | None = None
+        zookeeper.on_session(lambda _: self._state_changed.set())
+
+    async def win(self) -> Tenure:
+        """Return when this candidate has been elected."""
+        retrying = jittered_backoff(retry_on=KazooException, initial_ms=50, max_ms=1000)
+        async for attempt in retrying:
+            with attempt:
+                return await self._stand_until_elected()
+        raise AssertionError("retrying without a bound ended")
+
+    async def _stand_until_elected(self) -> Tenure:
+        await self._create_layout()
+        while True:
+            changed = asyncio.Event()
+            found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=lambda _: changed.set())
+            if found is not None and found[1].ephemeral_owner != self._zookeeper.session_id:
+                self._learn(found[0])
+                await changed.wait()
+                continue
+            tenure = await self._claim(None if found is None else found[1])
+            if tenure is not None:
+                return tenure
+
+    async def _create_layout(self) -> None:
+        for path in znodes.PERSISTENT_PATHS:
+            await self._zookeeper.ensure_path(path)
+        if await self._zookeeper.exists(znodes.CONTROLLER_EPOCH) is None:
+            try:
+                await self._zookeeper.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+            except NodeExistsError:
+                _log.info("another candidate laid out the site first")
+
+    async def _claim(self, own: NodeStat | None) -> Tenure | None:
+        """One attempt; None when another candidate was quicker."""
+        payload, stat = await self._zookeeper.get(znodes.CONTROLLER_EPOCH)
+        epoch = znodes.decode_controller_epoch(payload) + 1
+        registration = znodes.ControllerRegistration(
+            controller_id=self._node_id, timestamp_ms=self._clock.now_ms(), grpc_address=self._grpc_address
+        )
+        steps: list[TransactionStep] = [] if own is None else [DeleteNode(path=znodes.CONTROLLER, version=own.version)]
+        steps += [
+            CreateNode(path=znodes.CONTROLLER, value=znodes.encode_controller(registration), is_ephemeral=True),
+            SetNode(path=znodes.CONTROLLER_EPOCH, value=znodes.encode_controller_epoch(epoch), version=stat.version),
+        ]
+        try:
+            await self._zookeeper.transaction(steps)
+        except (NodeExistsError, BadVersionError, NoNodeError):
+            return None
+        self.active_controller = registration
+        state_change_logger().info("controller elected", controller=self._node_id, controller_epoch=epoch)
+        return Tenure(controller_id=self._node_id, epoch=epoch, epoch_version=stat.version + 1)
+
+    def _learn(self, payload: bytes) -> None:
+        try:
+            self.active_controller = znodes.decode_controller(payload)
+        except znodes.MalformedZnode as error:
+            _log.error("the active controller is unknown", problem=str(error))
+            self.active_controller = None
+
+    async def until_deposed(self, tenure: Tenure) -> str:
+        """Return, with the reason, when the tenure has ended or can no longer be relied on."""
+        while True:
+            self._state_changed.clear()
+            if self._zookeeper.state is SessionState.LOST:
+                return "the ZooKeeper session is lost"
+            if self._zookeeper.state is SessionState.SUSPENDED:
+                try:
+                    async with asyncio.timeout(self._session_timeout_ms / 1000):
+                        await self._state_changed.wait()
+                except TimeoutError:
+                    return f"ZooKeeper is out of reach for {self._session_timeout_ms} ms"
+                continue
+            changed = asyncio.Event()
+            try:
+                reason = await self._reason_to_go(tenure, changed)
+            except KazooException:
+                await self._wait_any(changed, timeout_s=0.2)
+                continue
+            if reason:
+                return reason
+            await self._wait_any(changed, timeout_s=None)
+
+    async def _reason_to_go(self, tenure: Tenure, changed: asyncio.Event) -> str:
+        found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=lambda _: changed.set())
+        if found is None:
+            return "the controller node is gone"
+        if found[1].ephemeral_owner != self._zookeeper.session_id:
+            return "the controller node is another session's"
+        stat = await self._zookeeper.exists(znodes.CONTROLLER_EPOCH)
+        if stat is None or stat.version != tenure.epoch_version:
+            return "the controller epoch has moved on"
+        return ""
+
+    async def _wait_any(self, changed: asyncio.Event, *, timeout_s: float | None) -> None:
+        waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(self._state_changed.wait())]
+        try:
+            await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def resign(self, tenure: Tenure, reason: str) -> None:
+        """Give the office up: remove the own node, if it is still there and the connection allows."""
+        self.active_controller = None
+        state_change_logger().info(
+            "controller resigned", controller=self._node_id, controller_epoch=tenure.epoch, reason=reason
+        )
+        if self._zookeeper.state is not SessionState.CONNECTED:
+            return
+        try:
+            found = await self._zookeeper.get_or_none(znodes.CONTROLLER)
+            if found is not None and found[1].ephemeral_owner == self._zookeeper.session_id:
+                await self._zookeeper.delete(znodes.CONTROLLER, version=found[1].version)
+        except KazooException as error:
+            _log.warning("the controller node could not be removed and ends with the session", problem=repr(error))

@@ -1,0 +1,283 @@
+"""The cluster in ZooKeeper: read whole when a controller takes over, written fact by fact under its epoch.
+
+Reading keeps many requests in flight. Writing turns facts into steps of a multi that begins with a check of
+`/controller_epoch`, so that a controller which has been replaced without noticing cannot write anything. Facts too many for
+one multi are split in their order, which is chosen so that every prefix can be taken up by a successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from kazoo.exceptions import NoNodeError
+
+from controller.core import facts
+from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topic, TopicPartition, derive_phases
+from controller.tenure import Tenure
+from runtime.logs import get_logger
+from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep, Watch, ZooKeeper
+from wire import znodes
+from wire.control.cluster_pb2 import LinkRecord
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+READS_IN_FLIGHT_MAX = 1000
+"""Requests that ZooKeeper is asked at a time while a cluster is loaded."""
+
+MULTI_BYTES_MAX = 700_000
+"""Below ZooKeeper's 1 MiB for one request (`jute.maxbuffer`), with room for its framing."""
+
+STEP_OVERHEAD_BYTES = 100
+"""Framing, access list and flags of one step of a multi, rounded up."""
+
+_log = get_logger(__name__)
+
+
+async def in_flight(function: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer]:
+    """`function` of every item, in order, many at a time."""
+    answers: list[Answer] = []
+    for start in range(0, len(items), READS_IN_FLIGHT_MAX):
+        answers += await asyncio.gather(*(function(item) for item in items[start : start + READS_IN_FLIGHT_MAX]))
+    return answers
+
+
+class ClusterReader:
+    """Reads parts of the cluster; used by a controller that takes over and by its watches."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self._zookeeper = zookeeper
+
+    async def _get(self, path: str, watch: Watch | None = None) -> tuple[bytes, int, int, int] | None:
+        """Data, version, creation and modification zxid; None when the node is missing."""
+        try:
+            payload, stat = await self._zookeeper.get(path, watch=watch)
+        except NoNodeError:
+            return None
+        return payload, stat.version, stat.czxid, stat.mzxid
+
+    async def load(self, *, rules: SiteRules, tenure: Tenure) -> Cluster:
+        """The whole cluster with phases derived. MalformedZnode when a topic, a state or a link cannot be understood:
+        to go on without it would tell brokers to delete it, or a passive site to accept writes."""
+        cluster = Cluster(rules=rules, controller_id=tenure.controller_id, controller_epoch=tenure.epoch)
+        cluster.brokers = await self.brokers()
+        cluster.links = await self.links()
+        names = await self._zookeeper.children(znodes.TOPICS)
+        topics = await in_flight(self.topic, names)
+        cluster.topics = {topic.name: topic for topic in topics if topic is not None}
+        marked = await self._zookeeper.children(znodes.DELETE_TOPICS)
+        cluster.deletions = set(marked) & set(cluster.topics)
+        partitions = [partition for topic in cluster.topics.values() for partition in topic.partitions()]
+        leaderships = await in_flight(self.leadership, partitions)
+        cluster.leaderships = {
+            partition: leadership
+            for partition, leadership in zip(partitions, leaderships, strict=True)
+            if leadership is not None
+        }
+        derive_phases(cluster)
+        return cluster
+
+    async def brokers(self, watch: Watch | None = None) -> dict[int, Broker]:
+        """Registered brokers; one whose registration cannot be understood is left out, with an error in the log."""
+        names = await self._zookeeper.children(znodes.BROKER_IDS, watch=watch)
+        brokers = await in_flight(self._broker, [int(name) for name in names if name.isdecimal()])
+        return {broker.node_id: broker for broker in brokers if broker is not None}
+
+    async def _broker(self, node_id: int) -> Broker | None:
+        found = await self._get(znodes.broker_path(node_id))
+        if found is None:
+            return None
+        payload, _, created_zxid, _ = found
+        try:
+            return Broker(registration=znodes.decode_broker(node_id, payload), epoch=created_zxid)
+        except znodes.MalformedZnode as error:
+            _log.error("a broker is left out until it registers properly", problem=str(error))
+            return None
+
+    async def topic_names(self, watch: Watch | None = None) -> list[str]:
+        """Names of all topics."""
+        return await self._zookeeper.children(znodes.TOPICS, watch=watch)
+
+    async def topic(self, name: str) -> Topic | None:
+        """One topic with its configs; None when it is gone."""
+        found = await self._get(znodes.topic_path(name))
+        if found is None:
+            return None
+        payload, version, _, _ = found
+        assignment = znodes.decode_topic(name, payload)
+        configs = await self.topic_configs(name)
+        return Topic(
+            name=name,
+            topic_id=assignment.topic_id,
+            assignment=assignment.partitions,
+            configs=configs or {},
+            version=version,
+            has_stored_configs=configs is not None,
+        )
+
+    async def topic_configs(self, name: str) -> dict[str, str] | None:
+        """Overrides of a topic; None when none are stored."""
+        found = await self._get(znodes.topic_config_path(name))
+        return None if found is None else znodes.decode_topic_config(name, found[0])
+
+    async def leadership(self, partition: TopicPartition) -> Leadership | None:
+        """State of one partition; None when it never had a leader."""
+        found = await self._get(znodes.partition_state_path(*partition))
+        if found is None:
+            return None
+        payload, version, _, modified_zxid = found
+        state = znodes.decode_partition_state(partition.topic, partition.partition, payload)
+        return Leadership(
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            controller_epoch=state.controller_epoch,
+            partition_epoch=version,
+            written_zxid=modified_zxid,
+        )
+
+    async def deletion_marks(self, watch: Watch | None = None) -> list[str]:
+        """Topics whose deletion is marked."""
+        return await self._zookeeper.children(znodes.DELETE_TOPICS, watch=watch)
+
+    async def links(self, watch: Watch | None = None) -> dict[str, LinkRecord]:
+        """All links; the watch fires when one comes, goes or changes. MalformedZnode."""
+        names = await self._zookeeper.children(znodes.LINKS, watch=watch)
+        links: dict[str, LinkRecord] = {}
+        for name in names:
+            found = await self._get(znodes.link_path(name), watch)
+            if found is not None:
+                links[name] = znodes.decode_link(name, found[0])
+        return links
+
+    async def config_changes(self, watch: Watch | None = None) -> dict[str, str]:
+        """Notices of config changes that wait, by path: the entity named, empty when it cannot be understood."""
+        notices: dict[str, str] = {}
+        for name in await self._zookeeper.children(znodes.CONFIG_CHANGES, watch=watch):
+            path = f"{znodes.CONFIG_CHANGES}/{name}"
+            found = await self._get(path)
+            if found is None:
+                continue
+            try:
+                notices[path] = znodes.decode_config_change(path, found[0])
+            except znodes.MalformedZnode as error:
+                _log.error("a notice of a config change is dropped", problem=str(error))
+                notices[path] = ""
+        return notices
+
+
+class ClusterWriter:
+    """Writes facts under one tenure."""
+
+    def __init__(self, zookeeper: ZooKeeper, tenure: Tenure) -> None:
+        self._zookeeper = zookeeper
+        self._guard = CheckNode(path=znodes.CONTROLLER_EPOCH, version=tenure.epoch_version)
+
+    async def commit(self, changes: Sequence[facts.Fact], *, before: Cluster) -> None:
+        """Make the facts durable, in order; `before` is the cluster as it was. Errors are kazoo's: BadVersionError on the
+        guard means that another controller has taken over; a connection error leaves the outcome unknown."""
+        steps: list[TransactionStep] = []
+        for change in changes:
+            steps += await self._steps(change, before)
+        for chunk in split_steps(steps):
+            await self.write(chunk)
+
+    async def write(self, steps: Sequence[TransactionStep]) -> None:
+        """One guarded multi."""
+        await self._zookeeper.transaction([self._guard, *steps])
+
+    async def _steps(self, change: facts.Fact, before: Cluster) -> Iterable[TransactionStep]:
+        match change:
+            case facts.TopicCreated(topic=topic, must_store=must_store):
+                return _topic_steps(topic) if must_store else await self._missing_parents(topic.name)
+            case facts.PartitionsAdded():
+                return [_growth_step(change, before.topics[change.topic])]
+            case facts.TopicConfigsReplaced(must_store=True):
+                return [_configs_step(change, before.topics[change.topic])]
+            case facts.LeadershipChanged():
+                return _leadership_steps(change)
+            case facts.TopicDeletionRequested(must_store=True):
+                return [CreateNode(path=znodes.delete_topic_path(change.topic))]
+            case facts.TopicDeleted():
+                return await self._deletion_steps(before.topics[change.topic])
+            case facts.DeletionMarkDropped():
+                return await self._delete_existing([znodes.delete_topic_path(change.topic)])
+            case _:
+                return []
+
+    async def _missing_parents(self, topic: str) -> list[TransactionStep]:
+        path = znodes.partitions_path(topic)
+        return [] if await self._zookeeper.exists(path) else [CreateNode(path=path)]
+
+    async def _deletion_steps(self, topic: Topic) -> list[TransactionStep]:
+        """Leaves first, the mark last: an interrupted deletion still has the mark and is begun again."""
+        paths: list[str] = []
+        for index in sorted(topic.assignment):
+            paths += [znodes.partition_state_path(topic.name, index), znodes.partition_path(topic.name, index)]
+        paths += [
+            znodes.partitions_path(topic.name),
+            znodes.topic_path(topic.name),
+            znodes.topic_config_path(topic.name),
+            znodes.delete_topic_path(topic.name),
+        ]
+        return await self._delete_existing(paths)
+
+    async def _delete_existing(self, paths: Sequence[str]) -> list[TransactionStep]:
+        stats = await in_flight(self._zookeeper.exists, paths)
+        return [DeleteNode(path=path) for path, stat in zip(paths, stats, strict=True) if stat is not None]
+
+
+def _topic_steps(topic: Topic) -> list[TransactionStep]:
+    assignment = znodes.TopicAssignment(topic_id=topic.topic_id, partitions=topic.assignment)
+    return [
+        CreateNode(path=znodes.topic_config_path(topic.name), value=znodes.encode_topic_config(topic.configs)),
+        CreateNode(path=znodes.topic_path(topic.name), value=znodes.encode_topic(assignment)),
+        CreateNode(path=znodes.partitions_path(topic.name)),
+    ]
+
+
+def _growth_step(change: facts.PartitionsAdded, before: Topic) -> TransactionStep:
+    assignment = znodes.TopicAssignment(topic_id=before.topic_id, partitions={**before.assignment, **change.assignment})
+    return SetNode(path=znodes.topic_path(change.topic), value=znodes.encode_topic(assignment), version=before.version)
+
+
+def _configs_step(change: facts.TopicConfigsReplaced, before: Topic) -> TransactionStep:
+    path, value = znodes.topic_config_path(change.topic), znodes.encode_topic_config(change.configs)
+    return SetNode(path=path, value=value) if before.has_stored_configs else CreateNode(path=path, value=value)
+
+
+def _leadership_steps(change: facts.LeadershipChanged) -> list[TransactionStep]:
+    leadership = change.leadership
+    path = znodes.partition_state_path(*change.partition)
+    value = znodes.encode_partition_state(
+        znodes.StoredPartitionState(
+            leader=leadership.leader,
+            leader_epoch=leadership.leader_epoch,
+            isr=leadership.isr,
+            controller_epoch=leadership.controller_epoch,
+        )
+    )
+    if leadership.partition_epoch > 0:
+        return [SetNode(path=path, value=value, version=leadership.partition_epoch - 1)]
+    return [CreateNode(path=znodes.partition_path(*change.partition)), CreateNode(path=path, value=value)]
+
+
+def split_steps(
+    steps: Iterable[TransactionStep], *, bytes_max: int = MULTI_BYTES_MAX
+) -> Iterator[list[TransactionStep]]:
+    """The steps in order, in as few multis as their size allows."""
+    chunk: list[TransactionStep] = []
+    size = 0
+    for step in steps:
+        step_size = STEP_OVERHEAD_BYTES + len(step.path)
+        if isinstance(step, CreateNode | SetNode):
+            step_size += len(step.value)
+        if chunk and size + step_size > bytes_max:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(step)
+        size += step_size
+    if chunk:
+        yield chunk

@@ -7,6 +7,7 @@ Not for cold messages: those are decoded by kio (wire/schemas.py).
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
@@ -16,25 +17,11 @@ _INT16: Final = struct.Struct(">h").unpack_from
 _INT32: Final = struct.Struct(">i").unpack_from
 _INT64: Final = struct.Struct(">q").unpack_from
 _LENGTH_MAX: Final = 2**31 - 1
+_ZERO_UUID: Final = bytes(16)
 
 
 class Malformed(ValueError):
     """Bytes that are not what the schema says; the message names the contradiction."""
-
-
-def uvarint_bytes(value: int) -> bytes:
-    """An unsigned varint on the wire."""
-    if value < 128:
-        return _SMALL_UVARINTS[value]
-    parts = bytearray()
-    while value > 127:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-_SMALL_UVARINTS: Final = tuple(bytes((value,)) for value in range(128))
 
 
 class ByteReader:
@@ -89,9 +76,10 @@ class ByteReader:
         value: int = _INT64(self.view, self.position - 8)[0]
         return value
 
-    def uuid(self) -> UUID:
-        """Sixteen bytes of a UUID (zero stays zero)."""
-        return UUID(bytes=bytes(self.take(16)))
+    def nullable_uuid(self) -> UUID | None:
+        """Sixteen bytes of a UUID; zero stands for None."""
+        raw = bytes(self.take(16))
+        return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
     def uvarint(self) -> int:
         """An unsigned varint below 2^31."""
@@ -156,3 +144,15 @@ class ByteReader:
         for _ in range(self.uvarint()):
             self.uvarint()
             self.skip(self.uvarint())
+
+    def tags(self) -> Iterator[int]:
+        """Each tag of a tagged section, with the position at its value: a value that is not read is passed over."""
+        for _ in range(self.uvarint()):
+            tag, size = self.uvarint(), self.uvarint()
+            start = self.position
+            self.skip(size)
+            stop, self.position = self.position, start
+            yield tag
+            if self.position not in (start, stop):
+                raise Malformed("a tagged field does not have its declared size")
+            self.position = stop

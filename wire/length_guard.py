@@ -16,7 +16,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
-from wire.byte_reader import Buffer, Malformed, uvarint_bytes
+from wire.byte_reader import Buffer, Malformed
+from wire.byte_writer import uvarint_bytes
 
 ELEMENTS_MAX: Final = 1_000_000
 """Array elements in one message, over all its arrays: bounds the time and the memory that bytes can claim."""

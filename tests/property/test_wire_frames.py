@@ -13,7 +13,8 @@ from kio.schema.index import api_key_map
 
 from tests.support.kio_messages import messages
 from wire import schemas
-from wire.byte_reader import Malformed, uvarint_bytes
+from wire.byte_reader import Malformed
+from wire.byte_writer import uvarint_bytes
 from wire.frames import (
     MalformedRequest,
     MalformedResponse,

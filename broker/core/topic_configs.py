@@ -127,7 +127,7 @@ def _property(name: str, factor: int = 1) -> tuple[BrokerProperty, ...]:
 def _number(
     name: str,
     kind: ConfigKind,
-    default: int | float,
+    default: float,
     documentation: str,
     *broker_properties: BrokerProperty,
     minimum: float | None = 0,

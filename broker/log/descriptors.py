@@ -1,0 +1,95 @@
+"""Descriptors of segment files: opened when needed, shared by counting, closed when nobody has used them for long.
+
+A broker with thousands of partitions has more segments than descriptors. A `SharedFile` is open while somebody holds it
+(a slice on its way to a socket, a flush, unflushed bytes) and idle afterwards; a `DescriptorCache` keeps a bounded number
+of idle ones and closes the least recently used. A file that was deleted or renamed stays readable for its holders.
+
+Callers: broker/log/segment.py, broker/log/log_slice.py.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from typing import Final
+
+from broker.log.errors import storage_errors
+from runtime.disk import Disk
+
+IDLE_DESCRIPTORS: Final = 1024
+"""How many unused descriptors stay open."""
+
+
+class DescriptorCache:
+    """Idle files, the least recently used first. Shared by all logs of a process; safe between threads."""
+
+    def __init__(self, disk: Disk, *, idle_max: int = IDLE_DESCRIPTORS) -> None:
+        self.disk = disk
+        self.lock = threading.Lock()
+        self._idle: OrderedDict[SharedFile, None] = OrderedDict()
+        self._idle_max = idle_max
+
+    def put(self, file: SharedFile) -> int | None:
+        """Note that `file` is idle; the descriptor that must be closed for it, if any. Called under the lock."""
+        self._idle[file] = None
+        if len(self._idle) <= self._idle_max:
+            return None
+        oldest, _ = self._idle.popitem(last=False)
+        return oldest.take_descriptor()
+
+    def remove(self, file: SharedFile) -> None:
+        """`file` is in use again or closed. Called under the lock."""
+        self._idle.pop(file, None)
+
+
+class SharedFile:
+    """One file and its descriptor, open while held. `path` follows renames."""
+
+    __slots__ = ("_cache", "_descriptor", "_holders", "_is_retired", "path")
+
+    def __init__(self, path: str, cache: DescriptorCache) -> None:
+        self.path = path
+        self._cache = cache
+        self._descriptor = -1
+        self._holders = 0
+        self._is_retired = False
+
+    def acquire(self) -> int:
+        """The open descriptor; each call needs one `release`."""
+        with self._cache.lock:
+            if self._descriptor < 0:
+                with storage_errors("opening", self.path):
+                    self._descriptor = self._cache.disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            elif self._holders == 0:
+                self._cache.remove(self)
+            self._holders += 1
+            return self._descriptor
+
+    def release(self) -> None:
+        """Give it back; it may be closed now or later."""
+        with self._cache.lock:
+            self._holders -= 1
+            if self._holders:
+                return
+            closing = self.take_descriptor() if self._is_retired else self._cache.put(self)
+        self._close(closing)
+
+    def retire(self) -> None:
+        """The file will not be used by the log again: close it as soon as nobody holds it."""
+        with self._cache.lock:
+            self._is_retired = True
+            if self._holders:
+                return
+            self._cache.remove(self)
+            closing = self.take_descriptor()
+        self._close(closing)
+
+    def take_descriptor(self) -> int | None:
+        """The descriptor, which the caller now has to close; None when the file is closed. Called under the lock."""
+        descriptor, self._descriptor = self._descriptor, -1
+        return descriptor if descriptor >= 0 else None
+
+    def _close(self, descriptor: int | None) -> None:
+        if descriptor is not None:
+            self._cache.disk.close(descriptor)

@@ -1,0 +1,68 @@
+"""What can go wrong with a log, as types. The shell turns them into Kafka error codes or takes a directory offline.
+
+`BatchRejected` and its kinds (core/batch_checks.py, core/producer_state.py) are refusals of what a client sent; those here
+are about the disk, the files and the range of offsets.
+"""
+
+from __future__ import annotations
+
+import errno as errno_names
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class StorageError(Exception):
+    """The disk refused an operation, or files hold what they must not. `path` says where."""
+
+    def __init__(self, operation: str, path: str, reason: str) -> None:
+        super().__init__(f"{operation} {path}: {reason}")
+        self.operation = operation
+        self.path = path
+        self.reason = reason
+
+
+class DiskFull(StorageError):
+    """No space is left: nothing was written, the log stays readable, and appendable once there is space again."""
+
+
+class CorruptLog(StorageError):
+    """A segment holds bytes that are no batch where one must be."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__("reading", path, f"at byte {position}: {reason}")
+        self.position = position
+
+
+class DirectoryLocked(StorageError):
+    """Another process has the log directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("locking", path, "another process uses this log directory; stop it or choose other log.dirs")
+
+
+class OffsetOutOfRange(Exception):
+    """An offset outside of what the log holds."""
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(f"offset {offset} is outside of the log, which holds {log_start_offset} to {log_end_offset}")
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+_FULL = (errno_names.ENOSPC, errno_names.EDQUOT)
+
+
+@contextmanager
+def storage_errors(operation: str, path: str) -> Iterator[None]:
+    """Turn an OSError inside into a StorageError that names the operation and the file."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(operation, path, error) from error
+
+
+def storage_error(operation: str, path: str, error: OSError) -> StorageError:
+    """The typed error for an OSError."""
+    kind = DiskFull if error.errno in _FULL else StorageError
+    return kind(operation, path, error.strerror or str(error))

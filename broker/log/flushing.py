@@ -1,0 +1,124 @@
+"""Forcing a log to disk without holding the event loop: one fsync covers every append made before it.
+
+`GroupFlush.flush` runs the fsyncs in a thread. Whoever asks while one is under way waits for the next, which then covers
+all of them. When it is done the recovery point moves: everything below it survives a crash of the machine. After a failed
+fsync the kernel may have dropped the bytes it could not write, so nothing written since the last flush can be promised any
+more: the log refuses everything from then on.
+
+Caller: broker/log/partition_log.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.log.errors import StorageError, storage_errors
+from broker.log.segment import Segment
+from runtime.disk import Disk, write_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushWork:
+    """What one flush makes durable; `truncations` tells whether the log was cut while it ran."""
+
+    directory: str
+    end_offset: int
+    truncations: int
+    active: list[tuple[Segment, int]]
+    rolled: list[tuple[Segment, int]]
+    snapshots: list[str]
+    epochs: tuple[str, bytes] | None
+    epochs_version: int
+    has_new_names: bool
+
+    def run(self, disk: Disk) -> None:
+        """The fsyncs; runs in a thread, touches only its own descriptors and files."""
+        for segment, descriptor in (*self.rolled, *self.active):
+            with storage_errors("flushing", segment.path):
+                disk.fdatasync(descriptor)
+        for segment, _ in self.rolled:
+            for path in (segment.offset_index.path, segment.time_index.path, segment.transactions.path):
+                _flush_path(disk, path)
+        for path in self.snapshots:
+            _flush_path(disk, path)
+        if self.epochs is not None:
+            with storage_errors("writing", self.epochs[0]):
+                write_file(disk, self.epochs[0], self.epochs[1], is_durable=True)
+        if self.has_new_names:
+            with storage_errors("flushing", self.directory):
+                disk.fsync_directory(self.directory)
+
+    def release(self) -> None:
+        """Let go of the descriptors."""
+        for segment, _ in (*self.rolled, *self.active):
+            segment.file.release()
+
+
+def _flush_path(disk: Disk, path: str) -> None:
+    with storage_errors("flushing", path):
+        try:
+            descriptor = disk.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            # deleted by retention, or never written
+            return
+        try:
+            disk.fdatasync(descriptor)
+        finally:
+            disk.close(descriptor)
+
+
+class GroupFlush:
+    """One flush at a time, shared by all who wait."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        prepare: Callable[[], FlushWork],
+        finish: Callable[[FlushWork], None],
+        fail: Callable[[StorageError], None],
+    ) -> None:
+        self._disk = disk
+        self._prepare = prepare
+        self._finish = finish
+        self._fail = fail
+        self._running: asyncio.Task[None] | None = None
+
+    async def flush(self, is_done: Callable[[], bool]) -> None:
+        """Flush until `is_done`. Raises StorageError when the disk fails."""
+        while not is_done():
+            if self._running is None or self._running.done():
+                self._running = asyncio.create_task(self._run())
+                self._running.add_done_callback(_mark_retrieved)
+            await asyncio.shield(self._running)
+
+    async def _run(self) -> None:
+        work = self._prepare()
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, work.run, self._disk)
+        except StorageError as failure:
+            self._fail(failure)
+            raise
+        finally:
+            work.release()
+        self._finish(work)
+
+    def flush_now(self) -> None:
+        """The same, holding the caller: for closing."""
+        work = self._prepare()
+        try:
+            work.run(self._disk)
+        except StorageError as failure:
+            self._fail(failure)
+            raise
+        finally:
+            work.release()
+        self._finish(work)
+
+
+def _mark_retrieved(task: asyncio.Task[None]) -> None:
+    """The failure is kept by the log; a waiter that was cancelled need not hear of it."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,262 @@
+"""Opening a partition's directory: which files count, what must be checked again, and the state that follows from the batches.
+
+After a clean shutdown nothing is scanned: the last segment's end is found from its index, producers come from the snapshot
+at the log's end. After a crash the segments from the recovery point on are checked batch by batch; at the first bad one the
+log is cut, later segments are set aside, indexes are rebuilt, leader epochs and producers replayed. Everything dropped is in
+the report. Also finishes or forgets what a crash interrupted: deletions (`.deleted`), compactions (`.cleaned`, `.swap`).
+
+Caller: broker/log/partition_log.py. Runs in worker threads: touches nothing shared but the descriptor cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from broker.core.leader_epochs import LeaderEpochs
+from broker.core.producer_state import ProducerStates
+from broker.core.topic_configs import LogConfig
+from broker.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from broker.log.descriptors import DescriptorCache
+from broker.log.errors import CorruptLog, storage_errors
+from broker.log.producer_replay import drop_snapshots_above, replay_batch, restore_producers
+from broker.log.recovery import CheckedBatch, DroppedTail, RecoveryReport, SegmentCheck
+from broker.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    PlacedBatch,
+    Segment,
+    file_name,
+    numbered_offset,
+)
+from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY
+from broker.log.swapping import finish_swaps
+from runtime.disk import DirectoryEntry, Disk
+
+_LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedLog:
+    """What was found: the segments in order, at least one, and the state at their end."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    report: RecoveryReport
+
+
+@dataclass(slots=True)
+class _Progress:
+    scanned_segments: int = 0
+    scanned_bytes: int = 0
+    dropped: list[DroppedTail] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def load_log(
+    directory: str,
+    descriptors: DescriptorCache,
+    config: LogConfig,
+    *,
+    is_clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+) -> LoadedLog:
+    """Open the directory; with `is_clean` the files are taken as they are."""
+    return _Loading(directory, descriptors, config, is_clean, now_ms).load(recovery_point, log_start_offset)
+
+
+class _Loading:
+    def __init__(
+        self, directory: str, descriptors: DescriptorCache, config: LogConfig, is_clean: bool, now_ms: int
+    ) -> None:
+        self.directory = directory
+        self.descriptors = descriptors
+        self.disk: Disk = descriptors.disk
+        self.config = config
+        self.is_clean = is_clean
+        self.now_ms = now_ms
+        self.progress = _Progress()
+        self.producers = ProducerStates()
+        self.epochs = LeaderEpochs()
+        self.damaged_indexes: set[int] = set()
+
+    def load(self, recovery_point: int, log_start_offset: int) -> LoadedLog:
+        entries = self._settle_files()
+        segments = self._find_segments(entries)
+        self._read_epochs()
+        if not segments:
+            segments = [create_segment(self.directory, log_start_offset, self.descriptors, now_ms=self.now_ms)]
+        first_unsure = len(segments)
+        if not self.is_clean:
+            first_unsure = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
+        if not self._load_sure(segments, first_unsure):
+            first_unsure = len(segments) - 1
+        sure = segments[:first_unsure]
+        if first_unsure == len(segments):
+            end = segments[-1].next_offset
+            self._restore_producers(sure, end)
+        else:
+            unsure_from = segments[first_unsure].base_offset
+            self.epochs.truncate_from_end(unsure_from)
+            self._restore_producers(sure, unsure_from)
+            segments = self._recover(segments, first_unsure)
+            end = segments[-1].next_offset
+            drop_snapshots_above(self.disk, self.directory, end)
+        self.epochs.truncate_from_end(end + 1)
+        return LoadedLog(segments=segments, epochs=self.epochs, producers=self.producers, report=self._report())
+
+    def _restore_producers(self, segments: list[Segment], end_offset: int) -> None:
+        notes = restore_producers(self.disk, self.directory, segments, self.producers, end_offset)
+        self.progress.notes.extend(notes)
+
+    def _report(self) -> RecoveryReport:
+        progress = self.progress
+        return RecoveryReport(
+            directory=self.directory,
+            is_clean=self.is_clean,
+            scanned_segments=progress.scanned_segments,
+            scanned_bytes=progress.scanned_bytes,
+            dropped=tuple(progress.dropped),
+            notes=tuple(progress.notes),
+        )
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def _settle_files(self) -> dict[str, DirectoryEntry]:
+        with storage_errors("opening", self.directory):
+            self.progress.notes.extend(finish_swaps(self.disk, self.directory))
+            entries = {entry.name: entry for entry in self.disk.entries(self.directory)}
+            for name in [name for name in entries if name.endswith(_LEFTOVER_SUFFIXES)]:
+                self.disk.unlink(f"{self.directory}/{name}")
+                del entries[name]
+        return entries
+
+    def _find_segments(self, entries: dict[str, DirectoryEntry]) -> list[Segment]:
+        segments = []
+        numbered = (numbered_offset(name, LOG_SUFFIX) for name in entries)
+        for base_offset in sorted(offset for offset in numbered if offset is not None):
+            log = entries[file_name(base_offset, LOG_SUFFIX)]
+            index_bytes = self._index_bytes(entries, base_offset)
+            if index_bytes is None:
+                self.damaged_indexes.add(base_offset)
+            segment = Segment(
+                self.directory,
+                base_offset,
+                self.descriptors,
+                size_bytes=log.size_bytes,
+                next_offset=base_offset,
+                created_ms=log.modified_ms,
+                index_bytes=index_bytes or (0, 0),
+            )
+            segments.append(segment)
+        return segments
+
+    def _index_bytes(self, entries: dict[str, DirectoryEntry], base_offset: int) -> tuple[int, int] | None:
+        offset_index = entries.get(file_name(base_offset, INDEX_SUFFIX))
+        time_index = entries.get(file_name(base_offset, TIME_INDEX_SUFFIX))
+        if offset_index is None or time_index is None:
+            return None
+        sizes = offset_index.size_bytes, time_index.size_bytes
+        return None if sizes[0] % OFFSET_ENTRY.size or sizes[1] % TIME_ENTRY.size else sizes
+
+    # -- what needs no check ----------------------------------------------------------------------------------------
+
+    def _load_sure(self, segments: list[Segment], count: int) -> bool:
+        """Take the first `count` segments as they are; False when the last of all turns out not to be sound."""
+        for segment, following in pairwise(segments[: count + 1]):
+            segment.next_offset = following.base_offset
+        for segment in segments[:count]:
+            if segment.base_offset in self.damaged_indexes and segment is not segments[-1]:
+                self.progress.notes.append(f"an index of {segment.path} was missing or damaged and is rebuilt")
+                segment.rebuild_indexes(self.config.index_interval_bytes)
+        if count < len(segments):
+            return True
+        try:
+            if segments[-1].base_offset in self.damaged_indexes:
+                segments[-1].rebuild_indexes(self.config.index_interval_bytes)
+            segments[-1].load_end()
+        except CorruptLog as fault:
+            self.progress.notes.append(f"the shutdown was clean, but {fault}; the segment is checked")
+            return False
+        return True
+
+    def _read_epochs(self) -> None:
+        try:
+            self.epochs = LeaderEpochs(read_epochs(self.disk, f"{self.directory}/{LEADER_EPOCHS}"))
+        except CorruptCheckpoint as fault:
+            self.progress.notes.append(f"leader epochs are rebuilt: {fault}")
+            self.is_clean = False
+
+    # -- recovery ---------------------------------------------------------------------------------------------------
+
+    def _recover(self, segments: list[Segment], first: int) -> list[Segment]:
+        expected = segments[first].base_offset
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            if segment.base_offset < expected:
+                reason = f"it begins at {segment.base_offset}, the one before ends at {expected}"
+                return self._drop_from(segments, index, reason)
+            fault = self._recover_segment(segment)
+            expected = segment.next_offset
+            if fault:
+                reason = f"the segment before it was cut at offset {expected}"
+                return self._drop_from(segments, index + 1, reason)
+        return segments
+
+    def _recover_segment(self, segment: Segment) -> str:
+        segment.reset_indexes()
+        segment.transactions.clear()
+        descriptor = segment.file.acquire()
+        try:
+            check = SegmentCheck(
+                self.disk, descriptor, segment.path, size_bytes=segment.size_bytes, base_offset=segment.base_offset
+            )
+            for batch in check.batches():
+                self._take(segment, batch)
+            if check.fault:
+                with storage_errors("truncating", segment.path):
+                    self.disk.truncate(descriptor, check.valid_bytes)
+                    self.disk.fdatasync(descriptor)
+        finally:
+            segment.file.release()
+        self.progress.scanned_segments += 1
+        self.progress.scanned_bytes += segment.size_bytes
+        if check.fault:
+            dropped = segment.size_bytes - check.valid_bytes
+            self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
+        segment.size_bytes = check.valid_bytes
+        segment.next_offset = check.next_offset
+        segment.write_indexes()
+        return check.fault
+
+    def _take(self, segment: Segment, batch: CheckedBatch) -> None:
+        header = batch.header
+        placed = PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp)
+        segment.note_batch(batch.position, placed, self.config.index_interval_bytes)
+        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+        if header.producer_id >= 0:
+            aborted = replay_batch(self.producers, header, batch.content)
+            if aborted is not None:
+                segment.transactions.append(aborted)
+
+    def _drop_from(self, segments: list[Segment], first: int, reason: str) -> list[Segment]:
+        for segment in segments[first:]:
+            dropped = DroppedTail(segment.path, segment.base_offset, segment.size_bytes, reason)
+            self.progress.dropped.append(dropped)
+            segment.rename_for_removal()
+        return segments[:first]
+
+
+def create_segment(directory: str, base_offset: int, descriptors: DescriptorCache, *, now_ms: int) -> Segment:
+    """A new, empty segment with its files."""
+    segment = Segment(directory, base_offset, descriptors, size_bytes=0, next_offset=base_offset, created_ms=now_ms)
+    segment.file.acquire()
+    segment.file.release()
+    segment.write_indexes()
+    return segment

@@ -1,0 +1,74 @@
+"""A piece of a segment on its way to a reader: a descriptor, a position and a length, for `os.sendfile`.
+
+The slice holds the segment's file open until `release`, even when the segment is deleted meanwhile. Whoever gets a slice
+releases it, once, whatever happens to the reader. Made by broker/log/partition_log.py for fetches and mirrors.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from broker.log.descriptors import SharedFile
+from broker.log.errors import storage_errors
+from runtime.disk import Disk
+
+
+class LogSlice:
+    """Whole batches, or nothing. `base_offset` is that of the first batch, `next_offset` follows the last one."""
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "base_offset",
+        "fd",
+        "length",
+        "next_offset",
+        "position",
+        "segment_base_offset",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        file: SharedFile | None,
+        *,
+        position: int,
+        length: int,
+        base_offset: int,
+        next_offset: int,
+        segment_base_offset: int,
+    ) -> None:
+        self._disk = disk
+        self._file = file if length else None
+        self.fd = self._file.acquire() if self._file else -1
+        self.position = position
+        self.length = length
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.segment_base_offset = segment_base_offset
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read_bytes(self) -> bytes:
+        """The batches as bytes."""
+        if self._file is None:
+            return b""
+        with storage_errors("reading", self._file.path):
+            return self._disk.pread(self.fd, self.length, self.position)
+
+    def release(self) -> None:
+        """Let go of the segment's file; harmless when repeated."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            self.fd = -1
+            file.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,696 @@
+"""The log of one partition: an ordered run of record batches on disk, in Apache Kafka's format.
+
+Owns offsets, segments, leader epochs, producer state and the recovery point. Does not know roles, replicas or who may read
+what: callers bring an end offset. All methods run on the event loop that owns the log; only fsyncs run in a thread, and
+slices outlive the segments they point into. Batches are moved as bytes: an append writes a patched prefix and the untouched
+rest with one gathering write, never opening a record.
+
+Invariants: (a) log_start_offset <= recovery_point <= log_end_offset and high_watermark between start and end; (b) what
+`append_*` returned is in the log or a StorageError was raised and nothing is; (c) offsets and leader epochs never go back.
+
+Callers: broker/replicas.py through broker/log/log_store.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.batch_checks import BatchLimits, BatchRejected, check_continues, check_produced
+from broker.core.leader_epochs import EpochEnd
+from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange
+from broker.core.retention import RetentionPolicy, RollPolicy, expired_segments, roll_reason
+from broker.core.topic_configs import LogConfig
+from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs, write_topic_id
+from broker.log.descriptors import DescriptorCache
+from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError, storage_errors
+from broker.log.flushing import FlushWork, GroupFlush
+from broker.log.loading import create_segment, load_log
+from broker.log.log_slice import LogSlice
+from broker.log.markers import read_marker
+from broker.log.producer_replay import replay_batch, restore_producers
+from broker.log.producer_snapshots import write_snapshot
+from broker.log.removal import PendingRemovals
+from broker.log.segment import SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name
+from broker.log.segments import Segments
+from broker.log.timestamps import TimestampOffset, first_record_at
+from broker.log.transaction_index import AbortedTransaction
+from runtime.disk import Buffer, write_file
+from wire.record_batch import (
+    BatchHeader,
+    InvalidBatch,
+    iterate_headers,
+    patch_log_append_time,
+    patch_placement,
+    verify_crc,
+)
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+    record_count: int
+
+
+class PartitionLog:
+    """One partition's log; made by `open`."""
+
+    def __init__(
+        self,
+        directory: str,
+        descriptors: DescriptorCache,
+        config: LogConfig,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None,
+        is_clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+        roll_jitter: float,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self._descriptors = descriptors
+        self._disk = descriptors.disk
+        self._roll_jitter = roll_jitter
+        loaded = load_log(
+            directory,
+            descriptors,
+            config,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+        )
+        self.recovery = loaded.report
+        self._segments = Segments(loaded.segments, self._disk)
+        self._epochs = loaded.epochs
+        self._saved_epochs_version = -1 if loaded.report.dropped or not is_clean else loaded.epochs.version
+        self._producers = loaded.producers
+        self.log_end_offset = self._segments.active.next_offset
+        self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
+        self.recovery_point = (
+            self.log_end_offset
+            if loaded.report.is_clean
+            else min(max(recovery_point, self.log_start_offset), self.log_end_offset)
+        )
+        self._high_watermark = self.log_start_offset
+        self._removals = PendingRemovals(self._disk)
+        self._group_flush = GroupFlush(self._disk, self._prepare_flush, self._finish_flush, self._fail_flush)
+        self._truncations = 0
+        self._has_new_names = not is_clean
+        self._unflushed_snapshots: list[str] = []
+        self._first_unflushed_ms: int | None = None
+        self._failure: StorageError | None = None
+        self.on_recovery_point_lowered: Callable[[], None] = _nobody_keeps_it
+        self._take_config()
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        descriptors: DescriptorCache,
+        config: LogConfig,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None = None,
+        is_clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        now_ms: int = 0,
+        roll_jitter: float = 0.0,
+    ) -> PartitionLog:
+        """Open the directory, which exists. Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`.
+
+        `roll_jitter` between 0 and 1 is the share of segment.jitter.ms that this log takes off segment.ms.
+        """
+        return cls(
+            directory,
+            descriptors,
+            config,
+            topic=topic,
+            partition=partition,
+            topic_id=topic_id,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+            roll_jitter=roll_jitter,
+        )
+
+    # -- facts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in all segments."""
+        return self._segments.size_bytes
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch, -1 when there is none."""
+        return self._epochs.latest
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest record timestamp, -1 when there is none."""
+        return max(segment.largest_timestamp()[0] for segment in self._segments.all)
+
+    @property
+    def high_watermark(self) -> int:
+        """Offset up to which everything is replicated."""
+        return self._high_watermark
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Take the high watermark that replication has reached, kept between the log's start and end."""
+        self._high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self._producers.advance_high_watermark(self._high_watermark)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where read-committed readers may read: the first open transaction or the high watermark."""
+        first_unstable = self._producers.first_unstable_offset
+        return self._high_watermark if first_unstable is None else min(first_unstable, self._high_watermark)
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments."""
+        return len(self._segments)
+
+    @property
+    def segments(self) -> Segments:
+        """The segments, for the cleaner and for checks."""
+        return self._segments
+
+    @property
+    def producer_count(self) -> int:
+        """Number of producers that are remembered."""
+        return len(self._producers)
+
+    def producer_last_offsets(self) -> dict[int, int]:
+        """Last offset of each remembered producer, whose batches the cleaner keeps."""
+        return self._producers.last_offsets()
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take a new configuration; it counts from the next append and the next retention pass."""
+        self.config = config
+        self._take_config()
+
+    def _take_config(self) -> None:
+        config = self.config
+        self._limits = BatchLimits(
+            message_bytes_max=config.message_bytes_max,
+            is_log_append_time=config.is_log_append_time,
+            timestamp_before_ms_max=config.timestamp_before_ms_max,
+            timestamp_after_ms_max=config.timestamp_after_ms_max,
+        )
+        jitter_ms = int(self._roll_jitter * min(config.segment_jitter_ms, config.segment_ms))
+        self._roll_policy = RollPolicy(config.segment_bytes, config.segment_ms - jitter_ms)
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Write the topic id beside the log."""
+        write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id)
+        self.topic_id = topic_id
+
+    # -- appending --------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, records: Buffer, *, leader_epoch: int, now_ms: int, is_from_client: bool = True
+    ) -> AppendInfo:
+        """Check producers' batches, give them offsets and the leader epoch, and write them. All or nothing.
+
+        Raises BatchRejected (nothing was written) or StorageError. A batch that is in the log already is not written again:
+        the answer carries its original offsets. Without `is_from_client` (the broker's own batches: transaction markers)
+        limits and sequences are not checked.
+        """
+        self._refuse_when_failed()
+        changes: dict[int, ProducerChange] = {}
+        placed: list[PlacedBatch] = []
+        pieces: list[Buffer] = []
+        completed: list[CompletedTransaction] = []
+        answered: list[DuplicateSequence] = []
+        record_count = 0
+        offset = self.log_end_offset
+        for position, received in self._headers(records, is_from_client=is_from_client):
+            header = received
+            if is_from_client:
+                check_produced(header, self._limits, now_ms)
+            if self._limits.is_log_append_time:
+                header = header._replace(max_timestamp=now_ms)
+            if header.producer_id >= 0:
+                change = self._prepare(records, position, header, offset, changes, is_from_client)
+                if isinstance(change, DuplicateSequence):
+                    answered.append(change)
+                    continue
+                changes[header.producer_id] = change
+                if change.completed is not None:
+                    completed.append(change.completed)
+            pieces += self._patch(records, position, received, offset, leader_epoch, now_ms)
+            last_offset = offset + header.last_offset_delta
+            placed.append(PlacedBatch(offset, last_offset, header.size_bytes, header.max_timestamp))
+            record_count += header.record_count
+            offset = last_offset + 1
+        log_append_time_ms = now_ms if self._limits.is_log_append_time else -1
+        if not placed:
+            return self._duplicate(answered, log_append_time_ms)
+        self._check_size(placed)
+        first_offset = self.log_end_offset
+        self._write(placed, pieces, now_ms)
+        self._epochs.assign(leader_epoch, first_offset)
+        self._apply(changes, completed)
+        first_offset = answered[0].first_offset if answered else first_offset
+        return AppendInfo(first_offset, offset - 1, log_append_time_ms, self.log_start_offset, False, record_count)
+
+    def append_replicated(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
+        """Write batches as they are, offsets and leader epochs included: for followers and mirrors. All or nothing.
+
+        Holes between offsets are allowed, overlaps and older epochs are refused with BatchRejected. Without `now_ms` the
+        batches' own timestamps decide when a segment is old enough to be rolled.
+        """
+        self._refuse_when_failed()
+        placed: list[PlacedBatch] = []
+        headers: list[tuple[int, BatchHeader]] = []
+        offset, epoch = self.log_end_offset, self._epochs.latest
+        for position, header in self._headers(records, is_from_client=False):
+            check_continues(header, log_end_offset=offset, latest_epoch=epoch)
+            offset, epoch = header.next_offset, max(epoch, header.partition_leader_epoch)
+            headers.append((position, header))
+            placed.append(PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp))
+        if not placed:
+            raise BatchRejected(ErrorCode.corrupt_message, "no batch")
+        self._write(placed, [records], placed[-1].max_timestamp if now_ms is None else now_ms)
+        for position, header in headers:
+            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                self._replay(records, position, header)
+        count = sum(header.record_count for _, header in headers)
+        return AppendInfo(placed[0].base_offset, placed[-1].last_offset, -1, self.log_start_offset, False, count)
+
+    def _headers(self, records: Buffer, *, is_from_client: bool) -> list[tuple[int, BatchHeader]]:
+        try:
+            headers = list(iterate_headers(records, is_from_producer=is_from_client))
+        except InvalidBatch as invalid:
+            code = ErrorCode.unsupported_for_message_format if "magic" in invalid.reason else ErrorCode.corrupt_message
+            raise BatchRejected(code, str(invalid)) from invalid
+        if not headers:
+            raise BatchRejected(ErrorCode.corrupt_message, "no batch")
+        for position, header in headers:
+            if not verify_crc(records, position, header):
+                raise BatchRejected(ErrorCode.corrupt_message, f"batch at byte {position}: the checksum does not fit")
+        return headers
+
+    def _prepare(
+        self,
+        records: Buffer,
+        position: int,
+        header: BatchHeader,
+        offset: int,
+        changes: dict[int, ProducerChange],
+        is_checked: bool,
+    ) -> ProducerChange | DuplicateSequence:
+        if not header.is_control:
+            earlier = changes.get(header.producer_id)
+            return self._producers.prepare_batch(header, offset, is_checked=is_checked, prepared=earlier)
+        marker = read_marker(records, position, header)
+        if marker is None:
+            raise BatchRejected(ErrorCode.invalid_record, "control batch without a transaction marker")
+        return self._producers.prepare_marker(header, offset, marker, is_checked=True)
+
+    def _patch(
+        self, records: Buffer, position: int, header: BatchHeader, offset: int, leader_epoch: int, now_ms: int
+    ) -> Sequence[Buffer]:
+        if not self._limits.is_log_append_time:
+            return patch_placement(records, position, header, base_offset=offset, leader_epoch=leader_epoch)
+        return patch_log_append_time(
+            records, position, header, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=now_ms
+        )
+
+    def _duplicate(self, answered: list[DuplicateSequence], log_append_time_ms: int) -> AppendInfo:
+        first, last = answered[0], answered[-1]
+        appended_ms = first.timestamp_ms if log_append_time_ms >= 0 else -1
+        return AppendInfo(first.first_offset, last.last_offset, appended_ms, self.log_start_offset, True, 0)
+
+    def _check_size(self, placed: list[PlacedBatch]) -> None:
+        size = sum(batch.size_bytes for batch in placed)
+        if size > self.config.segment_bytes:
+            raise BatchRejected(
+                ErrorCode.record_list_too_large,
+                f"append of {size} bytes, segment.bytes is {self.config.segment_bytes}",
+            )
+
+    def _write(self, placed: list[PlacedBatch], pieces: Sequence[Buffer], now_ms: int) -> None:
+        size = sum(batch.size_bytes for batch in placed)
+        self._roll_before(size, placed[-1].last_offset, placed[0].base_offset, placed[-1].max_timestamp, now_ms)
+        self._segments.active.append(placed, pieces, self.config.index_interval_bytes)
+        self._segments.size_bytes += size
+        self.log_end_offset = placed[-1].last_offset + 1
+        if self._first_unflushed_ms is None:
+            self._first_unflushed_ms = now_ms
+
+    def _apply(self, changes: dict[int, ProducerChange], completed: list[CompletedTransaction]) -> None:
+        for change in changes.values():
+            self._producers.apply(change)
+        for transaction in completed:
+            self._note_aborted(transaction)
+
+    def _replay(self, records: Buffer, position: int, header: BatchHeader) -> None:
+        with memoryview(records)[position : position + header.size_bytes] as content:
+            aborted = replay_batch(self._producers, header, content)
+        if aborted is not None:
+            self._segments.active.transactions.append(aborted)
+
+    def _note_aborted(self, transaction: CompletedTransaction) -> None:
+        if transaction.is_aborted:
+            stable = self._producers.last_stable_offset_after(transaction)
+            entry = AbortedTransaction(
+                transaction.producer_id, transaction.first_offset, transaction.last_offset, stable
+            )
+            self._segments.active.transactions.append(entry)
+
+    # -- rolling ----------------------------------------------------------------------------------------------------
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Begin a new segment when the active one is older than segment.ms; for logs that nobody writes to."""
+        self._refuse_when_failed()
+        facts = self._segments.active.active_facts(self.config.segment_index_bytes)
+        reason = roll_reason(
+            facts,
+            self._roll_policy,
+            incoming_bytes=0,
+            last_offset=self.log_end_offset,
+            timestamp_ms=now_ms,
+            now_ms=now_ms,
+        )
+        if reason:
+            self._roll(self.log_end_offset, now_ms)
+        return bool(reason)
+
+    def _roll_before(self, size: int, last_offset: int, base_offset: int, timestamp_ms: int, now_ms: int) -> None:
+        reason = roll_reason(
+            self._segments.active.active_facts(self.config.segment_index_bytes),
+            self._roll_policy,
+            incoming_bytes=size,
+            last_offset=last_offset,
+            timestamp_ms=timestamp_ms,
+            now_ms=now_ms,
+        )
+        if reason:
+            self._roll(base_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        active = self._segments.active
+        if active.size_bytes:
+            active.mark_dirty()
+            active.become_inactive()
+            path = f"{self.directory}/{file_name(base_offset, SNAPSHOT_SUFFIX)}"
+            write_snapshot(self._disk, path, self._producers.snapshot(), is_durable=False)
+            self._unflushed_snapshots.append(path)
+            self._segments.forget_reads_at_end()
+        elif active.base_offset == base_offset:
+            return
+        segment = create_segment(self.directory, base_offset, self._descriptors, now_ms=now_ms)
+        self._has_new_names = True
+        if not active.size_bytes:
+            # a hole wider than a segment reaches: the empty segment in front of it has nothing to offer
+            self._segments.remove_from(len(self._segments) - 1)
+            self._removals.add(active.rename_for_removal(), now_ms)
+        self._segments.add(segment)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, *, max_bytes: int, end_offset: int | None = None, has_minimum_one_batch: bool = True
+    ) -> LogSlice:
+        """Whole batches from `offset` on, below `end_offset`; empty at the end. The caller releases the slice.
+
+        The first batch may begin before `offset`. It is returned whole, above `max_bytes`, when `has_minimum_one_batch`.
+        """
+        self._refuse_when_failed()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
+        return self._segments.read(
+            offset,
+            max_bytes=max_bytes,
+            end_offset=end if offset < end else -1,
+            has_minimum_one_batch=has_minimum_one_batch,
+        )
+
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """Bytes that a reader at `offset` has before it up to `end_offset`: for min.bytes of delayed fetches."""
+        if not self.log_start_offset <= offset < end_offset:
+            return 0
+        return self._segments.bytes_between(offset, min(end_offset, self.log_end_offset))
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record whose timestamp is at least `timestamp_ms`; None when there is none."""
+        self._refuse_when_failed()
+        found = self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
+        while found is not None:
+            record = first_record_at(found.content, found.header, timestamp_ms, self.log_start_offset)
+            if record is not None:
+                return record._replace(leader_epoch=self._epochs.epoch_at(record.offset))
+            found = self._segments.find_timestamp(timestamp_ms, found.header.next_offset)
+        return None
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record that carries the log's largest timestamp; None for a log without timestamps."""
+        largest = self.max_timestamp_ms
+        return self.offset_for_timestamp(largest) if largest >= 0 else None
+
+    def aborted_transactions(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in the range, for read-committed readers."""
+        found = []
+        for segment in self._segments.all[self._segments.index_of(from_offset) :]:
+            for entry in segment.transactions.entries():
+                if entry.last_offset >= from_offset and entry.first_offset < end_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    # -- leader epochs ----------------------------------------------------------------------------------------------
+
+    def start_leader_epoch(self, leader_epoch: int) -> None:
+        """Note that this replica leads from the log's end on in `leader_epoch`."""
+        if leader_epoch > self._epochs.latest:
+            self._epochs.assign(leader_epoch, self.log_end_offset)
+
+    def epoch_end_offset(self, epoch: int) -> EpochEnd:
+        """The largest epoch at or below `epoch` and the offset after its last record; both -1 when unknown."""
+        return self._epochs.end_of(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that wrote `offset`; -1 when unknown."""
+        return self._epochs.epoch_at(offset)
+
+    def first_offset_since_epoch(self, leader_epoch: int) -> int | None:
+        """Where the first epoch at or above `leader_epoch` began; None when there is none."""
+        return self._epochs.start_at_or_above(leader_epoch)
+
+    def carry_over_producers(self, before_offset: int) -> None:
+        """After a promotion: producers whose last batch lies below `before_offset` may skip sequences once.
+
+        Harmless when repeated. It is not stored: after a restart the broker calls it again with the offset at which the
+        promotion's epoch began (`first_offset_since_epoch`).
+        """
+        self._producers.carry_over(before_offset)
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that were silent for `expiration_ms`; how many."""
+        return self._producers.expire(now_ms, expiration_ms)
+
+    # -- cutting ----------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything at or above `offset`, and the whole batch that spans it."""
+        self._refuse_when_failed()
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self._segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        self._before_cut(offset)
+        keep = self._segments.index_of(offset)
+        keep -= self._segments.all[keep].base_offset == offset
+        for segment in self._segments.remove_from(keep + 1):
+            self._removals.add(segment.rename_for_removal(), 0)
+        self._segments.active.truncate_to(offset)
+        self._segments.forget_reads()
+        self.log_end_offset = self._segments.active.next_offset
+        self._after_cut()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and begins and ends at `offset`."""
+        self._refuse_when_failed()
+        self._before_cut(offset)
+        for segment in self._segments.remove_from(0):
+            self._removals.add(segment.rename_for_removal(), 0)
+        self._segments.add(create_segment(self.directory, offset, self._descriptors, now_ms=0))
+        self._has_new_names = True
+        self.log_start_offset = self.log_end_offset = offset
+        self._epochs.clear()
+        self._after_cut()
+
+    def _before_cut(self, offset: int) -> None:
+        self._truncations += 1
+        if self.recovery_point > offset:
+            # were the old recovery point still on disk, a crash after new appends would leave those unchecked
+            self.recovery_point = offset
+            self.on_recovery_point_lowered()
+
+    def _after_cut(self) -> None:
+        end = self.log_end_offset
+        self.log_start_offset = min(self.log_start_offset, end)
+        self._epochs.truncate_from_end(end)
+        self.recovery_point = min(self.recovery_point, end)
+        self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
+        self._unflushed_snapshots = []
+        restore_producers(self._disk, self.directory, self._segments.all, self._producers, end)
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """Give up everything below `offset`, at most up to the high watermark; segments go with the next retention pass."""
+        if offset > self._high_watermark:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self._high_watermark)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.recovery_point = max(self.recovery_point, offset)
+            self._epochs.truncate_from_start(offset)
+
+    def delete_old_segments(self, now_ms: int) -> str:
+        """Delete what retention gives up, by time, size and log start; the reason, empty when nothing was deleted.
+
+        Files are renamed now and removed by `remove_deleted_files` after file.delete.delay.ms.
+        """
+        self._refuse_when_failed()
+        expiry = expired_segments(
+            [segment.facts() for segment in self._segments.all],
+            RetentionPolicy(self.config.retention_ms, self.config.retention_bytes, self.config.is_deleted),
+            now_ms=now_ms,
+            high_watermark=self._high_watermark,
+            log_start_offset=self.log_start_offset,
+        )
+        if not expiry.segment_count:
+            return ""
+        if expiry.segment_count == len(self._segments):
+            self._roll(self.log_end_offset, now_ms)
+        following = self._segments.all[expiry.segment_count].base_offset
+        self.advance_log_start_offset(min(following, self._high_watermark))
+        for segment in self._segments.remove_first(expiry.segment_count):
+            self._removals.add(segment.rename_for_removal(), now_ms + self.config.file_delete_delay_ms)
+            snapshot = f"{self.directory}/{file_name(segment.base_offset, SNAPSHOT_SUFFIX)}"
+            self._removals.add([snapshot], now_ms + self.config.file_delete_delay_ms)
+        return expiry.reason
+
+    def remove_deleted_files(self, now_ms: int) -> int:
+        """Remove the files of deleted segments whose delay is over; how many."""
+        return self._removals.run(now_ms)
+
+    # -- flushing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether flush.messages demands a flush before the last append is acknowledged."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Whether flush.ms demands a flush."""
+        return self._first_unflushed_ms is not None and now_ms - self._first_unflushed_ms >= self.config.flush_ms
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Whether a segment was rolled since the last flush: flushed in the background, whatever the policy."""
+        return any(segment.is_dirty for segment in self._segments.all[:-1])
+
+    async def flush(self) -> None:
+        """Make everything appended so far durable; the recovery point follows. Others' flushes are joined."""
+        self._refuse_when_failed()
+        target, truncations = self.log_end_offset, self._truncations
+        await self._group_flush.flush(lambda: self.recovery_point >= target or self._truncations != truncations)
+
+    def flush_now(self) -> None:
+        """As `flush`, holding the caller."""
+        self._refuse_when_failed()
+        self._group_flush.flush_now()
+
+    def _prepare_flush(self) -> FlushWork:
+        active = self._segments.active
+        rolled = [segment for segment in self._segments.all[:-1] if segment.is_dirty]
+        is_epochs_new = self._epochs.version != self._saved_epochs_version
+        epochs = (f"{self.directory}/{LEADER_EPOCHS}", encode_epochs(self._epochs.entries)) if is_epochs_new else None
+        self._first_unflushed_ms = None
+        has_new_names, self._has_new_names = self._has_new_names, False
+        return FlushWork(
+            directory=self.directory,
+            end_offset=self.log_end_offset,
+            truncations=self._truncations,
+            active=[(active, active.file.acquire())],
+            rolled=[(segment, segment.file.acquire()) for segment in rolled],
+            snapshots=list(self._unflushed_snapshots),
+            epochs=epochs,
+            epochs_version=self._epochs.version,
+            has_new_names=has_new_names,
+        )
+
+    def _finish_flush(self, work: FlushWork) -> None:
+        if work.truncations != self._truncations:
+            return
+        self.recovery_point = max(self.recovery_point, work.end_offset)
+        self._saved_epochs_version = work.epochs_version
+        self._unflushed_snapshots = [path for path in self._unflushed_snapshots if path not in work.snapshots]
+        for segment, _ in work.rolled:
+            segment.mark_flushed()
+        active = work.active[0][0]
+        if active is self._segments.active and self.log_end_offset == work.end_offset:
+            active.mark_flushed()
+
+    def _fail_flush(self, failure: StorageError) -> None:
+        # no space for a small file is not a lost write: the log goes on and the flush is tried again
+        if not (isinstance(failure, DiskFull) and failure.operation == "writing"):
+            self._failure = self._failure or failure
+        self._has_new_names = True
+
+    def close(self) -> None:
+        """Flush, write indexes and the producers' snapshot: the next start needs no recovery."""
+        if self._failure is None:
+            self.flush_now()
+            path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
+            write_snapshot(self._disk, path, self._producers.snapshot(), is_durable=True)
+        for segment in self._segments.all:
+            segment.close()
+
+    def abandon(self) -> None:
+        """Let go of all descriptors without writing anything: the log is deleted, or its directory failed."""
+        for segment in self._segments.all:
+            segment.mark_flushed()
+            segment.file.retire()
+
+    def save_epochs(self) -> None:
+        """Write the leader epochs now, not with the next flush."""
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        with storage_errors("writing", path):
+            write_file(self._disk, path, encode_epochs(self._epochs.entries), is_durable=True)
+        self._saved_epochs_version = self._epochs.version
+
+    def _refuse_when_failed(self) -> None:
+        if self._failure is not None:
+            raise StorageError("using", self.directory, f"the log failed before: {self._failure}")
+
+
+def _nobody_keeps_it() -> None:
+    """The default: no directory writes this log's recovery point."""
+
+
+__all__ = ["AppendInfo", "PartitionLog", "Segment"]

@@ -1,0 +1,94 @@
+"""The producers' state at an offset of the log: the newest sound snapshot at or below it, then the batches after it.
+
+Used when a log is opened and when it was cut. Snapshots above the log's end are removed with it: once other batches lie
+there, they would tell of producers that never wrote them.
+
+Callers: broker/log/loading.py, broker/log/partition_log.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.core.producer_state import DuplicateSequence, ProducerStates
+from broker.log.errors import storage_errors
+from broker.log.markers import read_marker
+from broker.log.producer_snapshots import read_snapshot
+from broker.log.segment import SNAPSHOT_SUFFIX, Segment, file_name, numbered_offset
+from broker.log.transaction_index import AbortedTransaction
+from runtime.disk import Buffer, Disk
+from wire.record_batch import BatchHeader
+
+KEPT_SNAPSHOTS: Final = 2
+"""Snapshots that are kept though no segment begins at their offset."""
+
+
+def restore_producers(
+    disk: Disk, directory: str, segments: list[Segment], producers: ProducerStates, end_offset: int
+) -> list[str]:
+    """Bring `producers` to the state at `end_offset`, where `segments` end; one sentence for each damaged snapshot."""
+    notes: list[str] = []
+    producers.restore([])
+    start = segments[0].base_offset if segments else end_offset
+    for offset in reversed(_settle_snapshots(disk, directory, segments, end_offset)):
+        path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        entries = read_snapshot(disk, path)
+        if entries is not None:
+            producers.restore(entries)
+            start = offset
+            break
+        notes.append(f"{path} is damaged and not used")
+        _remove(disk, path)
+    for segment in segments:
+        if start < segment.next_offset and segment.size_bytes:
+            for header, content in segment.batches_of_producers(start):
+                replay_batch(producers, header, content)
+    return notes
+
+
+def replay_batch(producers: ProducerStates, header: BatchHeader, content: Buffer) -> AbortedTransaction | None:
+    """Take a stored batch into the state unchecked; the transaction index entry when it is an abort marker."""
+    if not header.is_control:
+        change = producers.prepare_batch(header, header.base_offset, is_checked=False)
+        if not isinstance(change, DuplicateSequence):
+            producers.apply(change)
+        return None
+    marker = read_marker(content, 0, header)
+    if marker is None:
+        return None
+    change = producers.prepare_marker(header, header.base_offset, marker, is_checked=False)
+    completed = change.completed
+    producers.apply(change)
+    if completed is None or not completed.is_aborted:
+        return None
+    stable = producers.last_stable_offset_after(completed)
+    return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+
+
+def _settle_snapshots(disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> list[int]:
+    """Offsets of usable snapshots; those above the end and those that no start would use are removed."""
+    with storage_errors("opening", directory):
+        found = [numbered_offset(entry.name, SNAPSHOT_SUFFIX) for entry in disk.entries(directory)]
+    usable = sorted(offset for offset in found if offset is not None)
+    bases = {segment.base_offset for segment in segments}
+    kept = {offset for offset in usable if offset <= end_offset}
+    kept = {offset for offset in kept if offset in bases} | set(sorted(kept)[-KEPT_SNAPSHOTS:])
+    for offset in usable:
+        if offset not in kept:
+            _remove(disk, f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+    return sorted(kept)
+
+
+def drop_snapshots_above(disk: Disk, directory: str, end_offset: int) -> None:
+    """Remove snapshots of offsets that the log does not have any more."""
+    with storage_errors("opening", directory):
+        names = [entry.name for entry in disk.entries(directory)]
+    for name in names:
+        offset = numbered_offset(name, SNAPSHOT_SUFFIX)
+        if offset is not None and offset > end_offset:
+            _remove(disk, f"{directory}/{name}")
+
+
+def _remove(disk: Disk, path: str) -> None:
+    with storage_errors("removing", path):
+        disk.unlink(path)

@@ -1,0 +1,132 @@
+"""The suspicious walk over a segment after a crash: every header and checksum is looked at, nothing is believed.
+
+Reads in large pieces into one buffer, so memory stays bounded whatever lengths the bytes claim, and a batch larger than the
+buffer is checked in passing. Ends at the first byte that does not begin a sound batch: a torn write, zeros, noise, an
+offset that goes back. What lies behind is dropped by the caller (broker/log/loading.py), and reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from broker.core.retention import RELATIVE_OFFSET_MAX
+from broker.log.errors import storage_errors
+from runtime.disk import Disk
+from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
+
+_WINDOW_BYTES: Final = 4 * 1024 * 1024
+_CRC_START: Final = 21
+
+
+class DroppedTail(NamedTuple):
+    """Bytes that recovery cut off: from `offset` on, in this file, and why."""
+
+    path: str
+    offset: int
+    dropped_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What was checked and dropped when a log was opened; `is_clean` when nothing had to be checked."""
+
+    directory: str
+    is_clean: bool
+    scanned_segments: int = 0
+    scanned_bytes: int = 0
+    dropped: tuple[DroppedTail, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class CheckedBatch(NamedTuple):
+    """A sound batch. `content` is its bytes, valid until the next one is asked for; empty for one above the window."""
+
+    position: int
+    header: BatchHeader
+    content: memoryview
+
+
+class SegmentCheck:
+    """Walks one segment file of `size_bytes`; afterwards `valid_bytes`, `next_offset` and `fault` say how far it is sound."""
+
+    def __init__(self, disk: Disk, descriptor: int, path: str, *, size_bytes: int, base_offset: int) -> None:
+        self._disk = disk
+        self._descriptor = descriptor
+        self._path = path
+        self._size = size_bytes
+        self._base_offset = base_offset
+        self._buffer = memoryview(bytearray(min(_WINDOW_BYTES, max(size_bytes, HEADER_SIZE))))
+        self._start = 0
+        self._filled = 0
+        self.valid_bytes = 0
+        self.next_offset = base_offset
+        self.fault = ""
+
+    def batches(self) -> Iterator[CheckedBatch]:
+        """The sound batches from the beginning of the file."""
+        while self.valid_bytes < self._size:
+            position = self.valid_bytes
+            self._need(position, HEADER_SIZE)
+            at = position - self._start
+            if self._filled - at < HEADER_SIZE:
+                self.fault = f"{self._size - position} bytes are too few for a batch header"
+                return
+            header = read_header(self._buffer, at)
+            self.fault = self._header_fault(header, position)
+            if self.fault:
+                return
+            size = header.size_bytes
+            self._need(position, min(size, len(self._buffer)))
+            at = position - self._start
+            content = self._buffer[at : at + size] if self._filled - at >= size else self._buffer[:0]
+            crc = crc32c(content[_CRC_START:]) if content else self._crc_in_pieces(position, size)
+            if crc != header.crc:
+                self.fault = f"checksum {crc:08x} of batch {header.base_offset} is not the stored {header.crc:08x}"
+                return
+            self.valid_bytes = position + size
+            self.next_offset = header.next_offset
+            yield CheckedBatch(position, header, content)
+
+    def _header_fault(self, header: BatchHeader, position: int) -> str:
+        if header.magic != MAGIC:
+            return f"magic {header.magic} instead of {MAGIC}"
+        if not HEADER_SIZE - LOG_OVERHEAD <= header.batch_length <= self._size - position - LOG_OVERHEAD:
+            return f"batch length {header.batch_length} with {self._size - position} bytes left: a torn write"
+        if header.base_offset < self.next_offset:
+            return f"base offset {header.base_offset} below the expected {self.next_offset}"
+        if not header.last_offset_delta >= 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
+            return f"{header.record_count} records for {header.last_offset_delta + 1} offsets"
+        if header.last_offset - self._base_offset > RELATIVE_OFFSET_MAX:
+            return f"offset {header.last_offset} is out of the segment's reach"
+        return ""
+
+    def _need(self, position: int, length: int) -> None:
+        """Have `length` bytes from `position` in the buffer, or as many as the file holds."""
+        if position - self._start + length <= self._filled:
+            return
+        with storage_errors("reading", self._path):
+            self._start, self._filled = position, 0
+            wanted = min(len(self._buffer), self._size - position)
+            while self._filled < wanted:
+                got = self._disk.preadv(
+                    self._descriptor, [self._buffer[self._filled : wanted]], position + self._filled
+                )
+                if got == 0:
+                    break
+                self._filled += got
+
+    def _crc_in_pieces(self, position: int, size: int) -> int:
+        crc, at, end = 0, position + _CRC_START, position + size
+        while at < end:
+            with storage_errors("reading", self._path):
+                piece = self._disk.pread(self._descriptor, min(_WINDOW_BYTES, end - at), at)
+            if not piece:
+                break
+            crc = crc32c(piece, crc)
+            at += len(piece)
+        return crc

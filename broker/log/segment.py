@@ -1,0 +1,402 @@
+"""One segment of a partition log: a `.log` file of batches with its offset and time index.
+
+Knows bytes, positions and timestamps; not leader epochs, producers, retention or what may be read by whom. Written at its
+end only, by its owner on the event loop; read by anyone through `SharedFile`. The positions of the latest batches are kept
+in memory, so that readers near the end cost no lookup.
+
+Index entries follow Kafka: one for each `index.interval.bytes`, naming the last offset of a batch and where it begins;
+time index entries name the largest timestamp so far and the last offset of its batch.
+
+Callers: broker/log/partition_log.py and the files beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from broker.core.retention import ActiveSegment, SegmentFacts
+from broker.log.batch_scan import scan_headers
+from broker.log.descriptors import DescriptorCache, SharedFile
+from broker.log.errors import CorruptLog, storage_error, storage_errors
+from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from broker.log.transaction_index import TransactionIndex
+from runtime.disk import Buffer, Disk, write_all
+from wire.record_batch import HEADER_SIZE, BatchHeader
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+_DIGITS: Final = 20
+_RECENT_BATCHES_MAX: Final = 512
+_POSITION_COLUMN: Final = 1
+
+
+class PlacedBatch(NamedTuple):
+    """A batch as it will lie in the log."""
+
+    base_offset: int
+    last_offset: int
+    size_bytes: int
+    max_timestamp: int
+
+
+class BatchPosition(NamedTuple):
+    """Where a batch begins."""
+
+    position: int
+    base_offset: int
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Kafka's name: 20 digits and a suffix."""
+    return f"{offset:020d}{suffix}"
+
+
+def numbered_offset(name: str, suffix: str) -> int | None:
+    """The offset in a file name that follows Kafka's pattern, else None."""
+    stem = name.removesuffix(suffix)
+    is_numbered = name.endswith(suffix) and len(stem) == _DIGITS and stem.isascii() and stem.isdecimal()
+    return int(stem) if is_numbered else None
+
+
+class Segment:
+    """A segment that exists on disk. `next_offset` is the offset after its last batch."""
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        descriptors: DescriptorCache,
+        *,
+        size_bytes: int,
+        next_offset: int,
+        created_ms: int,
+        index_bytes: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.base_offset = base_offset
+        self.directory = directory
+        self.size_bytes = size_bytes
+        self.next_offset = next_offset
+        self.created_ms = created_ms
+        self._disk: Disk = descriptors.disk
+        stem = f"{directory}/{base_offset:020d}"
+        self.file = SharedFile(stem + LOG_SUFFIX, descriptors)
+        self.offset_index = SparseIndex(
+            stem + INDEX_SUFFIX, OFFSET_ENTRY, self._disk, entries_in_file=index_bytes[0] // OFFSET_ENTRY.size
+        )
+        self.time_index = SparseIndex(
+            stem + TIME_INDEX_SUFFIX, TIME_ENTRY, self._disk, entries_in_file=index_bytes[1] // TIME_ENTRY.size
+        )
+        self.transactions = TransactionIndex(stem + TRANSACTION_INDEX_SUFFIX, self._disk)
+        self.is_dirty = False
+        self._bytes_since_entry = 0
+        self._first_timestamp_ms: int | None = None
+        self._largest: tuple[int, int] | None = None if size_bytes else (-1, base_offset)
+        self._has_torn_tail = False
+        self._recent_bases: list[int] = []
+        self._recent_ends: list[int] = []
+        self._recent_positions: list[int] = []
+
+    @property
+    def path(self) -> str:
+        """Path of the `.log` file."""
+        return self.file.path
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[PlacedBatch], pieces: Sequence[Buffer], index_interval_bytes: int) -> None:
+        """Write `pieces`, which hold `batches`, at the end. After a StorageError the segment is as it was."""
+        start = self.size_bytes
+        self._write(pieces, start)
+        if self._first_timestamp_ms is None and start == 0:
+            self._first_timestamp_ms = batches[0].max_timestamp
+        position = start
+        for batch in batches:
+            self.note_batch(position, batch, index_interval_bytes)
+            position += batch.size_bytes
+        self.size_bytes = position
+        self.next_offset = batches[-1].last_offset + 1
+
+    def _write(self, pieces: Sequence[Buffer], start: int) -> None:
+        descriptor = self.file.acquire()
+        try:
+            if self._has_torn_tail:
+                self._cut(descriptor, start)
+            write_all(self._disk, descriptor, pieces, start)
+        except OSError as error:
+            self._has_torn_tail = True
+            # if this fails too, the next append or close tries again; nothing reads past size_bytes meanwhile
+            with contextlib.suppress(OSError):
+                self._cut(descriptor, start)
+            self.file.release()
+            raise storage_error("appending to", self.path, error) from error
+        self.mark_dirty()
+        self.file.release()
+
+    def _cut(self, descriptor: int, length: int) -> None:
+        self._disk.truncate(descriptor, length)
+        self._has_torn_tail = False
+
+    def note_batch(self, position: int, batch: PlacedBatch, index_interval_bytes: int) -> None:
+        """Index a batch that was written at `position`, the newest so far."""
+        largest = self._largest or self.largest_timestamp()
+        if batch.max_timestamp > largest[0]:
+            self._largest = largest = (batch.max_timestamp, batch.last_offset)
+        if self._bytes_since_entry > index_interval_bytes:
+            self.offset_index.append(batch.last_offset - self.base_offset, position)
+            self._append_time_entry(largest)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += batch.size_bytes
+        self._recent_bases.append(batch.base_offset)
+        self._recent_ends.append(batch.last_offset + 1)
+        self._recent_positions.append(position)
+        if len(self._recent_bases) > 2 * _RECENT_BATCHES_MAX:
+            for recent in (self._recent_bases, self._recent_ends, self._recent_positions):
+                del recent[:_RECENT_BATCHES_MAX]
+
+    def _append_time_entry(self, largest: tuple[int, int]) -> None:
+        last = self.time_index.last
+        if largest[0] >= 0 and (last is None or largest[0] > last[0]):
+            self.time_index.append(largest[0], largest[1] - self.base_offset)
+
+    def become_inactive(self) -> None:
+        """No more appends: complete and write the indexes, forget the positions of recent batches."""
+        self._append_time_entry(self.largest_timestamp())
+        self.write_indexes()
+        self._forget_recent()
+
+    def write_indexes(self, *, is_durable: bool = False) -> None:
+        """Bring index entries that wait in memory to their files."""
+        self.offset_index.write(is_durable=is_durable)
+        self.time_index.write(is_durable=is_durable)
+
+    def mark_dirty(self) -> None:
+        """Something is not on disk yet. Keeps the descriptor, so that the flush sees errors of the write-back."""
+        if not self.is_dirty:
+            self.file.acquire()
+            self.is_dirty = True
+
+    def mark_flushed(self) -> None:
+        """Everything written is on disk; call once after the flush of a dirty segment."""
+        if self.is_dirty:
+            self.is_dirty = False
+            self.file.release()
+
+    def close(self) -> None:
+        """Complete the indexes, cut what a failed write left and let go of the descriptor."""
+        if self._has_torn_tail:
+            descriptor = self.file.acquire()
+            try:
+                with storage_errors("truncating", self.path):
+                    self._cut(descriptor, self.size_bytes)
+            finally:
+                self.file.release()
+        self.become_inactive()
+        self.mark_flushed()
+        self.file.retire()
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every batch that reaches `offset` or lies above it."""
+        found = self.find(offset)
+        if found is None:
+            return
+        descriptor = self.file.acquire()
+        try:
+            with storage_errors("truncating", self.path):
+                self._disk.truncate(descriptor, found.position)
+        finally:
+            self.file.release()
+        self.size_bytes = found.position
+        relative = offset - self.base_offset
+        self.offset_index.truncate(found.position, column=_POSITION_COLUMN)
+        self.time_index.truncate(relative, column=1)
+        self.transactions.truncate(offset)
+        self._forget_recent()
+        self._largest = None if found.position else (-1, self.base_offset)
+        self._first_timestamp_ms = self._first_timestamp_ms if found.position else None
+        self._bytes_since_entry = 0
+        self.next_offset = self._end_by_scan()
+
+    def _end_by_scan(self) -> int:
+        end = self.base_offset
+        entry = self.offset_index.last
+        for _, header in self._scan(entry[1] if entry else 0):
+            end = header.next_offset
+        return end
+
+    def load_end(self) -> None:
+        """Find `next_offset` of a segment that was closed cleanly, from its last index entry on; checks that entry."""
+        entry = self.offset_index.last
+        if entry is not None and not self._is_sound(entry):
+            self.rebuild_indexes()
+            entry = self.offset_index.last
+        self.next_offset = self._end_by_scan()
+        self._bytes_since_entry = self.size_bytes - (entry[1] if entry else 0)
+
+    def _forget_recent(self) -> None:
+        for recent in (self._recent_bases, self._recent_ends, self._recent_positions):
+            recent.clear()
+
+    # -- finding ----------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> BatchPosition | None:
+        """The batch that holds `offset`, or the next one above when it lies in a hole; None at the segment's end."""
+        bases = self._recent_bases
+        if bases and offset >= bases[0]:
+            index = bisect_right(bases, offset) - 1
+            index += offset >= self._recent_ends[index]
+            return BatchPosition(self._recent_positions[index], bases[index]) if index < len(bases) else None
+        for position, header in self._scan(self._scan_start(offset - self.base_offset, 0)):
+            if header.last_offset >= offset:
+                return BatchPosition(position, header.base_offset)
+        return None
+
+    def boundary(self, limit: int, start: int) -> BatchPosition | None:
+        """The last batch that begins at or before byte `limit` and after `start`; None when there is none."""
+        positions = self._recent_positions
+        if positions and limit >= positions[0]:
+            index = bisect_right(positions, limit) - 1
+            return BatchPosition(positions[index], self._recent_bases[index]) if positions[index] > start else None
+        found = None
+        for position, header in self._scan(max(start, self._scan_start(limit, _POSITION_COLUMN))):
+            if position > limit:
+                break
+            if position > start:
+                found = BatchPosition(position, header.base_offset)
+        return found
+
+    def batch_size(self, position: int) -> tuple[int, int]:
+        """Size of the batch at `position` and the offset after it."""
+        header = self.header_at(position)
+        return header.size_bytes, header.next_offset
+
+    def header_at(self, position: int) -> BatchHeader:
+        """Header of the batch at `position`."""
+        for _, header in self._scan(position):
+            return header
+        raise CorruptLog(self.path, position, "no batch begins here")
+
+    def find_timestamp(self, timestamp_ms: int, from_offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch at or above `from_offset` whose largest timestamp is at least `timestamp_ms`."""
+        if self.largest_timestamp()[0] < timestamp_ms:
+            return None
+        entry = self.time_index.floor(timestamp_ms, column=0)
+        relative = max(entry[1] if entry else 0, from_offset - self.base_offset)
+        for position, header in self._scan(self._scan_start(relative, 0)):
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= from_offset:
+                return position, header
+        return None
+
+    def batches_of_producers(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Headers of batches with a producer id from `from_offset` on; with the bytes when it is a control batch."""
+        found = self.find(from_offset)
+        for position, header in self._scan(found.position) if found else ():
+            if header.producer_id < 0:
+                continue
+            yield header, self.read(position, header.size_bytes) if header.is_control else b""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Bytes of the log file."""
+        descriptor = self.file.acquire()
+        try:
+            with storage_errors("reading", self.path):
+                return self._disk.pread(descriptor, length, position)
+        finally:
+            self.file.release()
+
+    def _scan(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
+        descriptor = self.file.acquire()
+        try:
+            yield from scan_headers(self._disk, descriptor, self.path, start, self.size_bytes)
+        finally:
+            self.file.release()
+
+    def _scan_start(self, value: int, column: int) -> int:
+        """Where to begin a scan for a relative offset (column 0) or a position (1). A damaged index is rebuilt first."""
+        entry = self.offset_index.floor(value, column=column)
+        if entry is not None and entry[1] and not self._is_sound(entry):
+            self.rebuild_indexes()
+            entry = self.offset_index.floor(value, column=column)
+        return entry[1] if entry else 0
+
+    def _is_sound(self, entry: tuple[int, int]) -> bool:
+        """An entry must name a batch that ends at or before its offset."""
+        relative, position = entry
+        if not 0 <= position <= self.size_bytes - HEADER_SIZE:
+            return False
+        try:
+            header = self.header_at(position)
+        except CorruptLog:
+            return False
+        return self.base_offset <= header.base_offset and header.last_offset - self.base_offset <= relative
+
+    def rebuild_indexes(self, index_interval_bytes: int = 4096) -> None:
+        """Make both indexes anew from the batches."""
+        self.reset_indexes()
+        for position, header in self._scan(0):
+            placed = PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp)
+            self.note_batch(position, placed, index_interval_bytes)
+        self.write_indexes()
+
+    def reset_indexes(self) -> None:
+        """Empty indexes, to be filled by `note_batch` from the first batch on."""
+        self.offset_index.clear()
+        self.time_index.clear()
+        self._forget_recent()
+        self._bytes_since_entry = 0
+        self._largest = (-1, self.base_offset)
+
+    # -- facts ------------------------------------------------------------------------------------------------------
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        """The largest record timestamp (-1: none) and the last offset of its batch; read from disk the first time."""
+        if self._largest is None:
+            last = self.time_index.last
+            largest = (last[0], last[1] + self.base_offset) if last else (-1, self.base_offset)
+            entry = self.offset_index.last
+            for _, header in self._scan(entry[1] if entry else 0):
+                if header.max_timestamp > largest[0]:
+                    largest = (header.max_timestamp, header.last_offset)
+            self._largest = largest
+        return self._largest
+
+    def facts(self) -> SegmentFacts:
+        """What retention looks at. A segment without timestamps counts by the time of its file."""
+        largest = self.largest_timestamp()[0]
+        return SegmentFacts(
+            self.base_offset, self.next_offset, self.size_bytes, largest if largest >= 0 else self.created_ms
+        )
+
+    def active_facts(self, index_bytes_max: int) -> ActiveSegment:
+        """What rolling looks at."""
+        if self._first_timestamp_ms is None and self.size_bytes:
+            self._first_timestamp_ms = self.header_at(0).max_timestamp
+        is_index_full = (
+            self.offset_index.count >= index_bytes_max // OFFSET_ENTRY.size
+            or self.time_index.count >= index_bytes_max // TIME_ENTRY.size - 1
+        )
+        first = self._first_timestamp_ms if self._first_timestamp_ms is not None else -1
+        return ActiveSegment(self.base_offset, self.size_bytes, first, self.created_ms, is_index_full)
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def rename_for_removal(self) -> list[str]:
+        """Give all files the suffix `.deleted` and return the new paths; slices that are out stay readable."""
+        renamed = []
+        self.mark_flushed()
+        with storage_errors("renaming", self.path):
+            for suffix in SEGMENT_SUFFIXES:
+                path = f"{self.directory}/{file_name(self.base_offset, suffix)}"
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.rename(path, path + DELETED_SUFFIX)
+                    renamed.append(path + DELETED_SUFFIX)
+        self.file.retire()
+        return renamed

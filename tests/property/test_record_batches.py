@@ -1,0 +1,78 @@
+"""Batches round trip with every codec, and damaged ones are only ever InvalidBatch."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.kio_messages import messages
+from wire.mirror_append_codec import mirror_append_parts, parse_mirror_append
+from wire.private import MirrorAppendRequest
+from wire.record_batch import Compression, InvalidBatch, iterate_headers, verify_crc
+from wire.records import Record, decode_records, encode_batch
+from wire.schemas import encode
+
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        key=st.none() | st.binary(max_size=20),
+        value=st.none() | st.binary(max_size=200),
+        timestamp_ms=st.integers(0, 2**42),
+        headers=st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize("codec", Compression)
+@settings(max_examples=50, deadline=None)
+@given(batches=st.lists(RECORDS, min_size=1, max_size=3), base_offset=st.integers(0, 2**60))
+def test_batches_round_trip(codec: Compression, batches: list[list[Record]], base_offset: int) -> None:
+    buffer, expected, offset = b"", [], base_offset
+    for records in batches:
+        buffer += encode_batch(records, base_offset=offset, compression=codec)
+        expected += [
+            record._replace(offset=offset + delta, headers=tuple(record.headers))
+            for delta, record in enumerate(records)
+        ]
+        offset += len(records)
+    assert [record._replace(headers=tuple(record.headers)) for record in decode_records(buffer)] == expected
+    for position, header in iterate_headers(buffer, is_from_producer=True):
+        assert verify_crc(buffer, position, header)
+        assert header.compression == codec
+
+
+@pytest.mark.parametrize("codec", Compression)
+@settings(max_examples=200, deadline=2000)
+@given(records=RECORDS, data=st.data())
+def test_damaged_batches_are_only_ever_invalid(codec: Compression, records: list[Record], data: st.DataObject) -> None:
+    batch = bytearray(encode_batch(records, compression=codec))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    for buffer in (bytes(batch), bytes(batch[: data.draw(st.integers(0, len(batch)))])):
+        try:
+            list(decode_records(buffer))
+        except InvalidBatch:
+            continue
+
+
+@settings(max_examples=200, deadline=1000)
+@given(buffer=st.binary(max_size=200))
+def test_random_bytes_are_only_ever_invalid_batches(buffer: bytes) -> None:
+    try:
+        list(iterate_headers(buffer))
+    except InvalidBatch:
+        return
+
+
+@settings(max_examples=60, deadline=None)
+@given(request=messages(MirrorAppendRequest))
+def test_mirror_append_is_that_of_its_entity(request: MirrorAppendRequest) -> None:
+    encoded = encode(request)
+    parsed = parse_mirror_append(b"x" + encoded, 1)
+    assert (parsed.link, parsed.link_epoch) == (request.link, request.link_epoch)
+    parts, size = mirror_append_parts(parsed)
+    assert b"".join(parts) == encoded
+    assert size == len(encoded)

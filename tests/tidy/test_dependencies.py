@@ -1,0 +1,98 @@
+"""pyproject.toml, the lock and the imports say the same."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+from typing import Any
+
+from tests.tidy import sources
+
+LOCK = "deploy/requirements.txt"
+TOOLS = {"import-linter", "mypy", "pytest-asyncio", "pytest-randomly", "pytest-timeout", "ruff", "setuptools"}
+"""Run or loaded by name, never imported."""
+NEEDED_BY_OTHERS = {"numpy", "pandas", "python-snappy", "zstandard", "lz4", "grpcio-tools"}
+"""numpy and pandas by pyspark's Arrow paths, the codecs where a client finds them, grpcio-tools by `make proto`."""
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads(sources.text("pyproject.toml"))
+
+
+def _name(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None, requirement
+    return _normalized(found[0])
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _declared(*, with_tests: bool) -> set[str]:
+    project = _project()["project"]
+    wanted = [*project["dependencies"], *(project["optional-dependencies"]["test"] if with_tests else [])]
+    return {_name(requirement) for requirement in wanted}
+
+
+def _imported(*folders: str) -> dict[str, str]:
+    """Top-level modules of others, and one place where each is imported."""
+    own = {*sources.PACKAGES, "tests", *sys.stdlib_module_names}
+    found: dict[str, str] = {}
+    for name in sources.modules(*folders):
+        for node in ast.walk(sources.tree(name)):
+            for module in _modules_of(node):
+                top = module.partition(".")[0]
+                if top not in own:
+                    found.setdefault(top, name)
+    return found
+
+
+def _modules_of(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module]
+    return []
+
+
+def _packages_of(module: str, place: str) -> set[str]:
+    if module == "google":  # a namespace of many packages; ours is protobuf
+        return {"protobuf"}
+    distributions = {_normalized(name) for name in importlib.metadata.packages_distributions().get(module, [])}
+    return distributions or {f"(not installed: {module}, imported at {place})"}
+
+
+def _undeclared(imported: dict[str, str], declared: set[str]) -> list[str]:
+    return [f"{place}: {module}" for module, place in imported.items() if not _packages_of(module, place) & declared]
+
+
+def test_what_the_product_imports_is_declared() -> None:
+    folders = [package for package in sources.PACKAGES if package != "bench"]
+    undeclared = _undeclared(_imported(*folders), _declared(with_tests=False))
+    sources.assert_none(undeclared, "add it to the dependencies in pyproject.toml, then `make lock`")
+
+
+def test_what_tests_and_benchmarks_import_is_declared() -> None:
+    undeclared = _undeclared(_imported("tests", "bench"), _declared(with_tests=True))
+    sources.assert_none(undeclared, "add it to the extra `test` in pyproject.toml, then `make lock`")
+
+
+def test_what_is_declared_is_used() -> None:
+    used: set[str] = set()
+    for module, place in _imported().items():
+        used |= _packages_of(module, place)
+    declared = {name for name in _declared(with_tests=True) if not name.startswith("types-")}
+    sources.assert_none(sorted(declared - used - TOOLS - NEEDED_BY_OTHERS), "nothing imports it: take it out")
+
+
+def test_the_lock_pins_every_dependency_exactly() -> None:
+    lines = [line for line in sources.text(LOCK).splitlines() if line and not line.startswith("#")]
+    loose = [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==[A-Za-z0-9.+!]+", line)]
+    sources.assert_none(loose, f"{LOCK} holds name==version lines only")
+    pinned = {_name(line) for line in lines}
+    sources.assert_none(sorted(_declared(with_tests=True) - pinned), "not in the lock: run `make lock`")

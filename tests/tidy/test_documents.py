@@ -1,0 +1,76 @@
+"""Documents and the Makefile speak of what is there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from tests.tidy import sources
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+QUOTED_PATH = re.compile(r"`([a-z_.]+/[\w./-]+\.(?:py|md|proto|txt|yaml|toml|sh))`")
+TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
+DAEMONS = ("broker", "controller", "mirror", "dr", "spark_jobs", "wire")
+
+
+def _documents() -> list[str]:
+    return [name for name in sources.files() if name.endswith(".md")]
+
+
+def _exists(document: str, target: str) -> bool:
+    folder = (sources.ROOT / document).parent
+    return (folder / target).exists() or (sources.ROOT / target.lstrip("/")).exists()
+
+
+def test_links_between_documents_resolve() -> None:
+    offenders = [
+        f"{name}: {target}"
+        for name in _documents()
+        for target in LINK.findall(sources.text(name))
+        if "://" not in target and not target.startswith("mailto:") and not _exists(name, target)
+    ]
+    sources.assert_none(offenders, "the link leads nowhere")
+
+
+def test_files_that_documents_name_are_there() -> None:
+    offenders = [
+        f"{name}: {path}"
+        for name in _documents()
+        for path in QUOTED_PATH.findall(sources.text(name))
+        if path.startswith((*(f"{package}/" for package in sources.PACKAGES), "tests/", "docs/", "core/"))
+        if not _exists(name, path) and not any(_exists(name, f"{package}/{path}") for package in sources.PACKAGES)
+    ]
+    sources.assert_none(offenders, "the file has moved or is not there yet")
+
+
+def test_every_package_has_a_page() -> None:
+    missing = [f"{package}/README.md" for package in DAEMONS if f"{package}/README.md" not in sources.files()]
+    sources.assert_none(missing, "a package has a README: what it is, file map, what is not obvious, what is not done")
+
+
+def test_decisions_are_numbered_once_and_titled() -> None:
+    offenders = []
+    seen: set[str] = set()
+    for path in (name for name in sources.files() if name.startswith("docs/decisions/")):
+        number = path.rpartition("/")[2][:4]
+        is_titled = sources.text(path).startswith(f"# {int(number)}. ") if number.isdecimal() else False
+        if number in seen or not (is_titled or path.endswith("template.md")):
+            offenders.append(path)
+        seen.add(number)
+    sources.assert_none(offenders, "a record is docs/decisions/NNNN-words.md and begins `# N. Title`")
+
+
+def test_make_alone_lists_every_target() -> None:
+    listed = subprocess.run(
+        ["make", "--no-print-directory"], cwd=sources.ROOT, capture_output=True, text=True, check=True
+    )
+    targets = TARGET.findall(sources.text("Makefile"))
+    missing = [target for target in targets if not re.search(rf"^  {target} +\S", listed.stdout, re.MULTILINE)]
+    sources.assert_none(missing, "give the target a help text after two hashes")
+    phony = set(re.findall(r"^\.PHONY: (\S+)$", sources.text("Makefile"), re.MULTILINE))
+    sources.assert_none(sorted(set(targets) - phony), "no target is a file: declare it .PHONY")
+
+
+def test_ci_runs_what_a_person_runs() -> None:
+    assert "make test" in sources.text(".ci/run")
+    assert "make check" in sources.text(".pre-commit-config.yaml")

@@ -1,0 +1,43 @@
+"""Functions and modules that a person can hold in the head. Exceptions are in `oversized.txt`, each with its reason."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.tidy import sources
+
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 600
+ALLOWED_FILE = "tests/tidy/oversized.txt"
+
+
+def _too_large() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name in sources.modules():
+        lines = len(sources.text(name).splitlines())
+        if lines > MODULE_LINES_MAX:
+            found[name] = lines
+        for node in ast.walk(sources.tree(name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES_MAX:
+                    found[f"{name}:{node.name}"] = length
+    return found
+
+
+def _allowed() -> dict[str, str]:
+    lines = sources.text(ALLOWED_FILE).splitlines()
+    entries = (line.partition(" ") for line in lines if line.strip() and not line.startswith("#"))
+    return {place: reason.strip() for place, _, reason in entries}
+
+
+def test_functions_and_modules_stay_small() -> None:
+    offenders = [f"{place}: {lines} lines" for place, lines in _too_large().items() if place not in _allowed()]
+    habit = f"past {FUNCTION_LINES_MAX} lines a function, past {MODULE_LINES_MAX} a module, an idea is missing"
+    sources.assert_none(offenders, f"{habit} (or give the reason in {ALLOWED_FILE})")
+
+
+def test_every_exception_is_still_needed_and_says_why() -> None:
+    too_large = _too_large()
+    offenders = [place for place, reason in _allowed().items() if place not in too_large or len(reason.split()) < 4]
+    sources.assert_none(offenders, f"take it out of {ALLOWED_FILE}, or say why in a sentence")

@@ -1,7 +1,7 @@
 """Single records inside of batches: building and opening them, with all codecs.
 
-For tests, the drills' load and deep reconciliation only. Nothing on the data path calls this: brokers and mirrors move batches
-as bytes. Pure Python, some hundred thousand records a second. Layout: the Kafka protocol's "Record" (KIP-98).
+For compaction, lookups by time, tests, the drills' load and deep reconciliation only. Nothing on the data path calls this: brokers
+and mirrors move batches as bytes. Pure Python, some hundred thousand records a second. Layout: the Kafka protocol's "Record" (KIP-98).
 """
 
 import struct
@@ -59,8 +59,8 @@ def encode_batch(
     if not records:
         raise ValueError("a batch has at least one record")
     base_timestamp = records[0].timestamp_ms
-    body = b"".join(_record_bytes(record, delta, base_timestamp) for delta, record in enumerate(records))
-    compressed = _compress(body, compression)
+    body = b"".join(encode_record(record, delta, base_timestamp) for delta, record in enumerate(records))
+    compressed = compress(body, compression)
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(compressed),
@@ -91,7 +91,7 @@ def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator
     with memoryview(buffer) as view:
         compressed = bytes(view[position + HEADER_SIZE : position + header.size_bytes])
     try:
-        body = _decompress(compressed, header.compression)
+        body = decompress(compressed, header.compression)
     except Exception as error:
         # Each codec has its own errors, some of them plain Exception or RuntimeError.
         raise InvalidBatch(f"cannot be decompressed: {error}", position) from error
@@ -106,7 +106,8 @@ def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator
         raise InvalidBatch(f"{len(body) - at} bytes after the last record", position)
 
 
-def _record_bytes(record: Record, offset_delta: int, base_timestamp: int) -> bytes:
+def encode_record(record: Record, offset_delta: int, base_timestamp: int) -> bytes:
+    """One record as it stands in a batch of this base timestamp, its length in front."""
     parts = [b"\0", _varint(record.timestamp_ms - base_timestamp), _varint(offset_delta)]
     parts += (_sized(record.key), _sized(record.value), _varint(len(record.headers)))
     for name, value in record.headers:
@@ -186,7 +187,8 @@ def _read_headers(body: bytes, at: int) -> tuple[Sequence[tuple[str, bytes | Non
     return headers, at
 
 
-def _compress(body: bytes, compression: Compression) -> bytes:
+def compress(body: bytes, compression: Compression) -> bytes:
+    """The records of a batch under its codec."""
     match compression:
         case Compression.NONE:
             return body
@@ -202,7 +204,8 @@ def _compress(body: bytes, compression: Compression) -> bytes:
             return zstandard.compress(body)
 
 
-def _decompress(body: bytes, codec: int) -> bytes:
+def decompress(body: bytes, codec: int) -> bytes:
+    """The records of a batch without its codec; raises that codec's own errors."""
     match Compression(codec):
         case Compression.NONE:
             return body

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -103,9 +102,9 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
     return topic_id
 
 
-def write_meta_properties(disk: Disk, path: str, *, broker_id: int, cluster_id: str, directory_id: str) -> None:
+def write_meta_properties(disk: Disk, path: str, *, broker_id: int, cluster_id: str) -> None:
     """Replace `meta.properties`, version 0: the form of a ZooKeeper cluster."""
-    lines = ("#", "version=0", f"broker.id={broker_id}", f"cluster.id={cluster_id}", f"directory.id={directory_id}", "")
+    lines = ("#", "version=0", f"broker.id={broker_id}", f"cluster.id={cluster_id}", "")
     _write(disk, path, "\n".join(lines).encode())
 
 
@@ -161,8 +160,3 @@ def _number(path: str, text: str) -> int:
     if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 20:
         raise CorruptCheckpoint(path, f"{text!r} is not a number")
     return int(text)
-
-
-def base_name(path: str) -> str:
-    """Name of a file or directory without its folder."""
-    return os.path.basename(path)

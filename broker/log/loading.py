@@ -26,6 +26,7 @@ from broker.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     PlacedBatch,
     Segment,
@@ -133,6 +134,9 @@ class _Loading:
             self.progress.notes.extend(finish_swaps(self.disk, self.directory))
             entries = {entry.name: entry for entry in self.disk.entries(self.directory)}
             for name in [name for name in entries if name.endswith(_LEFTOVER_SUFFIXES)]:
+                self.disk.unlink(f"{self.directory}/{name}")
+                del entries[name]
+            for name in [name for name in entries if _is_orphan(name, entries)]:
                 self.disk.unlink(f"{self.directory}/{name}")
                 del entries[name]
         return entries
@@ -251,6 +255,15 @@ class _Loading:
             self.progress.dropped.append(dropped)
             segment.rename_for_removal()
         return segments[:first]
+
+
+def _is_orphan(name: str, entries: dict[str, DirectoryEntry]) -> bool:
+    """An index whose log file a crash took away in the middle of a deletion."""
+    for suffix in SEGMENT_SUFFIXES:
+        offset = numbered_offset(name, suffix)
+        if offset is not None:
+            return file_name(offset, LOG_SUFFIX) not in entries
+    return False
 
 
 def create_segment(directory: str, base_offset: int, descriptors: DescriptorCache, *, now_ms: int) -> Segment:

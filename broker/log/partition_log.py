@@ -114,6 +114,8 @@ class PartitionLog:
         self._unflushed_snapshots: list[str] = []
         self._first_unflushed_ms: int | None = None
         self._failure: StorageError | None = None
+        self.is_abandoned = False
+        self.compacted_to = self.log_start_offset
         self.on_recovery_point_lowered: Callable[[], None] = _nobody_keeps_it
         self._take_config()
 
@@ -673,6 +675,7 @@ class PartitionLog:
 
     def abandon(self) -> None:
         """Let go of all descriptors without writing anything: the log is deleted, or its directory failed."""
+        self.is_abandoned = True
         for segment in self._segments.all:
             segment.mark_flushed()
             segment.file.retire()
@@ -683,6 +686,17 @@ class PartitionLog:
         with storage_errors("writing", path):
             write_file(self._disk, path, encode_epochs(self._epochs.entries), is_durable=True)
         self._saved_epochs_version = self._epochs.version
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was cut: work on its files that began before is void."""
+        return self._truncations
+
+    def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
+        """Put compacted segments in the place of the originals, whose files are renamed here and removed later."""
+        self._segments.replace(old, new)
+        for segment in old:
+            self._removals.add(segment.rename_for_removal(), now_ms + self.config.file_delete_delay_ms)
 
     def _refuse_when_failed(self) -> None:
         if self._failure is not None:

@@ -10,13 +10,17 @@ Callers: broker/log/cleaner.py, broker/log/loading.py.
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Final
 
-from broker.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
+from broker.log.batch_scan import scan_headers
+from broker.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name, numbered_offset
 from runtime.disk import Disk
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
+LOG_FILE_LAST: Final = tuple(sorted(SEGMENT_SUFFIXES, key=lambda suffix: suffix == LOG_SUFFIX))
+"""Order of renaming: the new name of the log file says that the others are complete."""
 
 
 def finish_swaps(disk: Disk, directory: str) -> list[str]:
@@ -31,7 +35,7 @@ def finish_swaps(disk: Disk, directory: str) -> list[str]:
             continue
         notes.append(f"an interrupted compaction of {directory}/{stem} is finished")
         _set_aside_replaced(disk, directory, names, stem)
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in LOG_FILE_LAST:
             if stem + suffix + SWAP_SUFFIX in names:
                 disk.rename(f"{directory}/{stem}{suffix}{SWAP_SUFFIX}", f"{directory}/{stem}{suffix}")
     for name in names:
@@ -45,7 +49,25 @@ def finish_swaps(disk: Disk, directory: str) -> list[str]:
 
 
 def _set_aside_replaced(disk: Disk, directory: str, names: set[str], stem: str) -> None:
-    """The swap replaces the segment of its own name; others it merged were set aside before its rename."""
-    for suffix in SEGMENT_SUFFIXES:
-        if stem + suffix in names:
-            disk.rename(f"{directory}/{stem}{suffix}", f"{directory}/{stem}{suffix}{DELETED_SUFFIX}")
+    """Rename the segments that the swapped one replaces. One that begins above its last record may stay: every record
+    in it is newer than what was cleaned, so the log is as right with it as without."""
+    base_offset, end_offset = int(stem), _end_offset(disk, f"{directory}/{stem}{LOG_SUFFIX}{SWAP_SUFFIX}", int(stem))
+    for name in sorted(names):
+        offset = numbered_offset(name, LOG_SUFFIX)
+        if offset is None or not (offset == base_offset or base_offset < offset < end_offset):
+            continue
+        for suffix in SEGMENT_SUFFIXES:
+            old = file_name(offset, suffix)
+            if old in names:
+                disk.rename(f"{directory}/{old}", f"{directory}/{old}{DELETED_SUFFIX}")
+
+
+def _end_offset(disk: Disk, path: str, base_offset: int) -> int:
+    descriptor = disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        end = base_offset
+        for _, header in scan_headers(disk, descriptor, path, 0, disk.size(descriptor)):
+            end = header.next_offset
+        return end
+    finally:
+        disk.close(descriptor)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.log.record_walk import walk_records
 from wire.record_batch import BatchHeader, InvalidBatch
+from wire.records import decode_batch
 
 
 class TimestampOffset(NamedTuple):
@@ -28,7 +28,7 @@ def first_record_at(batch: bytes, header: BatchHeader, timestamp_ms: int, from_o
     if header.is_log_append_time or header.is_control or header.record_count == 0:
         return TimestampOffset(first, header.max_timestamp)
     try:
-        for record in walk_records(batch, header):
+        for record in decode_batch(batch, 0, header):
             if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
                 return TimestampOffset(record.offset, record.timestamp_ms)
     except InvalidBatch:

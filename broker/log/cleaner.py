@@ -1,0 +1,265 @@
+"""Compaction of inactive segments: reads them, writes new ones with only what must stay, as `.cleaned` files.
+
+Runs in a worker thread or process on plain values (`CleaningPlan`), touches nothing that the log owns, and is idempotent: what
+it wrote counts for nothing until broker/log/compaction.py swaps it in. Offsets never change. Batches that keep all their
+records are copied as bytes; others are written anew with their offsets, producer fields and codec, fewer records and a new
+checksum. A producer's last batch stays, empty if need be, because its sequence numbers are in it; control batches stay.
+
+Not done: throttling, the dirty ratio and compaction lag rules, removal of old transaction markers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from broker.core.compaction import AbortedRange, AbortedRanges, KeyOffsets, keeps_tombstone
+from broker.core.retention import RELATIVE_OFFSET_MAX
+from broker.log.batch_scan import scan_headers
+from broker.log.errors import storage_errors
+from broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
+from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from broker.log.swapping import CLEANED_SUFFIX
+from broker.log.transaction_index import AbortedTransaction, TransactionIndex
+from runtime.disk import Disk, write_all
+from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Compression, encode_header
+from wire.records import Record, compress, decode_batch, encode_record
+
+_DELETE_HORIZON_BIT = 0x40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSegment:
+    """An inactive segment that is cleaned."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningPlan:
+    """What to clean and the rules, as plain values."""
+
+    directory: str
+    segments: tuple[SourceSegment, ...]
+    aborted: tuple[AbortedTransaction, ...]
+    producer_last_offsets: dict[int, int]
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    index_interval_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanedSegment:
+    """One new segment, which takes the place of `replaces`."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    index_bytes: tuple[int, int]
+    replaces: tuple[SourceSegment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningResult:
+    """What a pass wrote, and up to which offset keys are unique now."""
+
+    segments: tuple[CleanedSegment, ...]
+    cleaned_to: int
+    bytes_before: int
+    bytes_after: int
+
+
+def clean(plan: CleaningPlan, disk: Disk) -> CleaningResult:
+    """Write the compacted segments of `plan` durably, as `.cleaned` files."""
+    return _Cleaning(plan, disk).run()
+
+
+class _Cleaning:
+    def __init__(self, plan: CleaningPlan, disk: Disk) -> None:
+        self.plan = plan
+        self.disk = disk
+        self.keys = KeyOffsets()
+        ranges = (AbortedRange(entry.producer_id, entry.first_offset, entry.last_offset) for entry in plan.aborted)
+        self.aborted = AbortedRanges(ranges)
+
+    def run(self) -> CleaningResult:
+        sources = self._collect_keys()
+        written = tuple(self._write(group) for group in self._groups(sources))
+        return CleaningResult(
+            segments=written,
+            cleaned_to=sources[-1].next_offset if sources else self.plan.segments[0].base_offset,
+            bytes_before=sum(source.size_bytes for source in sources),
+            bytes_after=sum(segment.size_bytes for segment in written),
+        )
+
+    def _collect_keys(self) -> list[SourceSegment]:
+        """Note the newest offset of each key; the segments that were read whole before the memory was full."""
+        read = []
+        for source in self.plan.segments:
+            for header, content in self._batches(source):
+                if header.is_control:
+                    continue
+                for record in decode_batch(content, 0, header):
+                    if record.key is not None and not self._is_aborted(header, record):
+                        self.keys.note(record.key, record.offset)
+            read.append(source)
+            if self.keys.is_full:
+                break
+        return read
+
+    def _is_aborted(self, header: BatchHeader, record: Record) -> bool:
+        return header.is_transactional and self.aborted.holds(header.producer_id, record.offset)
+
+    def _groups(self, sources: list[SourceSegment]) -> Iterator[list[SourceSegment]]:
+        """Neighbours whose sizes fit into one segment even if nothing goes."""
+        group: list[SourceSegment] = []
+        for source in sources:
+            is_large = sum(member.size_bytes for member in group) + source.size_bytes > self.plan.segment_bytes
+            if group and (is_large or source.next_offset - group[0].base_offset > RELATIVE_OFFSET_MAX):
+                yield group
+                group = []
+            group.append(source)
+        if group:
+            yield group
+
+    def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, bytes]]:
+        path = f"{self.plan.directory}/{file_name(source.base_offset, LOG_SUFFIX)}"
+        with storage_errors("opening", path):
+            descriptor = self.disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for position, header in scan_headers(self.disk, descriptor, path, 0, source.size_bytes):
+                with storage_errors("reading", path):
+                    content = self.disk.pread(descriptor, header.size_bytes, position)
+                yield header, content
+        finally:
+            self.disk.close(descriptor)
+
+    def _write(self, group: list[SourceSegment]) -> CleanedSegment:
+        output = _Output(self.plan, self.disk, group[0].base_offset)
+        with output:
+            for source in group:
+                for header, content in self._batches(source):
+                    kept = self._keep(header, content)
+                    if kept:
+                        output.add(header, kept)
+            output.finish(entry for entry in self.plan.aborted if _ends_in(entry, group))
+        return CleanedSegment(
+            base_offset=group[0].base_offset,
+            next_offset=group[-1].next_offset,
+            size_bytes=output.size_bytes,
+            index_bytes=(output.offset_index.size_bytes, output.time_index.size_bytes),
+            replaces=tuple(group),
+        )
+
+    def _keep(self, header: BatchHeader, content: bytes) -> bytes:
+        """The batch as it stays: the same bytes, fewer records, empty, or nothing."""
+        if header.is_control:
+            return content
+        horizon_ms = header.base_timestamp if header.has_delete_horizon else None
+        records = list(decode_batch(content, 0, header))
+        kept = [record for record in records if self._keeps(header, record, horizon_ms)]
+        needs_horizon = horizon_ms is None and any(record.value is None for record in kept)
+        if kept and len(kept) == header.record_count and not needs_horizon:
+            return content
+        if not kept:
+            is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
+            return _empty_batch(header) if header.producer_id >= 0 and is_last else b""
+        new_horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms if needs_horizon else None
+        return _rewritten(header, kept, new_horizon_ms)
+
+    def _keeps(self, header: BatchHeader, record: Record, horizon_ms: int | None) -> bool:
+        if self._is_aborted(header, record) or not self.keys.is_newest(record.key, record.offset):
+            return False
+        return record.value is not None or keeps_tombstone(horizon_ms, self.plan.now_ms)
+
+
+def _ends_in(entry: AbortedTransaction, group: list[SourceSegment]) -> bool:
+    return group[0].base_offset <= entry.last_offset < group[-1].next_offset
+
+
+def _empty_batch(header: BatchHeader) -> bytes:
+    emptied = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD,
+        attributes=header.attributes & ~_DELETE_HORIZON_BIT,
+        base_timestamp=header.max_timestamp,
+        record_count=0,
+    )
+    return encode_header(emptied, b"")
+
+
+def _rewritten(header: BatchHeader, kept: list[Record], new_horizon_ms: int | None) -> bytes:
+    """The batch with fewer records. A new delete horizon takes the place of the base timestamp, and deltas refer to it."""
+    base_timestamp = header.base_timestamp if new_horizon_ms is None else new_horizon_ms
+    body = b"".join(encode_record(record, record.offset - header.base_offset, base_timestamp) for record in kept)
+    body = compress(body, Compression(header.compression))
+    largest = header.max_timestamp if header.is_log_append_time else max(record.timestamp_ms for record in kept)
+    rewritten = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(body),
+        attributes=header.attributes | (_DELETE_HORIZON_BIT if new_horizon_ms is not None else 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=largest,
+        record_count=len(kept),
+    )
+    return encode_header(rewritten, body) + body
+
+
+class _Output:
+    """One new segment being written: log, both indexes, aborted transactions."""
+
+    def __init__(self, plan: CleaningPlan, disk: Disk, base_offset: int) -> None:
+        self.size_bytes = 0
+        self._disk = disk
+        self._base_offset = base_offset
+        self._interval = plan.index_interval_bytes
+        stem = f"{plan.directory}/{base_offset:020d}"
+        self._path = stem + LOG_SUFFIX + CLEANED_SUFFIX
+        self.offset_index = SparseIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, OFFSET_ENTRY, disk)
+        self.time_index = SparseIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, TIME_ENTRY, disk)
+        self._transactions = TransactionIndex(stem + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, disk)
+        self._largest = (-1, base_offset)
+        self._since_entry = 0
+        self._descriptor = -1
+
+    def __enter__(self) -> None:
+        with storage_errors("creating", self._path):
+            self._descriptor = self._disk.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+        self.offset_index.clear()
+        self.time_index.clear()
+        self._transactions.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._disk.close(self._descriptor)
+
+    def add(self, header: BatchHeader, batch: bytes) -> None:
+        """Append a batch; `header` may be that of the original, whose offsets it shares."""
+        max_timestamp = int.from_bytes(batch[35:43], "big", signed=True)
+        if max_timestamp > self._largest[0]:
+            self._largest = (max_timestamp, header.last_offset)
+        if self._since_entry > self._interval:
+            self.offset_index.append(header.last_offset - self._base_offset, self.size_bytes)
+            self._add_time_entry()
+            self._since_entry = 0
+        with storage_errors("writing", self._path):
+            write_all(self._disk, self._descriptor, [batch], self.size_bytes)
+        self.size_bytes += len(batch)
+        self._since_entry += len(batch)
+
+    def _add_time_entry(self) -> None:
+        last = self.time_index.last
+        if self._largest[0] >= 0 and (last is None or self._largest[0] > last[0]):
+            self.time_index.append(self._largest[0], self._largest[1] - self._base_offset)
+
+    def finish(self, aborted: Iterator[AbortedTransaction]) -> None:
+        """Complete the indexes and make everything durable."""
+        self._add_time_entry()
+        self.offset_index.write(is_durable=True)
+        self.time_index.write(is_durable=True)
+        for entry in aborted:
+            self._transactions.append(entry)
+        self._transactions.flush()
+        with storage_errors("flushing", self._path):
+            self._disk.fdatasync(self._descriptor)

@@ -1,0 +1,287 @@
+"""One log directory: its lock, its identity, its checkpoints and the partition directories in it.
+
+Opened once at a start, by one process: a second one is refused. What a clean shutdown left is trusted, anything else is
+recovered partition by partition. Errors of the disk are raised as StorageError, never swallowed: what they mean for the
+broker is the shell's decision.
+
+Caller: broker/log/log_store.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from broker.core.topic_configs import LogConfig
+from broker.log import checkpoints
+from broker.log.checkpoints import CorruptCheckpoint, TopicPartition
+from broker.log.descriptors import DescriptorCache
+from broker.log.errors import DirectoryLocked, StorageError, storage_errors
+from broker.log.partition_log import PartitionLog
+from runtime.disk import Disk, write_file
+
+LOCK_FILE: Final = ".lock"
+DELETED_MARK: Final = "-delete"
+IGNORED_MARKS: Final = ("-future", "-stray")
+_NAME_BYTES_MAX: Final = 255
+
+
+class ForeignDirectory(StorageError):
+    """The directory belongs to another broker or another cluster."""
+
+
+class LogDirectory:
+    """A directory of partition logs, in Kafka's layout."""
+
+    def __init__(self, path: str, descriptors: DescriptorCache) -> None:
+        self.path = path.rstrip("/")
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.notes: list[str] = []
+        self.is_clean = False
+        self._descriptors = descriptors
+        self._disk: Disk = descriptors.disk
+        self._lock_descriptor = -1
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._log_start_offsets: dict[TopicPartition, int] = {}
+        self._is_loading = False
+
+    # -- opening ----------------------------------------------------------------------------------------------------
+
+    def open(self, *, node_id: int, cluster_id: str) -> None:
+        """Lock the directory, check whose it is, read the checkpoints. Creates it when it is not there."""
+        with storage_errors("creating", self.path):
+            os.makedirs(self.path, exist_ok=True)
+        self._lock()
+        try:
+            self._check_identity(node_id, cluster_id)
+            self._take_clean_marker()
+            self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
+            self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
+            self._log_start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
+            self.remove_deleted_directories()
+        except BaseException:
+            self.unlock()
+            raise
+
+    def _lock(self) -> None:
+        path = f"{self.path}/{LOCK_FILE}"
+        with storage_errors("locking", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            # lockf keeps other programs out, Apache Kafka among them; flock also another opening by this process
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise DirectoryLocked(self.path) from error
+        self._lock_descriptor = descriptor
+
+    def unlock(self) -> None:
+        """Let another process have the directory."""
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+
+    def _check_identity(self, node_id: int, cluster_id: str) -> None:
+        path = f"{self.path}/{checkpoints.META_PROPERTIES}"
+        found = checkpoints.read_meta_properties(self._disk, path)
+        if not found:
+            checkpoints.write_meta_properties(self._disk, path, broker_id=node_id, cluster_id=cluster_id)
+            return
+        if found.get("version") not in ("0", "1"):
+            raise ForeignDirectory("opening", path, f"version={found.get('version')}, known are 0 and 1")
+        for key, wanted in (("cluster.id", cluster_id), ("broker.id", str(node_id))):
+            if key in found and found[key] != wanted:
+                raise ForeignDirectory(
+                    "opening", path, f"the directory belongs to {key}={found[key]}, this broker has {wanted}"
+                )
+
+    def _take_clean_marker(self) -> None:
+        """Remember whether the last stop was clean; from now on, until the next clean stop, it was not."""
+        with storage_errors("opening", self.path):
+            try:
+                self._disk.unlink(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
+            except FileNotFoundError:
+                return
+            self._disk.fsync_directory(self.path)
+        self.is_clean = True
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(self._disk, f"{self.path}/{name}")
+        except CorruptCheckpoint as fault:
+            # without recovery points everything is checked; the others are rebuilt by replication and retention
+            self.notes.append(f"{fault}; it is ignored")
+            if name == checkpoints.RECOVERY_POINTS:
+                self.is_clean = False
+            return {}
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a directory here."""
+        with storage_errors("opening", self.path):
+            names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
+        found = (parse_directory_name(name) for name in names)
+        return sorted(partition for partition in found if partition is not None)
+
+    def open_log(self, key: TopicPartition, config: LogConfig, *, now_ms: int, roll_jitter: float) -> PartitionLog:
+        """Open an existing partition directory; may run in a thread, `adopt` takes the log over."""
+        directory = self.directory_of(key)
+        log = PartitionLog.open(
+            directory,
+            self._descriptors,
+            config,
+            topic=key.topic,
+            partition=key.partition,
+            topic_id=checkpoints.read_topic_id(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}"),
+            is_clean=self.is_clean,
+            recovery_point=self._recovery_points.get(key, 0),
+            log_start_offset=self._log_start_offsets.get(key, 0),
+            now_ms=now_ms,
+            roll_jitter=roll_jitter,
+        )
+        log.advance_high_watermark(self._high_watermarks.get(key, 0))
+        return log
+
+    def adopt(self, log: PartitionLog) -> None:
+        """Count an opened log among those of this directory."""
+        log.on_recovery_point_lowered = self.checkpoint_recovery_points
+        self.logs[TopicPartition(log.topic, log.partition)] = log
+
+    def create_log(
+        self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int, roll_jitter: float
+    ) -> PartitionLog:
+        """A new, empty log."""
+        directory = self.directory_of(key)
+        if any(key in known for known in (self._recovery_points, self._high_watermarks, self._log_start_offsets)):
+            # the lines of a deleted log of the same name must not be believed of this one after a crash
+            self.checkpoint_all()
+        with storage_errors("creating", directory):
+            self._disk.make_directory(directory)
+            self._disk.fsync_directory(self.path)
+        log = PartitionLog.open(
+            directory,
+            self._descriptors,
+            config,
+            topic=key.topic,
+            partition=key.partition,
+            now_ms=now_ms,
+            roll_jitter=roll_jitter,
+        )
+        if topic_id is not None:
+            log.assign_topic_id(topic_id)
+        self.adopt(log)
+        return log
+
+    def directory_of(self, key: TopicPartition) -> str:
+        """Path of a partition's directory."""
+        return f"{self.path}/{key.topic}-{key.partition}"
+
+    # -- deleting ---------------------------------------------------------------------------------------------------
+
+    def delete_log(self, log: PartitionLog) -> str:
+        """Take the log away at once by renaming its directory, which is returned; `remove_directory` removes it later."""
+        key = TopicPartition(log.topic, log.partition)
+        del self.logs[key]
+        log.abandon()
+        mark = f".{uuid.uuid4().hex}{DELETED_MARK}"
+        name = f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark
+        target = f"{self.path}/{name}"
+        with storage_errors("deleting", log.directory):
+            self._disk.rename(log.directory, target)
+            self._disk.fsync_directory(self.path)
+        return target
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a partition directory that was renamed before."""
+        with storage_errors("removing", path), contextlib.suppress(FileNotFoundError):
+            for entry in self._disk.entries(path):
+                self._disk.unlink(f"{path}/{entry.name}")
+            self._disk.remove_directory(path)
+
+    def remove_deleted_directories(self) -> None:
+        """Finish deletions that a stop interrupted."""
+        with storage_errors("opening", self.path):
+            names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
+        for name in names:
+            if name.endswith(DELETED_MARK) and parse_directory_name(name) is None:
+                self.remove_directory(f"{self.path}/{name}")
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write where each log is known to be on disk."""
+        self._checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points, lambda log: log.recovery_point)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write how far each log is replicated."""
+        self._checkpoint(checkpoints.HIGH_WATERMARKS, self._high_watermarks, lambda log: log.high_watermark)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write where logs begin that do not begin with a segment."""
+        self._checkpoint(
+            checkpoints.LOG_START_OFFSETS,
+            self._log_start_offsets,
+            lambda log: log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None,
+        )
+
+    def checkpoint_all(self) -> None:
+        """Write all three checkpoints."""
+        self.checkpoint_recovery_points()
+        self.checkpoint_high_watermarks()
+        self.checkpoint_log_start_offsets()
+
+    def _checkpoint(
+        self, name: str, known: dict[TopicPartition, int], value: Callable[[PartitionLog], int | None]
+    ) -> None:
+        present = {key: value(log) for key, log in self.logs.items()}
+        # logs that are not opened yet keep what the file said
+        offsets = {key: offset for key, offset in known.items() if key not in present and self._is_loading}
+        offsets |= {key: offset for key, offset in present.items() if offset is not None}
+        checkpoints.write_offsets(self._disk, f"{self.path}/{name}", offsets)
+        known.clear()
+        known.update(offsets)
+
+    def begin_loading(self) -> None:
+        """Until `end_loading`, checkpoints keep the lines of logs that are not opened yet."""
+        self._is_loading = True
+
+    def end_loading(self) -> None:
+        """All logs are open: from now on new ones are as in any running broker, whatever the last stop was."""
+        self._is_loading = False
+
+    def free_bytes(self) -> int:
+        """Space left on this directory's file system."""
+        with storage_errors("measuring", self.path):
+            return self._disk.free_bytes(self.path)
+
+    def close(self, *, broker_epoch: int) -> None:
+        """Close every log, write the checkpoints, and last the marker of a clean stop. The lock is released in any case."""
+        try:
+            for log in self.logs.values():
+                log.close()
+            self.checkpoint_all()
+            path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+            with storage_errors("writing", path):
+                content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+                write_file(self._disk, path, content.encode(), is_durable=True)
+        finally:
+            self.unlock()
+
+    def abandon(self) -> None:
+        """Let go of everything without writing: the broker failed or a test plays a crash."""
+        for log in self.logs.values():
+            log.abandon()
+        self.unlock()
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """Topic and partition of a directory `<topic>-<partition>`; None for any other name."""
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isascii() or not number.isdecimal() or name.endswith(IGNORED_MARKS):
+        return None
+    return TopicPartition(topic, int(number))

@@ -11,13 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from deploy import jar_sets
 from deploy.toxiproxy_server import ToxiproxyServer
 from tests.support.clock import ManualClock
+from tests.support.examples import examples
+from tests.support.java_clients import KafkaPrograms
 from tests.support.ports import free_port
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
 from tests.support.zookeeper import ZooKeeperProcess, start_zookeeper
+
+# No deadline for a single example: the machine may be busy, and a hang is the business of pytest-timeout.
+settings.register_profile("house", deadline=None, max_examples=examples(100))
+settings.load_profile("house")
 
 
 @pytest.fixture
@@ -90,6 +98,16 @@ def toxiproxy(toxiproxy_server: Toxiproxy) -> Iterator[Toxiproxy]:
         yield toxiproxy_server
     finally:
         toxiproxy_server.delete_all()
+
+
+@pytest.fixture(scope="session")
+def kafka_programs() -> KafkaPrograms:
+    """Apache Kafka's Java programs; the test is skipped where they have not been fetched."""
+    if not jar_sets.KAFKA.is_there:
+        pytest.skip(
+            f"Apache Kafka {jar_sets.KAFKA.version} is not in the parts folder: `make setup-java` fetches it by Maven"
+        )
+    return KafkaPrograms()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

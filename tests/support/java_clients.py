@@ -1,0 +1,88 @@
+"""Apache Kafka's own Java programs against our brokers: console producer and consumer, log dump, any other tool by its class.
+
+They come by `make setup-java`; the fixture `kafka_programs` skips a test, with the reason, where they are not. Each run is a JVM of its own
+(about a second), so a test gives it many records at once.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from deploy import jar_sets, parts
+
+HEAP_MB_MAX = 256
+WITHIN_MS = 60_000
+
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+
+
+class KafkaPrograms:
+    """The programs of one Apache Kafka release."""
+
+    def command(self, main_class: str, *arguments: str) -> list[str]:
+        """The command line of a program, for a test that starts it as a process."""
+        classpath = os.pathsep.join(str(jar) for jar in jar_sets.KAFKA.jars())
+        options = [f"-Xmx{HEAP_MB_MAX}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        return [str(parts.java().executable), *options, "-cp", classpath, main_class, *arguments]
+
+    def run(self, main_class: str, *arguments: str, given: bytes = b"", within_ms: float = WITHIN_MS) -> bytes:
+        """Run a program to its end with `given` as its input; what it printed. AssertionError with its complaint when it fails."""
+        ended = subprocess.run(
+            self.command(main_class, *arguments),
+            input=given,
+            capture_output=True,
+            timeout=within_ms / 1000,
+            check=False,
+        )
+        complaint = (ended.stdout + ended.stderr).decode(errors="replace")
+        assert ended.returncode == 0, f"{main_class} ended with {ended.returncode}:\n{complaint}"
+        return ended.stdout
+
+    def produce(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        settings: Mapping[str, str] | None = None,
+        within_ms: float = WITHIN_MS,
+    ) -> None:
+        """Send one record a value (none may hold a line feed) and wait until all are acknowledged."""
+        arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic]
+        for key, value in (settings or {}).items():
+            arguments += ["--command-property", f"{key}={value}"]
+        given = b"".join(value + b"\n" for value in values)
+        self.run(CONSOLE_PRODUCER, *arguments, given=given, within_ms=within_ms)
+
+    def consume(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        count: int,
+        *,
+        group: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        within_ms: float = WITHIN_MS,
+    ) -> list[bytes]:
+        """The values of the first `count` records, from the beginning or from the group's offsets."""
+        arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"]
+        arguments += ["--max-messages", str(count), "--timeout-ms", str(int(within_ms))]
+        if group is not None:
+            arguments += ["--group", group]
+        for key, value in (settings or {}).items():
+            arguments += ["--command-property", f"{key}={value}"]
+        return self.run(CONSOLE_CONSUMER, *arguments, within_ms=within_ms + 10_000).splitlines()
+
+    def dump_log(self, segment: Path, *, with_records: bool = False) -> str:
+        """What Kafka's own tool reads in a segment file."""
+        arguments = ["--files", str(segment), "--deep-iteration"]
+        if with_records:
+            arguments.append("--print-data-log")
+        return self.run(DUMP_LOG, *arguments).decode(errors="replace")

@@ -194,10 +194,8 @@ class FaultyDisk:
         result = bytearray(size)
         for start in range(0, size, SECTOR_BYTES):
             old, new = durable[start : start + SECTOR_BYTES], written[start : start + SECTOR_BYTES]
-            is_untouched = old == new[: len(old)] and len(old) == SECTOR_BYTES
-            piece = old if is_untouched or chance.random() < 0.3 else new
-            # what fsync promised stays even in a sector that was extended later
-            piece = piece if piece[: len(old)] == old or old != new[: len(old)] else old + piece[len(old) :]
+            # appended bytes leave the durable part of their sector as it was, whichever version survives
+            piece = old if chance.random() < 0.3 else new
             piece = piece[: size - start]
             result[start : start + len(piece)] = piece
         return bytes(result)

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from deploy import jar_sets
 from deploy.toxiproxy_server import ToxiproxyServer
+from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.clock import ManualClock
 from tests.support.examples import examples
 from tests.support.java_clients import KafkaPrograms
@@ -108,6 +109,14 @@ def kafka_programs() -> KafkaPrograms:
             f"Apache Kafka {jar_sets.KAFKA.version} is not in the parts folder: `make setup-java` fetches it by Maven"
         )
     return KafkaPrograms()
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(
+    session_processes: Processes, kafka_programs: KafkaPrograms, tmp_path_factory: pytest.TempPathFactory
+) -> ApacheKafka:
+    """The session's Apache Kafka broker, to compare with; topics are created by naming them."""
+    return start_apache_kafka(session_processes, kafka_programs, tmp_path_factory.mktemp("apache-kafka"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -75,7 +75,7 @@ class FaultyDisk:
         inode = os.fstat(descriptor).st_ino
         if inode not in self._pinned:
             # an inode number must not be given to another file while this run lasts
-            self._pinned[inode] = os.dup(descriptor)
+            self._pinned[inode] = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
         return descriptor
 
     def close(self, descriptor: int) -> None:
@@ -118,7 +118,8 @@ class FaultyDisk:
 
     def fdatasync(self, descriptor: int) -> None:
         self._raise_if_told("fdatasync", self._paths[descriptor])
-        self._durable_content[os.fstat(descriptor).st_ino] = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        status = os.fstat(descriptor)
+        self._durable_content[status.st_ino] = os.pread(self._pinned[status.st_ino], status.st_size, 0)
 
     def fsync_directory(self, path: str) -> None:
         self._raise_if_told("fsync_directory", path)

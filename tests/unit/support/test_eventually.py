@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pytest
 
 from tests.support.eventually import ConditionNeverHeld, eventually, eventually_sync
 
+Result = TypeVar("Result")
 
-def _after(calls: int, result: object) -> object:
+
+def _after(calls: int, result: Result) -> Callable[[], Result | None]:
     remaining = iter(range(calls))
 
-    def condition() -> object:
+    def condition() -> Result | None:
         return result if next(remaining, None) is None else None
 
     return condition
 
 
 def test_the_first_true_result_is_returned() -> None:
-    assert eventually_sync(_after(3, "there"), 5_000) == "there"  # type: ignore[arg-type]
+    assert eventually_sync(_after(3, "there"), 5_000) == "there"
 
 
 async def test_a_coroutine_function_is_awaited() -> None:
@@ -31,7 +36,7 @@ async def test_a_coroutine_function_is_awaited() -> None:
 
 
 async def test_a_plain_function_works_inside_a_loop() -> None:
-    assert await eventually(_after(2, 7), 5_000) == 7  # type: ignore[call-overload]
+    assert await eventually(_after(2, 7), 5_000) == 7
 
 
 def test_a_failed_assertion_in_the_condition_means_not_yet() -> None:

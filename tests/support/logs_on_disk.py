@@ -1,0 +1,55 @@
+"""Opening partition logs in tests, and looking at what they hold."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from broker.core.topic_configs import LogConfig
+from broker.log.descriptors import DescriptorCache
+from broker.log.partition_log import PartitionLog
+from runtime.disk import Disk, RealDisk
+from tests.support.log_batches import batch
+from wire.record_batch import BatchHeader, iterate_headers, verify_crc
+
+NOW_MS = 1_000_000
+
+
+def config(**fields: Any) -> LogConfig:
+    """A configuration whose indexes have many entries."""
+    return LogConfig(**{"index_interval_bytes": 200, "segment_ms": 10**12, **fields})
+
+
+def open_log(directory: object, disk: Disk | None = None, **options: Any) -> PartitionLog:
+    """Open `directory`, which is made if need be; options are those of PartitionLog.open, or fields of the configuration."""
+    os.makedirs(str(directory), exist_ok=True)
+    names = ("is_clean", "recovery_point", "log_start_offset", "now_ms", "topic_id", "roll_jitter")
+    opening = {name: options.pop(name) for name in names if name in options}
+    chosen = options.pop("config", None) or config(**options)
+    return PartitionLog.open(
+        str(directory), DescriptorCache(disk or RealDisk()), chosen, topic="t", partition=0, **opening
+    )
+
+
+def fill(log: PartitionLog, count: int, *, records: int = 2, leader_epoch: int = 0, first_time_ms: int = 0) -> None:
+    """Append `count` batches a millisecond apart."""
+    for number in range(count):
+        values = [b"%06d" % number] * records
+        time_ms = NOW_MS + first_time_ms + number
+        log.append_as_leader(batch(values, timestamp_ms=time_ms), leader_epoch=leader_epoch, now_ms=time_ms)
+
+
+def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20) -> list[BatchHeader]:
+    """The headers of everything a reader gets from the log's start, read to its end; checksums are checked."""
+    headers: list[BatchHeader] = []
+    offset = log.log_start_offset
+    while True:
+        with log.read(offset, max_bytes=max_bytes) as piece:
+            content = piece.read_bytes()
+        if not content:
+            return headers
+        for position, header in iterate_headers(content):
+            assert verify_crc(content, position, header)
+            headers.append(header)
+        assert headers[-1].next_offset >= piece.next_offset or piece.next_offset == log.log_end_offset
+        offset = max(headers[-1].next_offset, piece.next_offset)

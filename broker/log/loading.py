@@ -16,6 +16,7 @@ from typing import Final
 
 from broker.core.leader_epochs import LeaderEpochs
 from broker.core.producer_state import ProducerStates
+from broker.core.retention import RELATIVE_OFFSET_MAX
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
 from broker.log.descriptors import DescriptorCache
@@ -90,7 +91,6 @@ class _Loading:
     def load(self, recovery_point: int, log_start_offset: int) -> LoadedLog:
         entries = self._settle_files()
         segments = self._find_segments(entries)
-        self._read_epochs()
         if not segments:
             segments = [create_segment(self.directory, log_start_offset, self.descriptors, now_ms=self.now_ms)]
         first_unsure = len(segments)
@@ -99,6 +99,7 @@ class _Loading:
         if not self._load_sure(segments, first_unsure):
             first_unsure = len(segments) - 1
         sure = segments[:first_unsure]
+        self._read_epochs(sure)
         if first_unsure == len(segments):
             end = segments[-1].next_offset
             self._restore_producers(sure, end)
@@ -190,12 +191,20 @@ class _Loading:
             return False
         return True
 
-    def _read_epochs(self) -> None:
+    def _read_epochs(self, sure: list[Segment]) -> None:
+        """From the file; from the batches of segments that are not checked anyway when there is none that is usable."""
+        path = f"{self.directory}/{LEADER_EPOCHS}"
         try:
-            self.epochs = LeaderEpochs(read_epochs(self.disk, f"{self.directory}/{LEADER_EPOCHS}"))
+            entries = read_epochs(self.disk, path)
         except CorruptCheckpoint as fault:
+            entries = []
             self.progress.notes.append(f"leader epochs are rebuilt: {fault}")
-            self.is_clean = False
+        self.epochs = LeaderEpochs(entries)
+        if entries:
+            return
+        for segment in sure:
+            for header in segment.headers():
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
     # -- recovery ---------------------------------------------------------------------------------------------------
 
@@ -203,7 +212,8 @@ class _Loading:
         expected = segments[first].base_offset
         for index in range(first, len(segments)):
             segment = segments[index]
-            if segment.base_offset < expected:
+            gap = segment.base_offset - expected
+            if gap < 0 or (0 < gap <= RELATIVE_OFFSET_MAX and not self.config.is_compacted):
                 reason = f"it begins at {segment.base_offset}, the one before ends at {expected}"
                 return self._drop_from(segments, index, reason)
             fault = self._recover_segment(segment)

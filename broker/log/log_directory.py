@@ -149,7 +149,7 @@ class LogDirectory:
 
     def adopt(self, log: PartitionLog) -> None:
         """Count an opened log among those of this directory."""
-        log.on_recovery_point_lowered = self.checkpoint_recovery_points
+        log.save_recovery_point = self.checkpoint_recovery_points
         self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def create_log(

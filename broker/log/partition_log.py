@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.batch_checks import BatchLimits, BatchRejected, check_continues, check_produced
 from broker.core.leader_epochs import EpochEnd
 from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange
-from broker.core.retention import RetentionPolicy, RollPolicy, expired_segments, roll_reason
+from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs, write_topic_id
 from broker.log.descriptors import DescriptorCache
@@ -97,7 +97,8 @@ class PartitionLog:
         self.recovery = loaded.report
         self._segments = Segments(loaded.segments, self._disk)
         self._epochs = loaded.epochs
-        self._saved_epochs_version = -1 if loaded.report.dropped or not is_clean else loaded.epochs.version
+        # whatever the load made of the file is written with the first flush
+        self._saved_epochs_version = -1
         self._producers = loaded.producers
         self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
@@ -116,7 +117,7 @@ class PartitionLog:
         self._failure: StorageError | None = None
         self.is_abandoned = False
         self.compacted_to = self.log_start_offset
-        self.on_recovery_point_lowered: Callable[[], None] = _nobody_keeps_it
+        self.save_recovery_point: Callable[[], None] = _nobody_keeps_it
         self._take_config()
 
     @classmethod
@@ -409,7 +410,9 @@ class PartitionLog:
             now_ms=now_ms,
         )
         if reason:
-            self._roll(base_offset, now_ms)
+            # a hole in front of the batch goes into the new segment: segments join without one, which recovery relies on
+            is_reachable = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
+            self._roll(self.log_end_offset if is_reachable else base_offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         active = self._segments.active
@@ -517,7 +520,10 @@ class PartitionLog:
     # -- cutting ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at or above `offset`, and the whole batch that spans it."""
+        """Drop everything at or above `offset`, and the whole batch that spans it.
+
+        Durable with the next flush: a crash before it may bring the tail back, as it was.
+        """
         self._refuse_when_failed()
         if offset >= self.log_end_offset:
             return
@@ -541,17 +547,17 @@ class PartitionLog:
         for segment in self._segments.remove_from(0):
             self._removals.add(segment.rename_for_removal(), 0)
         self._segments.add(create_segment(self.directory, offset, self._descriptors, now_ms=0))
-        self._has_new_names = True
         self.log_start_offset = self.log_end_offset = offset
         self._epochs.clear()
         self._after_cut()
 
     def _before_cut(self, offset: int) -> None:
         self._truncations += 1
+        self._has_new_names = True
         if self.recovery_point > offset:
             # were the old recovery point still on disk, a crash after new appends would leave those unchecked
             self.recovery_point = offset
-            self.on_recovery_point_lowered()
+            self.save_recovery_point()
 
     def _after_cut(self) -> None:
         end = self.log_end_offset

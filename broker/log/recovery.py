@@ -61,6 +61,7 @@ class SegmentCheck:
         self._size = size_bytes
         self._base_offset = base_offset
         self._buffer = memoryview(bytearray(min(_WINDOW_BYTES, max(size_bytes, HEADER_SIZE))))
+        self._epoch = -1
         self._start = 0
         self._filled = 0
         self.valid_bytes = 0
@@ -90,6 +91,7 @@ class SegmentCheck:
                 return
             self.valid_bytes = position + size
             self.next_offset = header.next_offset
+            self._epoch = max(self._epoch, header.partition_leader_epoch)
             yield CheckedBatch(position, header, content)
 
     def _header_fault(self, header: BatchHeader, position: int) -> str:
@@ -97,6 +99,9 @@ class SegmentCheck:
             return f"magic {header.magic} instead of {MAGIC}"
         if not HEADER_SIZE - LOG_OVERHEAD <= header.batch_length <= self._size - position - LOG_OVERHEAD:
             return f"batch length {header.batch_length} with {self._size - position} bytes left: a torn write"
+        if 0 <= header.partition_leader_epoch < self._epoch:
+            # what a truncation cut off and a crash brought back
+            return f"leader epoch {header.partition_leader_epoch} after {self._epoch}"
         if header.base_offset < self.next_offset:
             return f"base offset {header.base_offset} below the expected {self.next_offset}"
         if not header.last_offset_delta >= 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:

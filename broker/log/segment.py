@@ -295,6 +295,11 @@ class Segment:
                 return position, header
         return None
 
+    def headers(self) -> Iterator[BatchHeader]:
+        """All batch headers."""
+        for _, header in self._scan(0):
+            yield header
+
     def batches_of_producers(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Headers of batches with a producer id from `from_offset` on; with the bytes when it is a control batch."""
         found = self.find(from_offset)

@@ -106,11 +106,12 @@ class Segments:
             return self._empty(offset)
         segment, start, base_offset = place
         is_to_the_end = end_offset >= segment.next_offset
-        end = segment.size_bytes if is_to_the_end else self._end_position(segment, end_offset)
+        end, after_end = (
+            (segment.size_bytes, segment.next_offset) if is_to_the_end else self._end_position(segment, end_offset)
+        )
         limit = start + max_bytes
         if limit >= end:
-            next_offset = segment.next_offset if is_to_the_end else end_offset
-            length = end - start
+            length, next_offset = end - start, after_end
         else:
             boundary = segment.boundary(limit, start)
             length, next_offset = (boundary.position - start, boundary.base_offset) if boundary else (0, offset)
@@ -137,7 +138,7 @@ class Segments:
             return 0
         first, last = self._list.index(place.segment), self.index_of(end_offset - 1)
         ending = self._list[last]
-        tail = ending.size_bytes if end_offset >= ending.next_offset else self._end_position(ending, end_offset)
+        tail = ending.size_bytes if end_offset >= ending.next_offset else self._end_position(ending, end_offset)[0]
         return sum(segment.size_bytes for segment in self._list[first:last]) + tail - place.position
 
     def _find(self, offset: int) -> _Place | None:
@@ -147,12 +148,13 @@ class Segments:
                 return _Place(segment, found.position, found.base_offset)
         return None
 
-    def _end_position(self, segment: Segment, end_offset: int) -> int:
+    def _end_position(self, segment: Segment, end_offset: int) -> tuple[int, int]:
+        """Where the whole batches below `end_offset` end, and the offset that follows them."""
         noted = self._next_reads.get(end_offset)
         if noted is not None and noted.segment is segment:
-            return noted.position
+            return noted.position, end_offset
         found = segment.find(end_offset)
-        return found.position if found else segment.size_bytes
+        return (found.position, min(found.base_offset, end_offset)) if found else (segment.size_bytes, end_offset)
 
     def _note_next_read(self, offset: int, segment: Segment, position: int) -> None:
         if position >= segment.size_bytes and segment is not self._list[-1]:

@@ -179,8 +179,9 @@ class FaultyDisk:
         for descriptor in self._pinned.values():
             os.close(descriptor)
         self._pinned.clear()
-        self._durable_names.clear()
-        self._durable_content.clear()
+        # what is there after the cut is on the disk
+        self._durable_names = {path: os.stat(path).st_ino for path in survivors if os.path.exists(path)}
+        self._durable_content = {inode: survivors[path] for path, inode in self._durable_names.items()}
 
     def _content_after_crash(self, inode: int, chance: random.Random) -> bytes:
         durable = self._durable_content.get(inode, b"")

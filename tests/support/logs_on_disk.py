@@ -51,5 +51,5 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20) -> list[BatchHeader
         for position, header in iterate_headers(content):
             assert verify_crc(content, position, header)
             headers.append(header)
-        assert headers[-1].next_offset >= piece.next_offset or piece.next_offset == log.log_end_offset
-        offset = max(headers[-1].next_offset, piece.next_offset)
+        assert piece.next_offset >= headers[-1].next_offset
+        offset = piece.next_offset

@@ -1,0 +1,412 @@
+"""Appending to and reading from one partition's log."""
+
+import asyncio
+import errno
+import os
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.core.batch_checks import BatchRejected
+from broker.core.leader_epochs import EpochEnd
+from broker.core.producer_state import OutOfOrderSequence
+from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError
+from broker.log.timestamps import TimestampOffset
+from broker.log.transaction_index import AbortedTransaction
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.log_batches import TRANSACTIONAL, batch, marker
+from tests.support.logs_on_disk import NOW_MS, fill, open_log, read_all
+from wire.record_batch import read_header
+
+
+def append(log, records, *, leader_epoch=0, now_ms=NOW_MS, **options):
+    return log.append_as_leader(records, leader_epoch=leader_epoch, now_ms=now_ms, **options)
+
+
+def test_a_leader_gives_offsets_and_its_epoch_and_keeps_the_checksum(tmp_path):
+    log = open_log(tmp_path)
+    first = append(log, memoryview(batch([b"a", b"b"], base_offset=77, leader_epoch=9, timestamp_ms=NOW_MS)), leader_epoch=4)
+    second = append(log, batch([b"c"], timestamp_ms=NOW_MS), leader_epoch=5)
+    assert (first.first_offset, first.last_offset, first.record_count) == (0, 1, 2)
+    assert (second.first_offset, log.log_end_offset, log.latest_epoch) == (2, 3, 5)
+    assert [(h.base_offset, h.partition_leader_epoch) for h in read_all(log)] == [(0, 4), (2, 5)]
+
+
+def test_several_batches_are_appended_together(tmp_path):
+    log = open_log(tmp_path)
+    info = append(log, b"".join(batch([b"x"] * 3, timestamp_ms=NOW_MS) for _ in range(700)))
+    assert (info.first_offset, info.last_offset, info.record_count) == (0, 2099, 2100)
+    assert len(read_all(log)) == 700
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda b: b[:-1] + bytes([b[-1] ^ 1]), ErrorCode.corrupt_message),
+        (lambda b: b[:-1], ErrorCode.corrupt_message),
+        (lambda b: b[:30], ErrorCode.corrupt_message),
+        (lambda b: b"", ErrorCode.corrupt_message),
+        (lambda b: b[:16] + b"\1" + b[17:], ErrorCode.unsupported_for_message_format),
+    ],
+)
+def test_broken_bytes_are_refused_and_leave_nothing(tmp_path, spoil, code):
+    log = open_log(tmp_path)
+    good = batch(timestamp_ms=NOW_MS)
+    with pytest.raises(BatchRejected) as refusal:
+        append(log, good + spoil(good) if spoil(good) else b"")
+    assert refusal.value.code is code
+    assert (log.log_end_offset, log.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (batch([b"x" * 2000], timestamp_ms=NOW_MS), ErrorCode.message_too_large),
+        (batch(timestamp_ms=NOW_MS + 3_600_001), ErrorCode.invalid_timestamp),
+        (batch(timestamp_ms=NOW_MS - 101), ErrorCode.invalid_timestamp),
+        (batch(timestamp_ms=NOW_MS, attributes=0x08), ErrorCode.invalid_timestamp),
+        (batch(timestamp_ms=NOW_MS, attributes=5), ErrorCode.unsupported_compression_type),
+        (batch(timestamp_ms=NOW_MS, attributes=TRANSACTIONAL), ErrorCode.invalid_record),
+        (marker(producer_id=1, is_commit=True), ErrorCode.invalid_record),
+    ],
+)
+def test_what_a_client_may_not_send_has_its_error_code(tmp_path, records, code):
+    log = open_log(tmp_path, message_bytes_max=1000, timestamp_before_ms_max=100)
+    with pytest.raises(BatchRejected) as refusal:
+        append(log, records)
+    assert refusal.value.code is code
+    assert log.log_end_offset == 0
+
+
+def test_log_append_time_is_the_brokers_and_the_checksum_is_renewed(tmp_path):
+    log = open_log(tmp_path, is_log_append_time=True)
+    info = append(log, batch([b"a", b"b"], timestamp_ms=1), now_ms=NOW_MS)
+    (header,) = read_all(log)
+    assert info.log_append_time_ms == header.max_timestamp == NOW_MS
+    assert header.is_log_append_time
+    assert log.offset_for_timestamp(NOW_MS) == TimestampOffset(0, NOW_MS, 0)
+
+
+def test_a_repeated_idempotent_batch_is_answered_and_not_written_again(tmp_path):
+    log = open_log(tmp_path)
+    records = batch([b"a", b"b"], producer_id=5, sequence=0, timestamp_ms=NOW_MS)
+    first = append(log, records)
+    append(log, batch([b"c"], producer_id=5, sequence=2, timestamp_ms=NOW_MS))
+    again = append(log, records)
+    assert again.is_duplicate
+    assert (again.first_offset, again.last_offset) == (first.first_offset, first.last_offset)
+    assert log.log_end_offset == 3
+    with pytest.raises(OutOfOrderSequence):
+        append(log, batch([b"d"], producer_id=5, sequence=9, timestamp_ms=NOW_MS))
+
+
+def test_a_repetition_is_known_after_a_restart_clean_or_not(tmp_path):
+    log = open_log(tmp_path)
+    records = batch([b"a", b"b"], producer_id=5, sequence=0, timestamp_ms=NOW_MS)
+    append(log, records)
+    log.flush_now()
+    log.abandon()
+    recovered = open_log(tmp_path)
+    assert append(recovered, records).is_duplicate
+    recovered.close()
+    assert append(open_log(tmp_path, is_clean=True), records).is_duplicate
+
+
+def test_producers_cut_off_by_a_failover_may_go_on_above_their_sequence_once(tmp_path):
+    log = open_log(tmp_path)
+    append(log, batch([b"a"], producer_id=5, sequence=0, timestamp_ms=NOW_MS))
+    log.carry_over_producers(log.log_end_offset)
+    log.start_leader_epoch(1 << 20)
+    append(log, batch([b"b"], producer_id=5, sequence=7, timestamp_ms=NOW_MS), leader_epoch=1 << 20)
+    with pytest.raises(OutOfOrderSequence):
+        append(log, batch([b"c"], producer_id=5, sequence=9, timestamp_ms=NOW_MS), leader_epoch=1 << 20)
+    assert log.first_offset_since_epoch(1) == 1
+
+
+def test_a_follower_keeps_offsets_and_epochs_holes_included(tmp_path):
+    log = open_log(tmp_path)
+    log.append_replicated(batch([b"a"], base_offset=5, leader_epoch=1) + batch([b"b"], base_offset=9, leader_epoch=3))
+    assert [(h.base_offset, h.partition_leader_epoch) for h in read_all(log)] == [(5, 1), (9, 3)]
+    assert log.epoch_end_offset(1) == EpochEnd(1, 9)
+    for refused in (batch(base_offset=9, leader_epoch=3), batch(base_offset=10, leader_epoch=2)):
+        with pytest.raises(BatchRejected):
+            log.append_replicated(refused)
+    assert log.log_end_offset == 10
+
+
+def test_reading_in_a_hole_gives_the_next_batch_also_across_segments(tmp_path):
+    log = open_log(tmp_path, segment_bytes=100)
+    for offset in (0, 10, 50):
+        log.append_replicated(batch([b"x" * 20], base_offset=offset))
+    assert log.segment_count == 3
+    for offset, expected in ((0, 0), (3, 10), (10, 10), (11, 50), (50, 50)):
+        with log.read(offset, max_bytes=1) as piece:
+            assert piece.base_offset == expected
+
+
+def test_reads_are_whole_batches_within_the_limit(tmp_path):
+    log = open_log(tmp_path)
+    fill(log, 100)
+    size = log.size_bytes // 100
+    for offset in (0, 1, 60, 61, 198):
+        for limit in (size, size + 1, 3 * size - 1, 3 * size, 10**6):
+            with log.read(offset, max_bytes=limit) as piece:
+                assert piece.base_offset == offset // 2 * 2
+                left = 100 - offset // 2
+                assert len(piece) == min(limit // size, left) * size
+                assert piece.next_offset == piece.base_offset + len(piece) // size * 2
+
+
+def test_a_first_batch_above_the_limit_comes_whole_or_not_at_all(tmp_path):
+    log = open_log(tmp_path)
+    fill(log, 2)
+    with log.read(0, max_bytes=10) as piece:
+        assert (piece.next_offset, read_header(piece.read_bytes()).size_bytes) == (2, len(piece))
+    with log.read(0, max_bytes=10, has_minimum_one_batch=False) as piece:
+        assert len(piece) == 0
+        assert piece.fd == -1
+
+
+def test_nothing_at_or_above_the_end_offset_is_read(tmp_path):
+    log = open_log(tmp_path, segment_bytes=2000)
+    fill(log, 100)
+    for end in (0, 2, 60, 150, 199, 200, 500):
+        offset = 0
+        while True:
+            with log.read(offset, max_bytes=500, end_offset=end) as piece:
+                if not len(piece):
+                    break
+                offset = piece.next_offset
+        assert offset == min(end, 200) // 2 * 2
+        assert log.bytes_between(0, end) == offset // 2 * (log.size_bytes // 100)
+
+
+def test_reading_outside_of_the_log_names_the_valid_range(tmp_path):
+    log = open_log(tmp_path)
+    fill(log, 5)
+    with log.read(10, max_bytes=100) as piece:
+        assert len(piece) == 0
+    log.advance_high_watermark(10)
+    log.advance_log_start_offset(4)
+    for offset in (3, 11, -1):
+        with pytest.raises(OffsetOutOfRange, match="holds 4 to 10"):
+            log.read(offset, max_bytes=100)
+
+
+def test_a_slice_stays_readable_after_its_segment_was_deleted(tmp_path):
+    log = open_log(tmp_path, segment_bytes=500, retention_ms=0)
+    fill(log, 30)
+    log.advance_high_watermark(log.log_end_offset)
+    piece = log.read(0, max_bytes=10**6)
+    assert "retention.ms" in log.delete_old_segments(NOW_MS + 10**9)
+    assert log.log_start_offset == log.log_end_offset == 60
+    log.remove_deleted_files(NOW_MS * 10**6)
+    assert [name for name in os.listdir(tmp_path) if name.endswith(".deleted")] == []
+    assert len(piece.read_bytes()) == len(piece)
+    descriptor = piece.fd
+    piece.release()
+    piece.release()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_segments_roll_by_size_and_time_and_are_all_read(tmp_path):
+    log = open_log(tmp_path, segment_bytes=1000)
+    fill(log, 50)
+    by_size = log.segment_count
+    assert by_size > 3
+    log.update_config(log.config.__class__(segment_ms=100, index_interval_bytes=200))
+    fill(log, 1, first_time_ms=10_000)
+    assert log.segment_count == by_size + 1
+    assert log.roll_if_due(NOW_MS + 10_050) is False
+    assert log.roll_if_due(NOW_MS + 10_101) is True
+    assert log.roll_if_due(NOW_MS + 99_999) is False
+    assert [h.base_offset for h in read_all(log, max_bytes=300)] == list(range(0, 102, 2))
+
+
+def test_a_segment_rolls_when_its_index_is_full(tmp_path):
+    log = open_log(tmp_path, segment_index_bytes=40, index_interval_bytes=1)
+    fill(log, 50)
+    assert log.segment_count > 5
+    assert len(read_all(log)) == 50
+
+
+def test_an_append_larger_than_a_segment_is_refused(tmp_path):
+    log = open_log(tmp_path, segment_bytes=200)
+    with pytest.raises(BatchRejected) as refusal:
+        append(log, batch([b"x" * 300], timestamp_ms=NOW_MS))
+    assert refusal.value.code is ErrorCode.record_list_too_large
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_the_first_record_of_a_time_is_found_inside_its_batch(tmp_path, codec):
+    log = open_log(tmp_path, segment_bytes=3000)
+    for number in range(100):
+        times = [NOW_MS + 10 * number + step for step in (0, 3, 6)]
+        append(log, batch([b"x" * 30] * 3, timestamps_ms=times, codec=codec), leader_epoch=number // 50)
+    for number in (0, 1, 49, 50, 99):
+        time_ms = NOW_MS + 10 * number
+        assert log.offset_for_timestamp(time_ms) == TimestampOffset(3 * number, time_ms, number // 50)
+        assert log.offset_for_timestamp(time_ms + 4) == TimestampOffset(3 * number + 2, time_ms + 6, number // 50)
+    assert log.offset_for_timestamp(0).offset == 0
+    assert log.offset_for_timestamp(NOW_MS + 10_000) is None
+    assert log.offset_of_max_timestamp() == TimestampOffset(299, NOW_MS + 996, 1)
+
+
+def test_times_out_of_order_are_found_at_their_first_record(tmp_path):
+    log = open_log(tmp_path)
+    for time_ms in (50, 10, 90, 20, 90, 70):
+        append(log, batch(timestamp_ms=time_ms))
+    assert [log.offset_for_timestamp(time_ms).offset for time_ms in (0, 10, 50, 51, 90)] == [0, 0, 0, 2, 2]
+    assert log.max_timestamp_ms == 90
+    assert log.offset_of_max_timestamp().offset == 2
+
+
+def test_truncation_drops_the_batch_that_spans_the_offset(tmp_path):
+    log = open_log(tmp_path, segment_bytes=500)
+    fill(log, 20, leader_epoch=1)
+    fill(log, 20, leader_epoch=2)
+    with log.read(50, max_bytes=1):
+        pass
+    log.truncate_to(51)
+    assert (log.log_end_offset, log.latest_epoch) == (50, 2)
+    log.truncate_to(40)
+    assert (log.log_end_offset, log.latest_epoch) == (40, 1)
+    assert [h.base_offset for h in read_all(log)] == list(range(0, 40, 2))
+    fill(log, 1, leader_epoch=3)
+    assert log.epoch_end_offset(2) == EpochEnd(1, 40)
+    log.truncate_fully_and_start_at(1000)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (1000, 1000, 0)
+    fill(log, 1)
+    assert [h.base_offset for h in read_all(log)] == [1000]
+
+
+def test_truncation_takes_producers_back(tmp_path):
+    log = open_log(tmp_path)
+    for sequence in range(5):
+        append(log, batch(producer_id=5, sequence=sequence, timestamp_ms=NOW_MS))
+    log.truncate_to(2)
+    assert append(log, batch(producer_id=5, sequence=2, timestamp_ms=NOW_MS)).first_offset == 2
+
+
+def test_truncation_below_the_recovery_point_is_told_before_it_happens(tmp_path):
+    log = open_log(tmp_path)
+    fill(log, 10)
+    log.flush_now()
+    told = []
+    log.save_recovery_point = lambda: told.append((log.recovery_point, log.log_end_offset))
+    log.truncate_to(12)
+    assert told == [(12, 20)]
+    log.truncate_to(12)
+    assert len(told) == 1
+
+
+def test_the_last_stable_offset_stops_at_an_open_transaction_and_aborts_are_indexed(tmp_path):
+    log = open_log(tmp_path)
+    fill(log, 1)
+    for producer_id in (7, 8):
+        records = batch(producer_id=producer_id, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS)
+        append(log, records)
+    log.advance_high_watermark(4)
+    assert log.last_stable_offset == 2
+    append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
+    log.advance_high_watermark(5)
+    assert log.last_stable_offset == 3
+    append(log, marker(producer_id=8, is_commit=True), is_from_client=False)
+    log.advance_high_watermark(6)
+    assert log.last_stable_offset == 6
+    expected = [AbortedTransaction(7, 2, 4, 3)]
+    assert log.aborted_transactions(0, 6) == expected
+    assert log.aborted_transactions(5, 6) == []
+    log.abandon()
+    assert open_log(tmp_path).aborted_transactions(0, 6) == expected
+
+
+def test_a_failed_write_leaves_no_bytes_and_the_log_goes_on(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    fill(log, 3)
+    size = log.size_bytes
+    disk.fail_next("write", ".log", code=errno.EIO, written_bytes=40)
+    with pytest.raises(StorageError, match="Input/output error"):
+        fill(log, 1)
+    assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.log") == size == log.size_bytes
+    fill(log, 1)
+    assert [h.base_offset for h in read_all(log)] == [0, 2, 4, 6]
+
+
+def test_torn_bytes_that_could_not_be_cut_are_cut_by_the_next_append_or_close(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    fill(log, 1)
+    for finish in (lambda: fill(log, 1), log.close):
+        disk.fail_next("write", ".log", written_bytes=60)
+        disk.fail_next("truncate", ".log")
+        with pytest.raises(StorageError):
+            append(log, batch([b"long" * 100], timestamp_ms=NOW_MS))
+        finish()
+        assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.log") == log.size_bytes
+
+
+def test_a_full_disk_is_said_clearly_and_passes(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    fill(log, 3)
+    disk.space_left_bytes = 30
+    with pytest.raises(DiskFull, match="No space left"):
+        fill(log, 1)
+    assert len(read_all(log)) == 3
+    disk.space_left_bytes = None
+    fill(log, 1)
+    assert len(read_all(log)) == 4
+    log.close()
+    assert open_log(tmp_path / "t-0", is_clean=True).log_end_offset == 8
+
+
+async def test_one_flush_covers_all_appends_before_it(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk, flush_messages=1)
+    fill(log, 1)
+    assert log.needs_flush
+    waiting = [asyncio.create_task(log.flush())]
+    await asyncio.sleep(0)
+    for _ in range(20):
+        fill(log, 1)
+        waiting.append(asyncio.create_task(log.flush()))
+    await asyncio.gather(*waiting)
+    assert log.recovery_point == log.log_end_offset == 42
+    assert not log.needs_flush
+    assert len([path for operation, path in disk.operations if operation == "fdatasync" and path.endswith(".log")]) <= 3
+
+
+async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    fill(log, 1)
+    disk.fail_next("fdatasync", ".log")
+    with pytest.raises(StorageError):
+        await log.flush()
+    for refused in (lambda: fill(log, 1), lambda: log.read(0, max_bytes=1)):
+        with pytest.raises(StorageError, match="failed before"):
+            refused()
+    assert log.recovery_point == 0
+
+
+def test_flush_is_due_after_its_interval_only_when_something_was_written(tmp_path):
+    log = open_log(tmp_path, flush_ms=100)
+    assert not log.is_flush_due(NOW_MS * 2)
+    fill(log, 1)
+    assert not log.is_flush_due(NOW_MS + 99)
+    assert log.is_flush_due(NOW_MS + 100)
+    log.flush_now()
+    assert not log.is_flush_due(NOW_MS * 2)
+
+
+def test_descriptors_of_old_segments_are_closed_beyond_the_bound(tmp_path):
+    log = open_log(tmp_path, segment_bytes=200)
+    fill(log, 60)
+    log.flush_now()
+    log._descriptors._idle_max = 4
+    before = len(os.listdir("/proc/self/fd"))
+    read_all(log, max_bytes=200)
+    assert len(os.listdir("/proc/self/fd")) <= before + 4

@@ -1,0 +1,213 @@
+"""One connection to a broker: order, bounds, deadlines, and what a broker that misbehaves does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.support.scripted_broker import API_VERSIONS, ScriptedBroker, versions_answer
+from wire import frames, schemas
+from wire.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
+from wire.connection import Connection, ConnectionOptions, connected, open_connection
+from wire.connection_pool import ConnectionPool
+from wire.entity_building import build_entity
+from wire.frames import RequestHeader, VersionRange
+from wire.private import CLIENT_SOFTWARE_NAME
+
+LIST_GROUPS = 16
+NO_GROUPS = {"throttle_time": versions_answer({})["throttle_time"], "error_code": ErrorCode.none, "groups": []}
+REQUEST = {"states_filter": (), "types_filter": ()}
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[ScriptedBroker]:
+    async with ScriptedBroker() as running:
+        running.on(LIST_GROUPS, lambda request, header: NO_GROUPS)
+        yield running
+
+
+async def named(connection: Connection, name: str, **options: Any) -> Any:
+    return await connection.call(LIST_GROUPS, {"states_filter": (name,), "types_filter": ()}, **options)
+
+
+def echo(request: Any, header: RequestHeader) -> dict[str, Any]:
+    group = {"group_id": request.states_filter[0], "protocol_type": "", "group_state": "", "group_type": ""}
+    return {**NO_GROUPS, "groups": [group]}
+
+
+async def test_answers_come_in_the_order_of_the_requests(broker: ScriptedBroker) -> None:
+    broker.on(LIST_GROUPS, echo)
+    async with connected(broker.address, ConnectionOptions(in_flight_max=3)) as connection:
+        answers = await asyncio.gather(*(named(connection, str(number)) for number in range(20)))
+    assert [answer.groups[0].group_id for answer in answers] == [str(number) for number in range(20)]
+    assert [request.states_filter[0] for request in broker.requests(LIST_GROUPS)] == [str(n) for n in range(20)]
+
+
+async def test_no_more_requests_than_allowed_are_unanswered(broker: ScriptedBroker) -> None:
+    may_answer, asked = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Any, header: RequestHeader) -> Any:
+        asked.set()
+        await may_answer.wait()
+        return NO_GROUPS
+
+    broker.on(LIST_GROUPS, slow)
+    async with connected(broker.address, ConnectionOptions(in_flight_max=2)) as connection:
+        calls = [asyncio.create_task(connection.call(LIST_GROUPS, REQUEST)) for _ in range(6)]
+        await asked.wait()
+        most = connection.in_flight_count
+        may_answer.set()
+        await asyncio.gather(*calls)
+    assert most == 2
+
+
+async def test_missed_deadline_closes_the_connection_and_fails_those_behind(broker: ScriptedBroker) -> None:
+    broker.on(LIST_GROUPS, lambda request, header: None)
+    async with connected(broker.address, ConnectionOptions()) as connection:
+        behind = asyncio.create_task(named(connection, "behind"))
+        with pytest.raises(RequestTimedOut, match=r"list_groups: no answer within 50 ms"):
+            await named(connection, "first", timeout_ms=50)
+        with pytest.raises(Unreachable, match="connection lost: a request timed out"):
+            await behind
+        assert not connection.is_open
+        with pytest.raises(Unreachable):
+            await named(connection, "later")
+
+
+async def test_cancelled_caller_does_not_disturb_the_others(broker: ScriptedBroker) -> None:
+    go, asked = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Any, header: RequestHeader) -> Any:
+        asked.set()
+        await go.wait()
+        return echo(request, header)
+
+    broker.on(LIST_GROUPS, slow)
+    async with connected(broker.address, ConnectionOptions(in_flight_max=1)) as connection:
+        first = asyncio.create_task(named(connection, "first"))
+        second = asyncio.create_task(named(connection, "second"))
+        third = asyncio.create_task(named(connection, "third"))
+        await asked.wait()
+        first.cancel()
+        second.cancel()
+        go.set()
+        assert (await third).groups[0].group_id == "third"
+        assert first.cancelled()
+        assert connection.in_flight_count == 0
+
+
+async def test_lost_connection_fails_the_request_in_flight(broker: ScriptedBroker) -> None:
+    def cut(request: Any, header: RequestHeader) -> None:
+        broker.cut()
+
+    broker.on(LIST_GROUPS, cut)
+    async with connected(broker.address, ConnectionOptions()) as connection:
+        with pytest.raises(Unreachable, match="connection lost"):
+            await connection.call(LIST_GROUPS, REQUEST)
+
+
+async def test_negotiation_falls_back_when_the_broker_refuses_the_version(broker: ScriptedBroker) -> None:
+    def old(request: Any, header: RequestHeader) -> Any:
+        offered = {API_VERSIONS: VersionRange(0, 1), LIST_GROUPS: VersionRange(0, 2)}
+        if header.api_version <= 1:
+            return versions_answer(offered)
+        refusal = build_entity(schemas.response_type(API_VERSIONS, 0), versions_answer(offered, error_code=35))
+        return frames.encode_response(API_VERSIONS, 0, header.correlation_id, refusal)
+
+    broker.scripts[API_VERSIONS] = old
+    async with connected(broker.address, ConnectionOptions()) as connection:
+        assert connection.version_for(LIST_GROUPS) == 2
+        assert connection.versions[API_VERSIONS] == (0, 1)
+        await connection.call(LIST_GROUPS, REQUEST)
+
+
+async def test_software_name_tells_brokers_who_we_are(broker: ScriptedBroker) -> None:
+    async with connected(broker.address, ConnectionOptions(client_id="me")):
+        header, request = broker.seen[0]
+    assert request.client_software_name == CLIENT_SOFTWARE_NAME
+    assert header.client_id == "me"
+
+
+async def test_handshake_comes_before_every_other_request(broker: ScriptedBroker) -> None:
+    async def authenticate(connection: Connection) -> None:
+        await connection.call(LIST_GROUPS, REQUEST, version=0)
+
+    async with connected(broker.address, ConnectionOptions(handshake=authenticate)):
+        assert [header.api_key for header, _ in broker.seen] == [LIST_GROUPS, API_VERSIONS]
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        struct.pack(">ii", 4, 12345),
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 0),
+        struct.pack(">iib", 5, 1, 0) * 2,
+        struct.pack(">iibibb", 10, 1, 0, 0, 0, 127),
+    ],
+    ids=["foreign answer", "negative size", "huge size", "no header", "short body", "lying length"],
+)
+async def test_rubbish_closes_the_connection(broker: ScriptedBroker, rubbish: bytes) -> None:
+    broker.on(LIST_GROUPS, lambda request, header: rubbish)
+    async with connected(broker.address, ConnectionOptions()) as connection:
+        with pytest.raises(Unreachable):
+            await connection.call(LIST_GROUPS, REQUEST)
+        assert not connection.is_open
+
+
+async def test_version_is_the_highest_that_both_speak(broker: ScriptedBroker) -> None:
+    broker.on(LIST_GROUPS, echo, VersionRange(1, 99))
+    broker.versions[0] = VersionRange(0, 2)
+    async with connected(broker.address, ConnectionOptions()) as connection:
+        assert connection.version_for(LIST_GROUPS) == 5
+        assert connection.version_for(LIST_GROUPS, highest=3) == 3
+        with pytest.raises(UnsupportedApi, match="produce: the broker offers 0 to 2"):
+            connection.version_for(0)
+        with pytest.raises(UnsupportedApi, match="fetch: the broker does not offer it"):
+            connection.version_for(1)
+
+
+async def test_nobody_listens(unused_tcp_port: int) -> None:
+    from runtime.addresses import HostPort
+
+    with pytest.raises(Unreachable, match=f"127.0.0.1:{unused_tcp_port}: cannot connect"):
+        await open_connection(HostPort("127.0.0.1", unused_tcp_port), ConnectionOptions())
+
+
+async def test_silent_listener_times_out(broker: ScriptedBroker) -> None:
+    broker.scripts[API_VERSIONS] = lambda request, header: None
+    with pytest.raises(Unreachable, match="timed out"):
+        await open_connection(broker.address, ConnectionOptions(connect_timeout_ms=50))
+
+
+async def test_pool_shares_one_connection_and_opens_another_after_a_loss(broker: ScriptedBroker) -> None:
+    pool = ConnectionPool(ConnectionOptions())
+    first, second = await asyncio.gather(pool.get(broker.address), pool.get(broker.address))
+    assert first is second
+    pool.drop(broker.address, "for the test")
+    assert pool.open_addresses() == []
+    third = await pool.get(broker.address)
+    assert third is not first
+    assert broker.connection_count == 2
+    await pool.close()
+    with pytest.raises(Unreachable, match="closed"):
+        await pool.get(broker.address)
+
+
+async def test_pool_reaches_a_broker_that_comes_back(broker: ScriptedBroker) -> None:
+    pool = ConnectionPool(ConnectionOptions())
+    await pool.get(broker.address)
+    await broker.stop()
+    for _ in range(3):
+        pool.drop(broker.address, "for the test")
+        with pytest.raises(Unreachable):
+            await pool.get(broker.address)
+    await broker.start()
+    assert (await pool.get(broker.address)).is_open
+    await pool.close()

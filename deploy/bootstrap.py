@@ -144,8 +144,10 @@ def _ensure_packages() -> None:
         say(f"{len(wanted)} Python packages as pinned")
         return
     named = ", ".join(name for name, _ in missing[:6]) + (", ..." if len(missing) > 6 else "")
-    say(f"installing {len(missing)} of {len(wanted)} Python packages ({named}); pyspark alone is 450 MB")
+    size = "; pyspark alone is 450 MB" if "pyspark" in dict(missing) else ""
+    say(f"installing {len(missing)} of {len(wanted)} Python packages ({named}){size}")
     started = time.monotonic()
+    _forget_half_installed()
     _pip("install", "--use-pep517", "--no-deps", "--requirement", str(REQUIREMENTS))
     different = sorted(set(wanted.items()) - set(_installed().items()))
     if different:
@@ -170,6 +172,13 @@ def _installed() -> dict[str, str]:
         if (folder / "RECORD").exists():  # written last: without it the package was cut off half-way
             found[_normalized(name)] = version
     return found
+
+
+def _forget_half_installed() -> None:
+    """Take away the metadata of packages that were cut off: pip would think them installed, and cannot remove what has no RECORD."""
+    for folder in ENVIRONMENT.glob("lib/python3*/site-packages/*.dist-info"):
+        if not (folder / "RECORD").exists():
+            shutil.rmtree(folder)
 
 
 def _normalized(name: str) -> str:

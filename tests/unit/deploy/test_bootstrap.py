@@ -13,6 +13,7 @@ from deploy import bootstrap
 def site_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The package folder of an environment that set-up takes for its own."""
     monkeypatch.setattr(bootstrap, "ENVIRONMENT", tmp_path / "environment")
+    monkeypatch.setattr(bootstrap, "PYTHON", tmp_path / "environment" / "bin" / "python")
     folder = tmp_path / "environment" / "lib" / "python3.11" / "site-packages"
     folder.mkdir(parents=True)
     return folder

@@ -197,11 +197,11 @@ class Connection:
         "address",
         "authentication",
         "client_software",
-        "used_at_ms",
         "is_closed",
         "listener",
         "on_close",
         "progress_bytes",
+        "used_at_ms",
     )
 
     def __init__(self, server: ConnectionServer, channel: Channel, *, listener: str, address: str) -> None:
@@ -556,7 +556,7 @@ class ConnectionServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("connections cannot be accepted for a moment", reason=error.strerror)
+                log.warning("connections cannot be accepted for a moment", reason=error.strerror)
                 self.loop.remove_reader(listening.fileno())
                 self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
                 return

@@ -6,7 +6,9 @@ older registration of this broker, is refused with FAILED_PRECONDITION.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -28,6 +30,7 @@ from wire.control import broker_pb2_grpc, cluster_pb2
 log = get_logger(__name__)
 state_change = state_change_logger()
 
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
 
 
@@ -40,17 +43,18 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         self._replicas = replicas
         self._broker_epoch = broker_epoch
         self._listeners: list[ImageListener] = []
+        self._lock = asyncio.Lock()
 
     def on_image(self, listener: ImageListener) -> None:
         """Call `listener(before, after)` once replicas have taken over a new image."""
         self._listeners.append(listener)
 
-    async def _take(self, image: ClusterImage) -> list[pb.PartitionFailure]:
-        before = self._cluster.image
+    async def _take(self, before: ClusterImage, image: ClusterImage) -> list[pb.PartitionFailure]:
+        """Make `image` the broker's; the caller holds the lock."""
         if image is before:
             return []
         change = difference(before, image)
-        failures = self._replicas.apply(image, change)
+        failures = await self._replicas.apply(before, image, change)
         self._cluster.replace(image)
         for link in change.changed_links:
             state_change.info(
@@ -61,39 +65,44 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return failures
 
     async def Apply(  # noqa: N802  named by the proto
-        self, request: pb.ControlBatch, context: grpc.aio.ServicerContext
+        self, request: pb.ControlBatch, context: Context
     ) -> pb.ControlReply:
         """Take over a full image or a change."""
-        image = self._cluster.image
-        try:
-            check_fence(image, request, broker_epoch=self._broker_epoch())
-        except StaleControllerEpoch as error:
-            log.warning("control batch refused", reason=str(error))
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        failures = await self._take(apply_batch(image, request))
+        async with self._lock:
+            image = self._cluster.image
+            try:
+                check_fence(image, request, broker_epoch=self._broker_epoch())
+            except StaleControllerEpoch as error:
+                log.warning("control batch refused", reason=str(error))
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            failures = await self._take(image, apply_batch(image, request))
         return pb.ControlReply(node_id=self._node_id, failures=failures)
 
     async def ConfirmLink(  # noqa: N802
-        self, request: pb.ConfirmLinkRequest, context: grpc.aio.ServicerContext
+        self, request: pb.ConfirmLinkRequest, context: Context  # noqa: ARG002
     ) -> pb.ConfirmLinkReply:
         """The peer confirmed the link's epoch."""
-        image = confirm_link(self._cluster.image, request.link, request.epoch)
-        if image is None:
-            return pb.ConfirmLinkReply(is_confirmed=False)
-        if image is not self._cluster.image:
-            state_change.info("link confirmed", link=request.link, epoch=request.epoch)
-        await self._take(image)
+        async with self._lock:
+            before = self._cluster.image
+            image = confirm_link(before, request.link, request.epoch)
+            if image is None:
+                return pb.ConfirmLinkReply(is_confirmed=False)
+            if image is not before:
+                state_change.info("link confirmed", link=request.link, epoch=request.epoch)
+            await self._take(before, image)
         return pb.ConfirmLinkReply(is_confirmed=True)
 
     async def UpdatePeerView(  # noqa: N802
-        self, request: cluster_pb2.SiteView, context: grpc.aio.ServicerContext
+        self, request: cluster_pb2.SiteView, context: Context  # noqa: ARG002
     ) -> pb.UpdatePeerViewReply:
         """How the other site looks now."""
-        await self._take(with_peer_view(self._cluster.image, request))
+        async with self._lock:
+            before = self._cluster.image
+            await self._take(before, with_peer_view(before, request))
         return pb.UpdatePeerViewReply()
 
     async def DescribePartitions(  # noqa: N802
-        self, request: pb.DescribePartitionsRequest, context: grpc.aio.ServicerContext
+        self, request: pb.DescribePartitionsRequest, context: Context  # noqa: ARG002
     ) -> pb.DescribePartitionsReply:
         """Offsets, epochs and roles of the partitions led here."""
         image = self._cluster.image

@@ -14,7 +14,7 @@ import asyncio
 import importlib
 import pkgutil
 import types
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import broker.handlers
@@ -43,14 +43,14 @@ log = get_logger(__name__)
 class Exchange:
     """One request in flight: its header, where it came from, and the way to answer it."""
 
-    __slots__ = ("_metrics", "_services", "_started_ms", "connection", "header")
+    __slots__ = ("_dispatcher", "_metrics", "_started_ms", "connection", "header")
 
     def __init__(
-        self, services: BrokerServices, connection: Connection, header: RequestHeader, metrics: ApiMetrics
+        self, dispatcher: Dispatcher, connection: Connection, header: RequestHeader, metrics: ApiMetrics
     ) -> None:
-        self._services = services
+        self._dispatcher = dispatcher
         self._metrics = metrics
-        self._started_ms = services.clock.monotonic_ms()
+        self._started_ms = dispatcher.clock.monotonic_ms()
         self.connection = connection
         self.header = header
 
@@ -88,8 +88,12 @@ class Exchange:
         self._metrics.record_error()
         self.connection.close(reason)
 
+    def later(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that ends with an answer; a failure in it is treated as one of the handler."""
+        self._dispatcher.start(self, answering)
+
     def _finish(self, parts: Sequence[Part] | None) -> None:
-        self._metrics.record(self._services.clock.monotonic_ms() - self._started_ms)
+        self._metrics.record(self._dispatcher.clock.monotonic_ms() - self._started_ms)
         self.connection.answer(parts)
 
 
@@ -98,6 +102,7 @@ class Dispatcher:
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
+        self.clock = services.clock
         self._handlers = load_handlers()
         self.supported = {
             key: VersionRange(module.MIN_VERSION, module.MAX_VERSION) for key, module in self._handlers.items()
@@ -114,14 +119,14 @@ class Dispatcher:
         except UnsupportedVersion as error:
             self._refuse(connection, header, error)
             return
-        exchange = Exchange(self._services, connection, header, self._metrics[header.api_key])
+        exchange = Exchange(self, connection, header, self._metrics[header.api_key])
         module = self._handlers[header.api_key]
         hot = getattr(module, "handle_frame", None)
         if hot is None:
             request = decode_request_body(frame, header)
             if header.api_key == API_VERSIONS_KEY:
                 connection.client_software = getattr(request, "client_software_name", "")
-            self._start(exchange, module, request)
+            self.start(exchange, self._run(exchange, module, request))
             return
         try:
             hot(self._services, exchange, frame)
@@ -132,25 +137,25 @@ class Dispatcher:
         except Exception:
             self._fail(exchange)
 
-    def _start(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
-        task = self._loop.create_task(self._run(exchange, module, request))
+    def start(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
+        """Let the coroutine answer; it is cancelled when the client goes away."""
+        task = self._loop.create_task(self._guarded(exchange, answering))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        exchange.connection.on_close = task.cancel
+        exchange.connection.on_close = lambda: _cancel(task)
 
-    async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
+    async def _guarded(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
         try:
-            response = await module.handle(self._services, exchange.context, request)
-        except asyncio.CancelledError:
-            raise
+            await answering
         except Exception:
             self._fail(exchange)
-            return
-        exchange.answer_entity(response)
+
+    async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
+        exchange.answer_entity(await module.handle(self._services, exchange.context, request))
 
     def _fail(self, exchange: Exchange) -> None:
         header = exchange.header
-        log.exception("request failed", api=api_name(header.api_key), version=header.api_version, client=header.client_id)
+        log.error("request failed", exc_info=True, api=api_name(header.api_key), version=header.api_version, client=header.client_id)
         exchange.abort("the request failed inside the broker")
 
     def _refuse(self, connection: Connection, header: RequestHeader, error: UnsupportedVersion) -> None:
@@ -164,6 +169,10 @@ class Dispatcher:
     def public_versions(self) -> dict[int, VersionRange]:
         """What every client is told; private messages are left out."""
         return {key: versions for key, versions in self.supported.items() if key not in PRIVATE_NAMES}
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
 
 
 def load_handlers() -> dict[int, types.ModuleType]:

@@ -28,9 +28,9 @@ class ResponseBuilder:
         self._module = sys.modules[self._main.__module__]
         self._names: dict[type[Any], frozenset[str]] = {}
 
-    def part(self, name: str, **values: Any) -> Any:
+    def part(self, entity_name: str, /, **values: Any) -> Any:
         """A nested part by kio's class name."""
-        return self._build(getattr(self._module, name), values)
+        return self._build(getattr(self._module, entity_name), values)
 
     def response(self, **values: Any) -> Any:
         """The response itself; throttle time is filled in."""

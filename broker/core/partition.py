@@ -110,6 +110,10 @@ class Partition:
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
+    def restart_at(self, offset: int) -> None:
+        """The own log was emptied and goes on at `offset`, above all it had (a mirror's target whose source moved on)."""
+        self.log_end_offset = self.high_watermark = offset
+
     def refresh_high_watermark(self) -> bool:
         """Recompute after a leadership or ISR change; True when it moved."""
         return self._advance_high_watermark()

@@ -36,7 +36,7 @@ def unsupported_version_response(versions: Mapping[int, VersionRange]) -> Any:
     return _entity(0, ErrorCode.unsupported_version, versions)
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(_services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an ApiVersions request."""
     from broker.dispatch import advertised_versions
 

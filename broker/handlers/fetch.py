@@ -1,0 +1,287 @@
+"""Fetch: the hot way out. Records go from the page cache to the socket by sendfile.
+
+Behaviour: long polling by min bytes and max wait, max bytes for the whole and for each partition (the first batch always goes out
+whole), incremental sessions (KIP-227), topic ids, leader epochs and divergence (KIP-320, KIP-595), isolation level with the last
+stable offset and aborted transactions. Replica id -2 reads any role's log up to the high watermark.
+Versions: 4 to 18. Not done: preferred read replica, throttling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.access import TOOL_REPLICA_ID
+from broker.core.cluster_image import ClusterImage
+from broker.core.fetch_sessions import FetchPartitionState, FetchPlan, PartitionKey, TopicKey
+from broker.entities import topic_id_bytes
+from broker.handlers.produce import hinted_endpoints
+from broker.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
+from broker.log.log_slice import LogSlice
+from broker.services import BrokerServices
+from wire.fetch_codec import (
+    HIGHEST_VERSION,
+    LOWEST_VERSION,
+    TOPIC_IDS_FROM,
+    AbortedTransaction,
+    EpochEnd,
+    FetchResponse,
+    PartitionFetched,
+    TopicFetched,
+    fetch_response_parts,
+)
+from wire.fetch_requests import FetchRequest, parse_fetch_request
+from wire.leader_hints import NO_HINT, LeaderHint
+
+if TYPE_CHECKING:
+    from broker.connections import Frame
+    from broker.dispatch import Exchange
+
+API_KEY = 1
+MIN_VERSION = LOWEST_VERSION
+MAX_VERSION = HIGHEST_VERSION
+
+_HINTED_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+    """Answer a Fetch request."""
+    header = exchange.header
+    version = header.api_version
+    request = parse_fetch_request(frame, header.body_position, version)
+    plan = services.fetch_sessions.open(
+        session_id=request.session_id,
+        session_epoch=request.session_epoch,
+        has_topic_ids=version >= TOPIC_IDS_FROM,
+        wanted=_wanted(request, version),
+        forgotten=_forgotten(request, version),
+        now_ms=services.clock.monotonic_ms(),
+    )
+    if plan.error is not ErrorCode.none:
+        parts, size = fetch_response_parts(FetchResponse((), error_code=plan.error), version)
+        exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
+        return
+    fetch = Fetch(services, exchange, request, plan)
+    fetch.begin()
+
+
+def _topic_key(name: str, topic_id: UUID | None, version: int) -> TopicKey:
+    return topic_id_bytes(topic_id) if version >= TOPIC_IDS_FROM else name
+
+
+def _wanted(request: FetchRequest, version: int) -> list[FetchPartitionState]:
+    return [
+        FetchPartitionState(
+            topic=key,
+            partition=partition.partition_index,
+            fetch_offset=partition.fetch_offset,
+            partition_max_bytes=partition.partition_max_bytes,
+            current_leader_epoch=partition.current_leader_epoch,
+            last_fetched_epoch=partition.last_fetched_epoch,
+            log_start_offset=partition.log_start_offset,
+        )
+        for topic in request.topics
+        for key in (_topic_key(topic.name, topic.topic_id, version),)
+        for partition in topic.partitions
+    ]
+
+
+def _forgotten(request: FetchRequest, version: int) -> Iterable[PartitionKey]:
+    for topic in request.forgotten_topics:
+        key = _topic_key(topic.name, topic.topic_id, version)
+        for index in topic.partitions:
+            yield key, index
+
+
+class _Reading:
+    """One pass over the partitions: results and slices so far, and the bytes that may still be read."""
+
+    __slots__ = ("bytes_left", "has_error", "results", "size")
+
+    def __init__(self, bytes_left: int) -> None:
+        self.bytes_left = bytes_left
+        self.size = 0
+        self.has_error = False
+        self.results: list[tuple[FetchPartitionState, HostedPartition | None, PartitionFetched]] = []
+
+    def release(self) -> None:
+        """Give up the slices."""
+        for _, _, fetched in self.results:
+            if isinstance(fetched.records, LogSlice):
+                fetched.records.release()
+
+
+class Fetch:
+    """One Fetch request until its answer; the `Waiter` while it waits for bytes."""
+
+    def __init__(self, services: BrokerServices, exchange: Exchange, request: FetchRequest, plan: FetchPlan) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._request = request
+        self._plan = plan
+        self._missing_bytes = request.min_bytes
+
+    def begin(self) -> None:
+        """Answer at once, or wait for more bytes."""
+        request = self._request
+        reading = self._read()
+        if (
+            reading.size >= request.min_bytes
+            or reading.has_error
+            or request.max_wait_ms <= 0
+            or not self._plan.partitions
+        ):
+            self._answer(reading)
+            return
+        self._missing_bytes = request.min_bytes - reading.size
+        reading.release()
+        fetches = self._services.replicas.fetches
+        keys = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
+        entry = fetches.wait(self, keys=keys, timeout_ms=request.max_wait_ms)
+        self._exchange.connection.on_close = lambda: fetches.forget(entry)
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """More can be read from a partition; a change without bytes (leadership, deletion) ends the wait."""
+        self._missing_bytes -= grown_bytes
+        return self._missing_bytes <= 0 or not grown_bytes
+
+    def complete(self) -> None:
+        """Answer with what there is now."""
+        self._answer(self._read())
+
+    # --- reading
+
+    def _read(self) -> _Reading:
+        services = self._services
+        image = services.image
+        reading = _Reading(min(self._request.max_bytes, services.config.fetch_bytes_max))
+        for state in self._plan.partitions:
+            hosted: HostedPartition | None = None
+            name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
+            try:
+                hosted = services.replicas.get(image, _known(name), state.partition)
+                fetched = self._read_partition(hosted, state, reading)
+            except PartitionFailure as failure:
+                reading.has_error = True
+                fetched = _failed(image, name, state.partition, failure)
+            reading.results.append((state, hosted, fetched))
+        return reading
+
+    def _read_partition(
+        self, hosted: HostedPartition, state: FetchPartitionState, reading: _Reading
+    ) -> PartitionFetched:
+        request = self._request
+        hosted.check_readable(is_tool=request.replica_id == TOOL_REPLICA_ID)
+        hosted.check_leader_epoch(state.current_leader_epoch)
+        log, offset = hosted.log, state.fetch_offset
+        if state.last_fetched_epoch >= 0:
+            end = log.epoch_end_offset(state.last_fetched_epoch)
+            if end.epoch < state.last_fetched_epoch or end.end_offset < offset:
+                reading.has_error = True
+                return _fetched(hosted, b"", diverging_epoch=EpochEnd(end.epoch, end.end_offset))
+        end_offset = hosted.readable_end(replica_id=request.replica_id, isolation_level=request.isolation_level)
+        if offset < log.log_start_offset or offset > log.log_end_offset:
+            hosted.metrics.failed_fetch += 1
+            raise PartitionFailure(ErrorCode.offset_out_of_range)
+        if offset >= end_offset or (reading.bytes_left <= 0 and reading.size):
+            return _fetched(hosted, b"")
+        piece = self._services.replicas.read(
+            hosted,
+            offset,
+            max_bytes=min(state.partition_max_bytes, max(reading.bytes_left, 0)),
+            end_offset=end_offset,
+            has_minimum_one_batch=not reading.size,
+        )
+        reading.size += piece.length
+        reading.bytes_left -= piece.length
+        if not piece.length:
+            piece.release()
+            return _fetched(hosted, b"")
+        aborted: Sequence[AbortedTransaction] | None = None
+        if request.isolation_level == READ_COMMITTED:
+            aborted = [
+                AbortedTransaction(found.producer_id, found.first_offset)
+                for found in log.aborted_transactions(offset, piece.next_offset)
+            ]
+        return _fetched(hosted, piece, aborted=aborted)
+
+    # --- answering
+
+    def _answer(self, reading: _Reading) -> None:
+        exchange, plan = self._exchange, self._plan
+        if exchange.connection.is_closed:
+            reading.release()
+            return
+        version = exchange.header.api_version
+        topics: dict[TopicKey, list[PartitionFetched]] = {}
+        served: list[PartitionKey] = []
+        hints: set[int] = set()
+        for state, hosted, fetched in reading.results:
+            size = fetched.records.length if isinstance(fetched.records, LogSlice) else 0
+            if size and hosted is not None:
+                hosted.metrics.bytes_out += size
+                served.append(state.key)
+            has_news = state.tell(
+                high_watermark=fetched.high_watermark,
+                log_start_offset=fetched.log_start_offset,
+                last_stable_offset=fetched.last_stable_offset,
+                is_sent=bool(size or fetched.error_code or fetched.diverging_epoch.epoch >= 0),
+            )
+            if has_news or not plan.is_incremental:
+                topics.setdefault(state.topic, []).append(fetched)
+            if fetched.current_leader is not NO_HINT:
+                hints.add(fetched.current_leader.leader_id)
+        if plan.session is not None and served:
+            plan.session.serve_last(served)
+        endpoints = hinted_endpoints(self._services.image, hints, exchange.connection.listener) if hints else ()
+        response = FetchResponse(
+            [_topic_fetched(key, partitions) for key, partitions in topics.items()],
+            session_id=plan.session_id,
+            node_endpoints=endpoints,
+        )
+        parts, size = fetch_response_parts(response, version)
+        exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
+
+
+def _known(name: str | None) -> str:
+    if name is None:
+        raise PartitionFailure(ErrorCode.unknown_topic_id)
+    return name
+
+
+def _topic_fetched(key: TopicKey, partitions: Sequence[PartitionFetched]) -> TopicFetched:
+    if isinstance(key, bytes):
+        return TopicFetched("", UUID(bytes=key) if any(key) else None, partitions)
+    return TopicFetched(key, None, partitions)
+
+
+def _fetched(
+    hosted: HostedPartition,
+    records: LogSlice | bytes,
+    *,
+    aborted: Sequence[AbortedTransaction] | None = None,
+    diverging_epoch: EpochEnd | None = None,
+) -> PartitionFetched:
+    return PartitionFetched(
+        hosted.index,
+        ErrorCode.none,
+        hosted.state.high_watermark,
+        hosted.log.last_stable_offset,
+        hosted.log.log_start_offset,
+        aborted,
+        records=records,
+        diverging_epoch=diverging_epoch or EpochEnd(),
+    )
+
+
+def _failed(image: ClusterImage, topic: str | None, index: int, failure: PartitionFailure) -> PartitionFetched:
+    hint = NO_HINT
+    if topic is not None and failure.code in _HINTED_ERRORS:
+        routed = image.routed_topic(topic)
+        partition = None if routed is None else routed.topic.partitions.get(index)
+        if partition is not None and partition.leader not in (-1, image.node_id):
+            hint = LeaderHint(partition.leader, partition.leader_epoch)
+    return PartitionFetched(index, failure.code, current_leader=hint)

@@ -1,0 +1,90 @@
+"""ListOffsets: earliest, latest, by timestamp, and of the largest timestamp.
+
+Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones. Replica id -2 may ask any role.
+Versions: 1 to 11. Not done: earliest and latest tiered offsets (there are no tiers): answered -1 without error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.access import TOOL_REPLICA_ID
+from broker.core.cluster_image import ClusterImage
+from broker.entities import builder
+from broker.hosted_partition import HostedPartition, PartitionFailure
+from broker.log.errors import StorageError
+from broker.replicas import failure_of
+from broker.services import BrokerServices, RequestContext
+
+API_KEY = 2
+MIN_VERSION = 1
+MAX_VERSION = 11
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+
+class _Found(NamedTuple):
+    offset: int = -1
+    timestamp_ms: int = -1
+    leader_epoch: int = -1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a ListOffsets request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    topics = tuple(
+        build.part(
+            "ListOffsetsTopicResponse",
+            name=topic.name,
+            partitions=tuple(_partition(services, image, build, request, topic.name, part) for part in topic.partitions),
+        )
+        for topic in request.topics
+    )
+    return build.response(topics=topics)
+
+
+def _partition(
+    services: BrokerServices, image: ClusterImage, build: Any, request: Any, topic: str, partition: Any
+) -> Any:
+    error, found = ErrorCode.none, _Found()
+    try:
+        hosted = services.replicas.get(image, topic, partition.partition_index)
+        hosted.check_readable(is_tool=request.replica_id == TOOL_REPLICA_ID)
+        hosted.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
+        end_offset = hosted.readable_end(
+            replica_id=request.replica_id, isolation_level=getattr(request, "isolation_level", 0)
+        )
+        found = _find(hosted, int(partition.timestamp), end_offset)
+    except PartitionFailure as failure:
+        error = failure.code
+    except StorageError as storage_error:
+        error = failure_of(storage_error).code
+    return build.part(
+        "ListOffsetsPartitionResponse",
+        partition_index=partition.partition_index,
+        error_code=error,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int) -> _Found:
+    log = hosted.log
+    if timestamp_ms == LATEST:
+        return _Found(end_offset, -1, log.latest_epoch)
+    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+        return _Found(log.log_start_offset, -1, log.epoch_at(log.log_start_offset))
+    if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _Found()
+    found = log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
+    if found is None or found.offset >= end_offset:
+        return _Found()
+    return _Found(found.offset, found.timestamp_ms, found.leader_epoch)

@@ -1,0 +1,147 @@
+"""MirrorAppend (private): a mirror's raw batches, appended unchanged at the passive site.
+
+Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps and other histories refused with
+where the log ends (see `wire/private.py`). Topics whose flush.messages demands it are flushed before the answer. Versions: 0.
+Not done: throttling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.access import mirror_error
+from broker.core.cluster_image import ClusterImage
+from broker.entities import builder, topic_id_bytes
+from broker.hosted_partition import HostedPartition, PartitionFailure
+from broker.log.errors import StorageError
+from broker.mirror_append import Diverged, append_mirrored
+from broker.services import BrokerServices
+from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror, parse_mirror_append
+from wire.private import MIRROR_APPEND, NO_DIVERGENCE, PRIVATE_VERSIONS
+
+if TYPE_CHECKING:
+    from broker.connections import Frame
+    from broker.dispatch import Exchange
+
+API_KEY = MIRROR_APPEND
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_APPEND]
+
+
+class _Outcome:
+    """One partition's result, until it is encoded."""
+
+    __slots__ = ("divergence", "error", "hosted", "index", "link_epoch", "message")
+
+    def __init__(self, index: int, link_epoch: int) -> None:
+        self.index = index
+        self.link_epoch = link_epoch
+        self.error = ErrorCode.none
+        self.message: str | None = None
+        self.hosted: HostedPartition | None = None
+        self.divergence: Diverged | None = None
+
+    def fail(self, failure: PartitionFailure) -> None:
+        """Remember why it failed."""
+        self.error, self.message = failure.code, failure.reason
+        if isinstance(failure, Diverged):
+            self.divergence = failure
+
+    def encoded(self, build: Any) -> Any:
+        """The entity."""
+        return build.part(
+            "MirrorAppendPartitionResponse",
+            index=self.index,
+            error_code=self.error,
+            error_message=self.message,
+            log_end_offset=-1 if self.hosted is None else self.hosted.log.log_end_offset,
+            link_epoch=self.link_epoch,
+            divergence_epoch=NO_DIVERGENCE if self.divergence is None else self.divergence.epoch,
+            divergence_end_offset=-1 if self.divergence is None else self.divergence.end_offset,
+        )
+
+
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+    """Answer a MirrorAppend request."""
+    request = parse_mirror_append(frame, exchange.header.body_position)
+    image = services.image
+    outcomes = [
+        (topic.name, [_append(services, image, request, topic, partition) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    to_flush = [
+        outcome
+        for _, partitions in outcomes
+        for outcome in partitions
+        if outcome.hosted is not None and outcome.error is ErrorCode.none and outcome.hosted.log.needs_flush
+    ]
+    if to_flush:
+        exchange.later(_answer_flushed(exchange, outcomes, to_flush))
+    else:
+        _answer(exchange, outcomes)
+
+
+def _append(
+    services: BrokerServices,
+    image: ClusterImage,
+    request: MirrorAppend,
+    topic: TopicToMirror,
+    partition: PartitionToMirror,
+) -> _Outcome:
+    link = image.links.get(request.link)
+    outcome = _Outcome(partition.partition_index, -1 if link is None else link.epoch)
+    try:
+        hosted = outcome.hosted = _target(services, image, request, topic, partition.partition_index)
+        append_mirrored(services.replicas, hosted, partition, now_ms=services.clock.now_ms())
+    except PartitionFailure as failure:
+        outcome.fail(failure)
+    return outcome
+
+
+def _target(
+    services: BrokerServices, image: ClusterImage, request: MirrorAppend, topic: TopicToMirror, index: int
+) -> HostedPartition:
+    """The partition, when the link's mirror may append to it here; PartitionFailure."""
+    error = mirror_error(image, topic.name, link_name=request.link, link_epoch=request.link_epoch)
+    if error is not ErrorCode.none:
+        raise PartitionFailure(error, f"a mirror of link {request.link} at epoch {request.link_epoch} may not append here")
+    # A passive site routes clients away, so existence is asked of the own topics.
+    hosted = services.replicas.find(topic.name, index)
+    if hosted is None:
+        known = image.partition(topic.name, index)
+        raise PartitionFailure(
+            ErrorCode.unknown_topic_or_partition if known is None else ErrorCode.not_leader_or_follower
+        )
+    if topic_id_bytes(topic.topic_id) != hosted.topic_id:
+        raise PartitionFailure(ErrorCode.inconsistent_topic_id, "another topic has this name here")
+    if not hosted.state.is_leader:
+        raise PartitionFailure(ErrorCode.not_leader_or_follower)
+    return hosted
+
+
+async def _answer_flushed(
+    exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], to_flush: list[_Outcome]
+) -> None:
+    logs = [outcome.hosted.log for outcome in to_flush if outcome.hosted is not None]
+    results = await asyncio.gather(*(log.flush() for log in logs), return_exceptions=True)
+    for outcome, result in zip(to_flush, results, strict=True):
+        if isinstance(result, StorageError):
+            outcome.fail(PartitionFailure(ErrorCode.kafka_storage_error, str(result)))
+        elif isinstance(result, BaseException):
+            raise result
+    _answer(exchange, outcomes)
+
+
+def _answer(exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> None:
+    build = builder(API_KEY, exchange.header.api_version)
+    topics = tuple(
+        build.part(
+            "MirrorAppendTopicResponse",
+            name=name,
+            partitions=tuple(outcome.encoded(build) for outcome in partitions),
+        )
+        for name, partitions in outcomes
+    )
+    exchange.answer_entity(build.response(topics=topics))

@@ -1,0 +1,260 @@
+"""Produce: the hot way in. Record bytes go from the receive buffer to the log's write without a copy.
+
+Behaviour: acks 0 is never answered, and a failed partition then closes the connection (all that such a client can notice); acks 1 is
+answered after the append, acks -1 when every in-sync replica has the records. Topics whose flush.messages demands it are flushed
+before the answer. Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13.
+Not done: transactions (a transactional id is not verified), quotas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.cluster_image import ClusterImage
+from broker.entities import topic_id_bytes
+from broker.hosted_partition import HostedPartition, PartitionFailure
+from broker.log.errors import StorageError
+from broker.services import BrokerServices
+from wire.byte_reader import Buffer
+from wire.leader_hints import NO_HINT, LeaderHint, NodeEndpoint
+from wire.produce_codec import (
+    HIGHEST_VERSION,
+    LOWEST_VERSION,
+    PartitionProduced,
+    PartitionRecords,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduced,
+    encode_produce_response,
+    parse_produce_request,
+)
+
+if TYPE_CHECKING:
+    from broker.connections import Frame
+    from broker.dispatch import Exchange
+
+API_KEY = 0
+MIN_VERSION = LOWEST_VERSION
+MAX_VERSION = HIGHEST_VERSION
+
+ACKS_NONE: Final = 0
+ACKS_ALL: Final = -1
+_ACKS = (ACKS_NONE, 1, ACKS_ALL)
+_TOPIC_IDS_FROM = 13
+_HINTED_ERRORS = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+
+class _Append:
+    """What one request has appended so far."""
+
+    __slots__ = ("appended", "error_count", "topics")
+
+    def __init__(self) -> None:
+        self.topics: list[TopicProduced] = []
+        self.appended: list[tuple[HostedPartition, int]] = []
+        self.error_count = 0
+
+
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+    """Answer a Produce request."""
+    header = exchange.header
+    request = parse_produce_request(frame, header.body_position, header.api_version)
+    image = services.image
+    done = _append_all(services, image, request, has_topic_ids=header.api_version >= _TOPIC_IDS_FROM)
+    to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
+    if to_flush:
+        exchange.later(_finish_flushed(services, exchange, request, done, to_flush))
+    else:
+        _finish(services, exchange, request, done)
+
+
+def _append_all(services: BrokerServices, image: ClusterImage, request: ProduceRequest, *, has_topic_ids: bool) -> _Append:
+    done = _Append()
+    for topic in request.topics:
+        name: str | None = topic.name
+        unknown = ErrorCode.unknown_topic_or_partition
+        if has_topic_ids:
+            name = image.topic_names.get(topic_id_bytes(topic.topic_id))
+            unknown = ErrorCode.unknown_topic_id
+        results = []
+        for partition in topic.partitions:
+            if name is None:
+                done.error_count += 1
+                results.append(PartitionProduced(partition.partition_index, unknown))
+            else:
+                results.append(_append(services, image, name, partition, request.acks, done))
+        done.topics.append(TopicProduced(topic.name, topic.topic_id, results))
+    return done
+
+
+def _append(
+    services: BrokerServices, image: ClusterImage, topic: str, partition: PartitionRecords, acks: int, done: _Append
+) -> PartitionProduced:
+    hosted: HostedPartition | None = None
+    try:
+        records = _checked_records(partition, acks)
+        hosted = services.replicas.get(image, topic, partition.partition_index)
+        info = services.replicas.append(hosted, records, acks=acks)
+    except PartitionFailure as failure:
+        done.error_count += 1
+        hint = _hint(image, topic, partition.partition_index) if failure.code in _HINTED_ERRORS else NO_HINT
+        start = -1 if hosted is None else hosted.log.log_start_offset
+        return PartitionProduced(
+            partition.partition_index,
+            failure.code,
+            log_start_offset=start,
+            error_message=failure.reason,
+            current_leader=hint,
+        )
+    done.appended.append((hosted, info.last_offset + 1))
+    return PartitionProduced(
+        partition.partition_index, ErrorCode.none, info.first_offset, info.log_append_time_ms, info.log_start_offset
+    )
+
+
+def _checked_records(partition: PartitionRecords, acks: int) -> Buffer:
+    if acks not in _ACKS:
+        raise PartitionFailure(ErrorCode.invalid_required_acks)
+    if partition.records is None:
+        raise PartitionFailure(ErrorCode.invalid_record, "no records")
+    return partition.records
+
+
+def _hint(image: ClusterImage, topic: str, index: int) -> LeaderHint:
+    routed = image.routed_topic(topic)
+    partition = None if routed is None else routed.topic.partitions.get(index)
+    if partition is None or partition.leader < 0 or partition.leader == image.node_id:
+        return NO_HINT
+    return LeaderHint(partition.leader, partition.leader_epoch)
+
+
+def hinted_endpoints(image: ClusterImage, hints: set[int], listener: str) -> list[NodeEndpoint]:
+    """Where the hinted leaders listen."""
+    brokers = image.routed_brokers() if hints else {}
+    return [
+        NodeEndpoint(node_id, endpoint.host, endpoint.port, brokers[node_id].rack or None)
+        for node_id in hints & brokers.keys()
+        for endpoint in brokers[node_id].endpoints
+        if endpoint.listener == listener
+    ]
+
+
+async def _finish_flushed(
+    services: BrokerServices, exchange: Exchange, request: ProduceRequest, done: _Append, to_flush: list[HostedPartition]
+) -> None:
+    results = await asyncio.gather(*(hosted.log.flush() for hosted in to_flush), return_exceptions=True)
+    failed = set()
+    for hosted, result in zip(to_flush, results, strict=True):
+        if isinstance(result, StorageError):
+            failed.add(hosted.key)
+        elif isinstance(result, BaseException):
+            raise result
+    if failed:
+        _replace_failed(done, failed)
+    _finish(services, exchange, request, done)
+
+
+def _replace_failed(done: _Append, failed: set[tuple[str, int]]) -> None:
+    names = {hosted.topic_id: hosted.topic for hosted, _ in done.appended}
+    done.error_count += len(failed)
+    done.appended = [(hosted, offset) for hosted, offset in done.appended if hosted.key not in failed]
+    done.topics = [
+        topic._replace(
+            partitions=[
+                PartitionProduced(partition.partition_index, ErrorCode.kafka_storage_error)
+                if (topic.name or names.get(topic_id_bytes(topic.topic_id), ""), partition.partition_index) in failed
+                else partition
+                for partition in topic.partitions
+            ]
+        )
+        for topic in done.topics
+    ]
+
+
+def _finish(services: BrokerServices, exchange: Exchange, request: ProduceRequest, done: _Append) -> None:
+    if request.acks == ACKS_NONE:
+        if done.error_count:
+            exchange.abort("a produce request without acks failed")
+        else:
+            exchange.answer_nothing()
+        return
+    if request.acks == ACKS_ALL:
+        missing = {
+            hosted.key: (hosted, offset) for hosted, offset in done.appended if hosted.state.high_watermark < offset
+        }
+        if missing:
+            waiting = WaitingProduce(services, exchange, done.topics, missing)
+            waiting.begin(request.timeout_ms)
+            return
+    answer(services, exchange, done.topics)
+
+
+def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProduced]) -> None:
+    """Send the response."""
+    version = exchange.header.api_version
+    hints = {
+        partition.current_leader.leader_id
+        for topic in topics
+        for partition in topic.partitions
+        if partition.current_leader is not NO_HINT
+    }
+    endpoints = hinted_endpoints(services.image, hints, exchange.connection.listener) if hints else ()
+    body = encode_produce_response(ProduceResponse(topics, node_endpoints=endpoints), version)
+    exchange.answer_body([body], body_size=len(body))
+
+
+class WaitingProduce:
+    """A request with acks=all whose records are not on every in-sync replica yet."""
+
+    def __init__(
+        self,
+        services: BrokerServices,
+        exchange: Exchange,
+        topics: list[TopicProduced],
+        missing: dict[tuple[str, int], tuple[HostedPartition, int]],
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._topics = topics
+        self._missing = missing
+        self._failed: dict[tuple[str, int], ErrorCode] = {}
+
+    def begin(self, timeout_ms: float) -> None:
+        """Wait for the high watermarks."""
+        produces = self._services.replicas.produces
+        entry = produces.wait(self, keys=list(self._missing), timeout_ms=timeout_ms)
+        self._exchange.connection.on_close = lambda: produces.forget(entry)
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """A partition moved; True when no partition is waited for any more."""
+        for missing_key, (hosted, offset) in tuple(self._missing.items()):
+            if missing_key != key:
+                continue
+            if not hosted.state.is_leader:
+                self._failed[missing_key] = ErrorCode.not_leader_or_follower
+            elif hosted.state.high_watermark < offset:
+                continue
+            elif not hosted.state.has_enough_in_sync(hosted.config.insync_replicas_min):
+                self._failed[missing_key] = ErrorCode.not_enough_replicas_after_append
+            del self._missing[missing_key]
+        return not self._missing
+
+    def complete(self) -> None:
+        """Answer; what is still missing timed out."""
+        self._failed.update(dict.fromkeys(self._missing, ErrorCode.request_timed_out))
+        image = self._services.image
+        topics = []
+        for topic in self._topics:
+            name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
+            partitions = [
+                PartitionProduced(partition.partition_index, error)
+                if (error := self._failed.get((name, partition.partition_index))) is not None
+                else partition
+                for partition in topic.partitions
+            ]
+            topics.append(topic._replace(partitions=partitions))
+        answer(self._services, self._exchange, topics)

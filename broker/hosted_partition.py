@@ -1,0 +1,111 @@
+"""One partition that this broker holds: its state, its log, its link role, and what the hot path asks about it.
+
+Owned by `replicas.py`. Roles and errors are worked out when an image changes, so that Produce and Fetch only read attributes. Every
+failure is a `PartitionFailure` with the Kafka error code that the client gets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.partition import Partition
+from broker.core.topic_configs import LogConfig
+from broker.log.partition_log import PartitionLog
+from broker.metrics import TopicMetrics
+
+UNKNOWN: Final = -1
+ALL_IN_SYNC: Final = -1
+READ_COMMITTED: Final = 1
+
+
+class PartitionFailure(Exception):
+    """The partition cannot do what was asked; `code` goes to the client."""
+
+    def __init__(self, code: ErrorCode, reason: str | None = None) -> None:
+        super().__init__(reason or code.name)
+        self.code = code
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class SourceSeen:
+    """What a mirror last said of its source."""
+
+    high_watermark: int = UNKNOWN
+    seen_at_ms: int = 0
+
+
+class HostedPartition:
+    """State, log and roles of one partition."""
+
+    __slots__ = (
+        "config",
+        "index",
+        "key",
+        "log",
+        "metrics",
+        "read_error",
+        "source",
+        "state",
+        "topic",
+        "topic_id",
+        "write_error",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: PartitionLog,
+        state: Partition,
+        config: LogConfig,
+        metrics: TopicMetrics,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.key = (topic, index)
+        self.log = log
+        self.state = state
+        self.config = config
+        self.metrics = metrics
+        self.write_error = ErrorCode.not_leader_or_follower
+        self.read_error = ErrorCode.not_leader_or_follower
+        self.source = SourceSeen()
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""
+        if current_leader_epoch == UNKNOWN or current_leader_epoch == self.state.leader_epoch:
+            return
+        if current_leader_epoch < self.state.leader_epoch:
+            raise PartitionFailure(ErrorCode.fenced_leader_epoch)
+        raise PartitionFailure(ErrorCode.unknown_leader_epoch)
+
+    def check_readable(self, *, is_tool: bool) -> None:
+        """PartitionFailure unless this broker leads the partition and the reader may read here."""
+        if not self.state.is_leader:
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        if self.read_error is not ErrorCode.none and not is_tool:
+            raise PartitionFailure(self.read_error)
+
+    def check_writable(self, acks: int) -> None:
+        """PartitionFailure unless a client may append here with these acks."""
+        if not self.state.is_leader:
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        if self.write_error is not ErrorCode.none:
+            raise PartitionFailure(self.write_error)
+        if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync(self.config.insync_replicas_min):
+            raise PartitionFailure(ErrorCode.not_enough_replicas)
+
+    def readable_end(self, *, replica_id: int, isolation_level: int) -> int:
+        """The offset up to which a reader may see records."""
+        if replica_id >= 0:
+            return self.state.log_end_offset
+        if isolation_level == READ_COMMITTED:
+            return min(self.log.last_stable_offset, self.state.high_watermark)
+        return self.state.high_watermark

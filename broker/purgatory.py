@@ -1,0 +1,83 @@
+"""Waiting requests on the event loop: completes them when their partitions change or their time runs out.
+
+A thin shell over core/waiting.py. Changes are collected and looked at once per turn of the loop, so that many appends wake a waiting
+fetch once, after the producers have their answers. A waiting request says itself when it has enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterable
+from typing import Final, Protocol
+
+from broker.core.waiting import WaitingRequest, WaitingRequests
+from runtime.clock import Clock
+
+TICK_MS: Final = 5.0
+
+
+class Waiter(Protocol):
+    """A request that waits."""
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:
+        """The key changed (`grown_bytes` more can be read, 0 for any other change); True when the wait is over."""
+        ...
+
+    def complete(self) -> None:
+        """Answer now: the condition holds or the time is up. Called once."""
+        ...
+
+
+class Purgatory:
+    """Requests of one kind that wait."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._waiting: WaitingRequests[Waiter] = WaitingRequests(tick_ms=TICK_MS)
+        self._changes: dict[Hashable, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait(self, waiter: Waiter, *, keys: Iterable[Hashable], timeout_ms: float) -> WaitingRequest[Waiter]:
+        """Let the request wait; the entry can be given to `forget`."""
+        entry = self._waiting.add(waiter, keys=keys, deadline_ms=self._clock.monotonic_ms() + timeout_ms)
+        if self._timer is None:
+            self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
+        return entry
+
+    def forget(self, entry: WaitingRequest[Waiter]) -> None:
+        """The client is gone: the request is not completed any more."""
+        self._waiting.remove(entry)
+
+    def notify(self, key: Hashable, grown_bytes: int = 0) -> None:
+        """The key changed; watchers are asked in this turn of the loop."""
+        if not self._waiting.is_watched(key):
+            return
+        if not self._changes:
+            self._loop.call_soon(self._deliver)
+        self._changes[key] = self._changes.get(key, 0) + grown_bytes
+
+    def _deliver(self) -> None:
+        changes, self._changes = self._changes, {}
+        for key, grown_bytes in changes.items():
+            for entry in self._waiting.watchers(key):
+                if entry.request.changed(key, grown_bytes) and self._waiting.remove(entry):
+                    entry.request.complete()
+
+    def _tick(self) -> None:
+        self._timer = None
+        for waiter in self._waiting.expire(self._clock.monotonic_ms()):
+            waiter.complete()
+        if len(self._waiting) and self._timer is None:
+            self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
+
+    def stop(self) -> None:
+        """Complete everything that waits: the broker stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for waiter in self._waiting.drain():
+            waiter.complete()

@@ -1,0 +1,312 @@
+"""The partitions of this broker: taken over from images, appended to, read from, described.
+
+Owns every `HostedPartition` and its log. `apply` turns an image change into logs made, roles changed and logs deleted; it gives the
+loop back now and then, because an image may have thousands of partitions. Appends and reads are plain calls: what they checked
+stays true until they return. Whoever waits for a partition is told through the purgatories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.config import BrokerSettings
+from broker.core.access import CONSUMER_REPLICA_ID, read_error, write_error
+from broker.core.batch_checks import BatchRejected
+from broker.core.cluster_image import ClusterImage, ImageChange, PartitionImage, TopicImage
+from broker.core.partition import LeadershipChange, Partition
+from broker.core.topic_configs import InvalidTopicConfig, LogConfig
+from broker.hosted_partition import HostedPartition, PartitionFailure
+from broker.log.errors import OffsetOutOfRange, StorageError
+from broker.log.log_slice import LogSlice
+from broker.log.log_store import LogStore
+from broker.log.partition_log import AppendInfo
+from broker.metrics import BrokerMetrics
+from broker.purgatory import Purgatory
+from runtime.clock import Clock
+from runtime.logs import get_logger, state_change_logger
+from wire.control import broker_pb2 as pb
+from wire.control.cluster_pb2 import LinkRecord
+from wire.record_batch import Buffer, InvalidBatch
+
+log = get_logger(__name__)
+state_change = state_change_logger()
+
+PARTITIONS_PER_TURN: Final = 32
+
+PartitionKey = tuple[str, int]
+
+
+class Replicas:
+    """All partitions that this broker holds."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        logs: LogStore,
+        metrics: BrokerMetrics,
+        *,
+        fetches: Purgatory,
+        produces: Purgatory,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._logs = logs
+        self._metrics = metrics
+        self._hosted: dict[PartitionKey, HostedPartition] = {}
+        self.fetches = fetches
+        self.produces = produces
+
+    def __iter__(self) -> Iterator[HostedPartition]:
+        return iter(tuple(self._hosted.values()))
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def find(self, topic: str, index: int) -> HostedPartition | None:
+        """The partition, None when it is not on this broker."""
+        return self._hosted.get((topic, index))
+
+    def get(self, image: ClusterImage, topic: str, index: int) -> HostedPartition:
+        """The partition; PartitionFailure says whether it exists elsewhere or not at all."""
+        hosted = self._hosted.get((topic, index))
+        if hosted is not None:
+            return hosted
+        routed = image.routed_topic(topic)
+        if routed is None or index not in routed.topic.partitions:
+            raise PartitionFailure(ErrorCode.unknown_topic_or_partition)
+        partition = image.partition(topic, index)
+        if partition is not None and partition.leader == image.node_id:
+            raise PartitionFailure(ErrorCode.kafka_storage_error, "the log of this partition could not be opened")
+        raise PartitionFailure(ErrorCode.not_leader_or_follower)
+
+    # --- images
+
+    async def apply(self, before: ClusterImage, image: ClusterImage, change: ImageChange) -> list[pb.PartitionFailure]:
+        """Take over what changed; partitions that could not be taken over are returned with the reason's code."""
+        for deleted in change.deleted:
+            self._delete_topic(deleted.name)
+        if image.is_complete and not before.is_complete:
+            self._delete_strays(image)
+        failures: list[pb.PartitionFailure] = []
+        handled = 0
+        for topic in change.changed:
+            config = self.log_config(topic)
+            for partition in topic.partitions.values():
+                try:
+                    self._take(image, topic, partition, config)
+                except StorageError as error:
+                    log.warning("partition cannot be opened", topic=topic.name, partition=partition.index, reason=str(error))
+                    failures.append(
+                        pb.PartitionFailure(
+                            topic=topic.name, partition=partition.index, error_code=ErrorCode.kafka_storage_error
+                        )
+                    )
+                handled += 1
+                if handled % PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return failures
+
+    def _delete_strays(self, image: ClusterImage) -> None:
+        """Logs found at start whose topics were deleted while this broker was away."""
+        for stray in self._logs.delete_strays({topic.name: topic.topic_id for topic in image.topics.values()}):
+            state_change.info("log of a deleted topic is deleted", topic=stray.topic, partition=stray.partition)
+
+    def log_config(self, topic: TopicImage) -> LogConfig:
+        """The topic's config as it is in force here; an override that this broker does not accept is left out."""
+        overrides = dict(topic.configs)
+        while True:
+            try:
+                return LogConfig.from_topic_configs(self._settings.properties, overrides)
+            except InvalidTopicConfig as error:
+                if error.key not in overrides:
+                    raise
+                log.warning("topic config is not in force here", topic=topic.name, key=error.key, value=error.value)
+                del overrides[error.key]
+
+    def _take(self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
+        key = (topic.name, partition.index)
+        hosted = self._hosted.get(key)
+        if image.node_id not in partition.replicas:
+            if hosted is not None:
+                self._delete(hosted)
+            return
+        if hosted is None:
+            hosted = self._host(topic, partition.index, config)
+        if hosted.config != config:
+            hosted.config = config
+            hosted.log.update_config(config)
+        self._change_role(image, hosted, partition)
+
+    def _host(self, topic: TopicImage, index: int, config: LogConfig) -> HostedPartition:
+        opened = self._logs.open_or_create(topic.name, index, topic_id=topic.topic_id, config=config)
+        state = Partition(node_id=self._settings.node_id)
+        state.log_end_offset = opened.log_end_offset
+        state.high_watermark = max(opened.log_start_offset, min(opened.high_watermark, opened.log_end_offset))
+        hosted = HostedPartition(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            index=index,
+            log=opened,
+            state=state,
+            config=config,
+            metrics=self._metrics.topic(topic.name),
+        )
+        self._hosted[hosted.key] = hosted
+        return hosted
+
+    def _change_role(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
+        link = image.link_of(hosted.topic)
+        change = hosted.state.change(partition, now_ms=self._clock.monotonic_ms())
+        if change is LeadershipChange.STALE:
+            return
+        was_writable = hosted.write_error is ErrorCode.none
+        hosted.write_error = _write_error(image, hosted, link)
+        hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER_REPLICA_ID)
+        is_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
+        if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
+            _begin_writing(hosted, link)
+        hosted.state.refresh_high_watermark()
+        hosted.log.advance_high_watermark(hosted.state.high_watermark)
+        if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
+            state_change.info(
+                "partition",
+                topic=hosted.topic,
+                partition=hosted.index,
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                role=image.role_in(link).value,
+                log_end_offset=hosted.log.log_end_offset,
+            )
+            self.fetches.notify(hosted.key)
+            self.produces.notify(hosted.key)
+
+    def _delete_topic(self, topic: str) -> None:
+        for key in [key for key in self._hosted if key[0] == topic]:
+            self._delete(self._hosted[key])
+        self._metrics.forget_topic(topic)
+
+    def _delete(self, hosted: HostedPartition) -> None:
+        del self._hosted[hosted.key]
+        hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
+        self._logs.delete(hosted.log)
+        state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
+        self.fetches.notify(hosted.key)
+        self.produces.notify(hosted.key)
+
+    # --- records
+
+    def append(self, hosted: HostedPartition, records: Buffer, *, acks: int) -> AppendInfo:
+        """Append what a client produced; PartitionFailure says why not."""
+        hosted.check_writable(acks)
+        try:
+            info = hosted.log.append_as_leader(
+                records, leader_epoch=hosted.state.leader_epoch, now_ms=self._clock.now_ms()
+            )
+        except (BatchRejected, InvalidBatch, StorageError) as error:
+            hosted.metrics.failed_produce += 1
+            raise failure_of(error) from error
+        if not info.is_duplicate:
+            hosted.metrics.messages_in += info.record_count
+            hosted.metrics.bytes_in += len(records)
+            self.record_growth(hosted, len(records))
+        return info
+
+    def record_growth(self, hosted: HostedPartition, grown_bytes: int) -> None:
+        """The log has grown: move the high watermark and wake who waits for that."""
+        if hosted.state.record_append(hosted.log.log_end_offset):
+            hosted.log.advance_high_watermark(hosted.state.high_watermark)
+            self.fetches.notify(hosted.key, grown_bytes)
+            self.produces.notify(hosted.key)
+
+    def read(
+        self, hosted: HostedPartition, offset: int, *, max_bytes: int, end_offset: int, has_minimum_one_batch: bool
+    ) -> LogSlice:
+        """Batches from `offset` up to `end_offset`; the caller releases the slice. PartitionFailure says why not."""
+        try:
+            return hosted.log.read(
+                offset, max_bytes=max_bytes, end_offset=end_offset, has_minimum_one_batch=has_minimum_one_batch
+            )
+        except (OffsetOutOfRange, StorageError) as error:
+            hosted.metrics.failed_fetch += 1
+            raise failure_of(error) from error
+
+    # --- reports
+
+    def describe(self, image: ClusterImage) -> Iterable[pb.PartitionDescription]:
+        """Offsets, epochs and roles of the partitions led here."""
+        for hosted in self:
+            if not hosted.state.is_leader:
+                continue
+            link = image.link_of(hosted.topic)
+            yield pb.PartitionDescription(
+                topic=hosted.topic,
+                topic_id=hosted.topic_id,
+                partition=hosted.index,
+                leader_epoch=hosted.state.leader_epoch,
+                log_start_offset=hosted.log.log_start_offset,
+                high_watermark=hosted.state.high_watermark,
+                log_end_offset=hosted.log.log_end_offset,
+                last_log_epoch=hosted.log.latest_epoch,
+                link=link.name if link is not None else "",
+                link_epoch=link.epoch if link is not None else 0,
+                is_writable=hosted.write_error is ErrorCode.none,
+                source_high_watermark=hosted.source.high_watermark,
+                source_seen_at_ms=hosted.source.seen_at_ms,
+                max_timestamp_ms=hosted.log.max_timestamp_ms,
+                size_bytes=hosted.log.size_bytes,
+            )
+
+    def sizes(self) -> dict[PartitionKey, tuple[int, int, int]]:
+        """Size, start and end offset by partition, for the metrics (called from their thread)."""
+        return {
+            hosted.key: (hosted.log.size_bytes, hosted.log.log_start_offset, hosted.log.log_end_offset)
+            for hosted in self
+        }
+
+    def under_replicated_count(self) -> int:
+        """Partitions led here whose ISR is smaller than their replicas."""
+        return sum(1 for hosted in self if hosted.state.is_leader and len(hosted.state.isr) < len(hosted.state.replicas))
+
+    def leader_count(self) -> int:
+        """Partitions led here."""
+        return sum(1 for hosted in self if hosted.state.is_leader)
+
+
+def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> ErrorCode:
+    """As the link's role says; nothing is written under a leader epoch that the former active site may have used."""
+    if link is not None and hosted.state.leader_epoch < link.leader_epoch_floor:
+        return ErrorCode.not_leader_or_follower
+    return write_error(image, hosted.topic)
+
+
+def _begin_writing(hosted: HostedPartition, link: LinkRecord | None) -> None:
+    """A writer's leader epoch begins at the log's end; producers that a promotion cut off may go on above what was mirrored.
+
+    A passive leader begins no epoch of its own: those in its log are the source's.
+    """
+    hosted.log.start_leader_epoch(hosted.state.leader_epoch)
+    if link is not None and link.leader_epoch_floor > 0:
+        promoted_at = hosted.log.first_offset_since_epoch(link.leader_epoch_floor)
+        if promoted_at is not None:
+            hosted.log.carry_over_producers(promoted_at)
+
+
+def failure_of(error: Exception) -> PartitionFailure:
+    """A log's refusal or failure as the client hears of it."""
+    match error:
+        case BatchRejected():
+            return PartitionFailure(error.code, error.reason)
+        case InvalidBatch():
+            return PartitionFailure(ErrorCode.corrupt_message, str(error))
+        case OffsetOutOfRange():
+            return PartitionFailure(ErrorCode.offset_out_of_range, str(error))
+        case StorageError():
+            log.warning("storage failed", reason=str(error))
+            return PartitionFailure(ErrorCode.kafka_storage_error, str(error))
+        case _:
+            raise error

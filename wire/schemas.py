@@ -31,7 +31,7 @@ def request_type(api_key: int, version: int) -> type[Any]:
         if api_key in PRIVATE_VERSIONS:
             return load_private_request(api_key, version)
         return load_request_schema(api_key, version)
-    except (KioIndexError, KeyError) as error:
+    except (KioIndexError, LookupError) as error:
         raise UnknownSchema(f"no request schema for API key {api_key} version {version}") from error
 
 
@@ -42,7 +42,7 @@ def response_type(api_key: int, version: int) -> type[Any]:
         if api_key in PRIVATE_VERSIONS:
             return load_private_response(api_key, version)
         return load_response_schema(api_key, version)
-    except (KioIndexError, KeyError) as error:
+    except (KioIndexError, LookupError) as error:
         raise UnknownSchema(f"no response schema for API key {api_key} version {version}") from error
 
 

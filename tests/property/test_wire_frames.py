@@ -18,6 +18,9 @@ from wire.byte_writer import uvarint_bytes
 from wire.frames import (
     MalformedRequest,
     MalformedResponse,
+    UnsupportedVersion,
+    VersionRange,
+    check_supported,
     decode_request_body,
     decode_response,
     encode_request,
@@ -84,6 +87,27 @@ def read_hostile(frame: bytes) -> Any:
 def test_random_bytes_are_only_ever_malformed(api: tuple[int, int], body: bytes) -> None:
     read_hostile(struct.pack(">hhih", *api, 1, -1) + body)
     read_hostile(body)
+
+
+@settings(max_examples=500, deadline=2000)
+@given(
+    api_key=API_KEYS | st.integers(-(2**15), 2**15 - 1),
+    version=st.integers(-(2**15), 2**15 - 1) | st.integers(-1, 20),
+    rest=st.binary(max_size=30),
+)
+def test_unknown_apis_and_versions_are_unsupported_or_malformed(api_key: int, version: int, rest: bytes) -> None:
+    frame = struct.pack(">hhi", api_key, version, 77) + rest
+    try:
+        header = parse_request_header(frame)
+    except MalformedRequest:
+        return
+    assert header[:3] == (api_key, version, 77)
+    if api_key == 18 and 0 <= version <= 4:
+        check_supported(header, {18: VersionRange(0, 4)})
+        return
+    with pytest.raises(UnsupportedVersion) as refused:
+        check_supported(header, {18: VersionRange(0, 4)})
+    assert refused.value.is_api_versions == (api_key == 18)
 
 
 @settings(RELAXED, max_examples=400)

@@ -326,7 +326,7 @@ class Connection:
         self._is_busy = True
         self._is_handling = True
         try:
-            self._server.handler.handle(self, frame)
+            self._server.handler.handle(self, frame.toreadonly())
         finally:
             self._is_handling = False
 

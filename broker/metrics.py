@@ -60,7 +60,7 @@ class Gauge:
     read: Callable[[], float]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class BrokerMetrics(Collector):
     """All figures of one broker; register it in the process's registry."""
 

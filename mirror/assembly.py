@@ -1,0 +1,298 @@
+"""The running mirror of one link: board, queue, pools and syncs put together over ports, started and drained as one.
+
+It knows no sockets and no files, so that tests run it over sites in memory. `main.py` makes the ports from the configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from mirror.board import FlowBoard
+from mirror.config import MirrorConfig
+from mirror.core.assignment import FetcherKey
+from mirror.core.flow_events import LinkRole, LinkTurned, Side
+from mirror.core.flow_state import FlowState
+from mirror.core.partitions import PartitionKey
+from mirror.fetchers import Fetcher
+from mirror.group_sync import GroupSync
+from mirror.link_watch import LinkStanding, LinkWatch
+from mirror.metrics import MirrorMetrics
+from mirror.ports import AppendPort, FetchPort, GroupPort, SitePort, TopicActor, Unreachable
+from mirror.prober import Prober
+from mirror.producers import Producer
+from mirror.queue import ByteQueue
+from mirror.service import MirrorParts
+from mirror.supervision import Supervisor
+from mirror.topic_sync import TopicSync
+from mirror.workers import FetcherPool, ProducerPool
+from runtime.clock import Clock
+from runtime.logs import get_logger, state_change_logger
+from runtime.process import OperationalFailure
+
+STALE_GRACE_MS = 1_000
+"""Silence of the source beyond its long poll after which a lag of zero is no longer believed."""
+
+REPORT_PAUSE_S = 0.25
+DRAIN_PAUSE_S = 0.01
+LAST_GROUP_SYNC_TIMEOUT_S = 2.0
+
+_log = get_logger("mirror")
+_state_change = state_change_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The two sites as the mirror reaches them."""
+
+    source: SitePort
+    target: SitePort
+    source_groups: GroupPort
+    target_groups: GroupPort
+    actor: TopicActor
+    open_fetch: Callable[[], FetchPort]
+    open_append: Callable[[], AppendPort]
+    read_link: Callable[[], Awaitable[LinkStanding]]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainResult:
+    """How a graceful stop ended."""
+
+    is_complete: bool
+    left_bytes: int
+    mirrored_bytes: int
+    mirrored_records: int
+
+
+class Mirror:
+    """One link's mirror. `start`, then `stop`; `failed` resolves when it cannot go on."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        ports: Ports,
+        standing: LinkStanding,
+        *,
+        registry: CollectorRegistry,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        self._config = config
+        self._ports = ports
+        self._standing = standing
+        self._clock = clock
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        self.board = FlowBoard(
+            clock=clock,
+            effects=self,
+            gap_policy=config.gap_policy,
+            stale_after_ms=config.fetch_wait_max_ms + STALE_GRACE_MS,
+            chance=chance,
+        )
+        self.board.on_broken = self._fail
+        self.board.on_transition = self._watch_transition
+        self.queue = ByteQueue(
+            capacity_bytes=config.queue_size_bytes,
+            lanes=config.producers,
+            timeout_ms=config.queue_enqueue_timeout_ms,
+        )
+        self._supervisor = Supervisor(chance=chance, on_broken=self._fail)
+        self._prober = Prober(self.board, source=ports.source, target=ports.target)
+        self._link_watch = LinkWatch(
+            ports.read_link,
+            interval_ms=config.link_refresh_interval_ms,
+            on_standing=self._stand,
+            on_missing=self._lose_link,
+        )
+        self._groups = GroupSync(
+            self.board,
+            source=ports.source_groups,
+            target=ports.target_groups,
+            link=self.link,
+            clock=clock,
+            interval_ms=config.group_sync_interval_ms,
+        )
+        self._topics = TopicSync(
+            self.board,
+            source=ports.source,
+            target=ports.target,
+            actor=ports.actor,
+            link=self.link,
+            clock=clock,
+            interval_ms=config.topics_refresh_interval_ms,
+            config_interval_ms=config.config_sync_interval_ms,
+            excluded_configs=config.config_properties_exclude,
+            on_topology=self._topology_changed,
+        )
+        self._metrics = MirrorMetrics(
+            registry,
+            board=self.board,
+            queue=self.queue,
+            link=self.link,
+            clock=clock,
+            restarts=lambda: dict(self._supervisor.restarts),
+            groups_synced_at_ms=lambda: self._groups.synced_at_ms,
+        )
+        self.producers = ProducerPool(
+            self.board, self._supervisor, producers=config.producers, make=self._make_producer
+        )
+        self.fetchers = FetcherPool(
+            self.board, self._supervisor, streams_per_broker=config.streams, make=self._make_fetcher
+        )
+
+    def link(self) -> LinkStanding:
+        """The link as last read."""
+        return self._standing
+
+    @property
+    def parts(self) -> MirrorParts:
+        """What MirrorAdmin answers from."""
+        return MirrorParts(self.board, self.queue, self.link, lambda: self._groups.synced_at_ms)
+
+    def start(self) -> None:
+        """Start all workers."""
+        self.producers.start()
+        self._supervisor.start("links", self._link_watch.run)
+        self._supervisor.start("topics", self._topics.run)
+        self._supervisor.start("groups", self._groups.run)
+        self._supervisor.start("reports", self._report)
+
+    async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
+        """Stop fetching, let what is queued reach the target, carry groups a last time, end. Says what was left."""
+        self.board.stop_timers()
+        await self._supervisor.stop("topics")
+        await self._supervisor.stop("groups")
+        await self.fetchers.close()
+        is_complete = await self._drain(drain_timeout_ms)
+        result = DrainResult(
+            is_complete,
+            self.queue.used_bytes,
+            sum(row.facts.progress.mirrored_bytes for _, row in self.board.rows()),
+            sum(row.facts.progress.mirrored_records for _, row in self.board.rows()),
+        )
+        if is_complete:
+            await self._carry_groups_once_more()
+        await self._supervisor.stop()
+        await self._prober.close()
+        await self.producers.close()
+        self.board.stop_timers()
+        _log.info(
+            "drained and stopped" if is_complete else "stopped before the queue was empty; it will be fetched again",
+            left_bytes=result.left_bytes,
+            mirrored_bytes=result.mirrored_bytes,
+            mirrored_records=result.mirrored_records,
+        )
+        return result
+
+    # The effects of flows.
+
+    def discard(self, key: PartitionKey, generation: int) -> None:
+        """Drop older batches, then submit `Settled`."""
+        self.producers.discard(key, generation)
+
+    def find_target(self, key: PartitionKey, generation: int) -> None:
+        """Ask the target for its log."""
+        self._prober.find_target(key, generation)
+
+    def check_source(self, key: PartitionKey, generation: int, epoch: int) -> None:
+        """Ask the source for its log."""
+        self._prober.check_source(key, generation, epoch)
+
+    def fetching_changed(self, key: PartitionKey) -> None:
+        """Have the partition's fetcher look."""
+        self.fetchers.wake(key)
+
+    def refresh_metadata(self, side: Side) -> None:  # noqa: ARG002 (one round looks at both sites)
+        """Look at topics and leaders now."""
+        self._topics.poke()
+
+    def refresh_link(self) -> None:
+        """Read the link's record now."""
+        self._link_watch.doubt()
+
+    # Inside.
+
+    def _make_producer(self, lane: int) -> Producer:
+        producer = Producer(
+            lane,
+            board=self.board,
+            queue=self.queue,
+            port=self._ports.open_append(),
+            link=self.link,
+            doubt_link=self._link_watch.doubt,
+            clock=self._clock,
+            request_bytes_max=self._config.request_max_bytes,
+            in_flight_max=self._config.in_flight_max,
+        )
+        producer.on_appended = self._metrics.observe
+        return producer
+
+    def _make_fetcher(self, key: FetcherKey) -> Fetcher:
+        return Fetcher(
+            key,
+            board=self.board,
+            queue=self.queue,
+            port=self._ports.open_fetch(),
+            lane_of=self.producers.lane_of,
+            clock=self._clock,
+        )
+
+    def _topology_changed(self) -> None:
+        self.fetchers.reassign()
+        self.producers.wake()
+
+    def _stand(self, standing: LinkStanding) -> None:
+        if (standing.epoch, standing.role) != (self._standing.epoch, self._standing.role):
+            _state_change.info(standing.reason, link=standing.name, epoch=standing.epoch, role=standing.role.value)
+        if standing.epoch >= self._standing.epoch:
+            self._standing = standing
+            self._turn(standing.role, standing.reason)
+
+    def _lose_link(self, reason: str) -> None:
+        if self._standing.role is not LinkRole.GONE:
+            _state_change.warning(reason, link=self._standing.name)
+        standing = self._standing
+        self._standing = LinkStanding(
+            standing.name, standing.epoch, LinkRole.GONE, reason, standing.record, standing.site
+        )
+        self._turn(LinkRole.GONE, reason)
+
+    def _turn(self, role: LinkRole, reason: str) -> None:
+        for key, row in list(self.board.rows()):
+            is_promoted = row.facts.state is FlowState.PROMOTED
+            if row.facts.role is not role or (is_promoted and role is not LinkRole.TURNED):
+                self.board.submit(key, LinkTurned(role=role, reason=reason))
+
+    def _watch_transition(self, key: PartitionKey, before: FlowState, after: FlowState, reason: str) -> None:  # noqa: ARG002
+        if after is FlowState.FAULTED and self._config.is_abort_on_send_failure:
+            self._fail(OperationalFailure(f"{key} is FAULTED and abort.on.send.failure is set: {reason}"))
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    async def _report(self) -> None:
+        while True:
+            self.producers.report()
+            await asyncio.sleep(REPORT_PAUSE_S)
+
+    async def _drain(self, timeout_ms: int) -> bool:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.queue.used_bytes:
+                    await asyncio.sleep(DRAIN_PAUSE_S)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _carry_groups_once_more(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_GROUP_SYNC_TIMEOUT_S):
+                await self._groups.round()
+        except (TimeoutError, Unreachable) as error:
+            _log.info("group offsets were not carried a last time", reason=str(error) or "timed out")

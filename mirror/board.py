@@ -1,0 +1,209 @@
+"""All partitions of the link in one place: their flows, their leaders, and the way from a decision to its effects.
+
+The board is the only caller of `Flow.decide` and `Flow.apply`. Workers (prober, fetchers, producers, syncs) submit commands
+and get effects through the `Effects` door; nothing here awaits, so what a flow decided still holds when its effects run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+from uuid import UUID
+
+from mirror.core.flow import Decision, Flow
+from mirror.core.flow_events import (
+    CheckSource,
+    Command,
+    Discard,
+    Effect,
+    Fetch,
+    FindTarget,
+    HandOver,
+    RefreshLink,
+    RefreshMetadata,
+    RetryDue,
+    RetryLater,
+    Side,
+    StopFetching,
+)
+from mirror.core.flow_state import FlowFacts, FlowState, GapPolicy, InvariantBroken
+from mirror.core.lag import Lag, measure
+from mirror.core.partitions import PartitionKey
+from mirror.ports import Leader
+from runtime.clock import Clock
+from runtime.logs import get_logger, state_change_logger
+
+RETRY_INITIAL_MS = 25
+RETRY_MAX_MS = 500
+RETRY_SLOW_MS = 5000
+
+NOBODY = Leader(-1, -1)
+
+_log = get_logger("mirror.flow")
+_state_change = state_change_logger()
+
+
+class Effects(Protocol):
+    """What the board has others do."""
+
+    def discard(self, key: PartitionKey, generation: int) -> None:
+        """Drop older batches, then submit `Settled`."""
+        ...
+
+    def find_target(self, key: PartitionKey, generation: int) -> None:
+        """Ask the target for its log, then submit `TargetFound` or `TargetNotFound`."""
+        ...
+
+    def check_source(self, key: PartitionKey, generation: int, epoch: int) -> None:
+        """Ask the source for its log, then submit `SourceChecked` or `SourceNotFound`."""
+        ...
+
+    def fetching_changed(self, key: PartitionKey) -> None:
+        """The partition is to be fetched from another offset, or no longer."""
+        ...
+
+    def refresh_metadata(self, side: Side) -> None:
+        """Look at a site's topics now."""
+        ...
+
+    def refresh_link(self) -> None:
+        """Read the link's record now."""
+        ...
+
+
+@dataclass(slots=True)
+class Row:
+    """One partition on the board."""
+
+    flow: Flow
+    topic_id: UUID
+    source: Leader = NOBODY
+    target: Leader = NOBODY
+    # Generation and offset to fetch; None while the flow does not want batches.
+    wanted: tuple[int, int] | None = None
+    retry: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @property
+    def facts(self) -> FlowFacts:
+        """What the flow knows."""
+        return self.flow.facts
+
+
+class FlowBoard:
+    """Partitions by key. One event loop only."""
+
+    def __init__(
+        self, *, clock: Clock, effects: Effects, gap_policy: GapPolicy, stale_after_ms: int, chance: random.Random
+    ) -> None:
+        self._clock = clock
+        self._effects = effects
+        self._gap_policy = gap_policy
+        self._stale_after_ms = stale_after_ms
+        self._chance = chance
+        self._rows: dict[PartitionKey, Row] = {}
+        self.on_broken: Callable[[InvariantBroken], None] = lambda _: None
+        self.on_transition: Callable[[PartitionKey, FlowState, FlowState, str], None] = lambda *_: None
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        return iter(self._rows)
+
+    def __contains__(self, key: PartitionKey) -> bool:
+        return key in self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self) -> Iterator[tuple[PartitionKey, Row]]:
+        """All partitions."""
+        return iter(self._rows.items())
+
+    def row(self, key: PartitionKey) -> Row:
+        """One partition; KeyError when it is not on the board."""
+        return self._rows[key]
+
+    def add(self, key: PartitionKey, topic_id: UUID) -> Row:
+        """The partition's row, made when it is new."""
+        row = self._rows.get(key)
+        if row is None:
+            flow = Flow(str(key), gap_policy=self._gap_policy, started_at_ms=self._clock.now_ms())
+            row = self._rows[key] = Row(flow, topic_id)
+        return row
+
+    def submit(self, key: PartitionKey, command: Command) -> Decision:
+        """Decide, apply, act. A partition that is not (or no longer) on the board decides nothing: KeyError."""
+        row = self._rows[key]
+        before = row.flow.facts
+        try:
+            decision = row.flow.decide(command, self._clock.now_ms())
+            row.flow.apply(decision.facts)
+        except InvariantBroken as error:
+            self.on_broken(error)
+            raise
+        after = row.flow.facts
+        if before.state is not after.state:
+            self._tell(key, before.state, after)
+        elif decision.reason and decision.reason != before.reason:
+            _log.debug(decision.reason, partition=str(key), state=after.state.value, generation=after.generation)
+        for effect in decision.effects:
+            self._act(key, row, effect)
+        return decision
+
+    def lag(self, key: PartitionKey) -> Lag:
+        """How far the partition is behind now."""
+        progress = self._rows[key].facts.progress
+        return measure(progress, now_ms=self._clock.now_ms(), stale_after_ms=self._stale_after_ms)
+
+    def stop_timers(self) -> None:
+        """No retry fires any more."""
+        for row in self._rows.values():
+            if row.retry is not None:
+                row.retry.cancel()
+
+    def _tell(self, key: PartitionKey, before: FlowState, after: FlowFacts) -> None:
+        _state_change.info(
+            after.reason,
+            partition=str(key),
+            before=before.value,
+            state=after.state.value,
+            generation=after.generation,
+            offset=after.chain_offset,
+        )
+        self.on_transition(key, before, after.state, after.reason)
+
+    def _act(self, key: PartitionKey, row: Row, effect: Effect) -> None:
+        match effect:
+            case HandOver():
+                pass  # the fetcher that submitted the batches queues them
+            case Fetch(generation=generation, offset=offset):
+                row.wanted = (generation, offset)
+                self._effects.fetching_changed(key)
+            case StopFetching():
+                row.wanted = None
+                self._effects.fetching_changed(key)
+            case Discard(generation=generation):
+                self._effects.discard(key, generation)
+            case FindTarget(generation=generation):
+                self._effects.find_target(key, generation)
+            case CheckSource(generation=generation, epoch=epoch):
+                self._effects.check_source(key, generation, epoch)
+            case RetryLater():
+                self._retry_later(key, row, effect)
+            case RefreshMetadata(side=side):
+                self._effects.refresh_metadata(side)
+            case RefreshLink():
+                self._effects.refresh_link()
+            case _:
+                assert_never(effect)
+
+    def _retry_later(self, key: PartitionKey, row: Row, effect: RetryLater) -> None:
+        cap_ms = min(RETRY_MAX_MS, RETRY_INITIAL_MS * 2 ** min(effect.attempt, 16))
+        if effect.is_slow:
+            cap_ms = RETRY_SLOW_MS
+        delay_ms = cap_ms * (0.5 + self._chance.random() / 2)
+        if row.retry is not None:
+            row.retry.cancel()
+        due = RetryDue(generation=effect.generation)
+        row.retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self.submit, key, due)

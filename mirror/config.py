@@ -1,0 +1,166 @@
+"""The mirror's settings, read from a properties file; MirrorMaker's classic names are accepted beside our own.
+
+One daemon carries one link. What the link's record says (sites, filters, epoch) is not repeated here: filters given here are
+compared with the record, so that a file that believes something else is an error and not a surprise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from mirror.core.flow_state import GapPolicy
+from runtime.addresses import HostPort, parse_host_port, parse_host_ports
+from runtime.configuration import ConfigurationError, Settings, load_settings
+
+OLD_SPELLINGS = {
+    "queue.enqueueTimeout.ms": "queue.enqueue.timeout.ms",
+    "consumer.bootstrap.servers": "source.bootstrap.servers",
+    "producer.bootstrap.servers": "target.bootstrap.servers",
+    "topics": "whitelist",
+    "topics.blacklist": "blacklist",
+    "topics.exclude": "blacklist",
+}
+"""Names of earlier mirrors, and ours for the same thing."""
+
+_MIB = 1024 * 1024
+
+
+class MirrorConfig(Settings):
+    """Settings of one mirror daemon."""
+
+    link_name: str = Field(alias="link.name", min_length=1, description="the name of a link that the target site has")
+    site_agents: tuple[HostPort, ...] = Field(
+        alias="site.agents", description="gRPC addresses of the target site's brokers: host:port[,host:port...]"
+    )
+    source_bootstrap_servers: tuple[HostPort, ...] = Field(
+        default=(), alias="source.bootstrap.servers", description="host:port list; empty: what the link says"
+    )
+    target_bootstrap_servers: tuple[HostPort, ...] = Field(
+        default=(), alias="target.bootstrap.servers", description="host:port list; empty: what the site agents say"
+    )
+    whitelist: tuple[str, ...] | None = Field(
+        default=None, alias="whitelist", description="regular expressions, comma-separated, equal to the link's"
+    )
+    blacklist: tuple[str, ...] | None = Field(
+        default=None, alias="blacklist", description="regular expressions, comma-separated, equal to the link's"
+    )
+    streams: int = Field(default=1, alias="num.streams", ge=1, le=64, description="fetchers a source broker, 1 to 64")
+    producers: int = Field(default=2, alias="num.producers", ge=1, le=64, description="producers, 1 to 64")
+    queue_size_bytes: int = Field(
+        default=32 * _MIB, alias="queue.byte.size", ge=_MIB, description="bytes held between fetch and acknowledgement"
+    )
+    queue_enqueue_timeout_ms: int = Field(
+        default=-1,
+        alias="queue.enqueue.timeout.ms",
+        ge=-1,
+        description="-1 waits, 0 never waits, more waits that long; what finds no room is fetched again, never dropped",
+    )
+    is_abort_on_send_failure: bool = Field(
+        default=False,
+        alias="abort.on.send.failure",
+        description="true ends the daemon when the target refuses a partition for good; false reports it as FAULTED",
+    )
+    fetch_min_bytes: int = Field(default=1, alias="fetch.min.bytes", ge=0, description="bytes, 0 or more")
+    fetch_max_bytes: int = Field(default=8 * _MIB, alias="fetch.max.bytes", ge=1024, description="bytes, 1024 or more")
+    fetch_wait_max_ms: int = Field(default=500, alias="fetch.wait.max.ms", ge=0, le=30_000, description="0 to 30000 ms")
+    partition_fetch_max_bytes: int = Field(
+        default=_MIB, alias="max.partition.fetch.bytes", ge=1024, description="bytes, 1024 or more"
+    )
+    request_max_bytes: int = Field(
+        default=4 * _MIB, alias="max.request.size", ge=1024, description="bytes of batches in one append, 1024 or more"
+    )
+    in_flight_max: int = Field(
+        default=5, alias="max.in.flight.requests.per.connection", ge=1, le=64, description="1 to 64"
+    )
+    request_timeout_ms: int = Field(default=10_000, alias="request.timeout.ms", ge=100, description="100 ms or more")
+    socket_receive_buffer_bytes: int = Field(
+        default=-1, alias="socket.receive.buffer.bytes", ge=-1, description="bytes, -1 leaves it to the system"
+    )
+    socket_send_buffer_bytes: int = Field(
+        default=-1, alias="send.buffer.bytes", ge=-1, description="bytes, -1 leaves it to the system"
+    )
+    topics_refresh_interval_ms: int = Field(
+        default=1000, alias="topics.refresh.interval.ms", ge=50, description="50 ms or more"
+    )
+    link_refresh_interval_ms: int = Field(
+        default=1000, alias="link.refresh.interval.ms", ge=50, description="50 ms or more"
+    )
+    group_sync_interval_ms: int = Field(
+        default=1000, alias="group.sync.interval.ms", ge=50, description="50 ms or more"
+    )
+    config_sync_interval_ms: int = Field(
+        default=5000, alias="config.sync.interval.ms", ge=50, description="50 ms or more"
+    )
+    config_properties_exclude: tuple[str, ...] = Field(
+        default=("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"),
+        alias="config.properties.exclude",
+        description="topic configs that each site keeps for itself, comma-separated",
+    )
+    gap_policy: GapPolicy = Field(
+        default=GapPolicy.HALT, alias="antipode.gap.policy", description="halt or skip-and-record"
+    )
+    metrics_listener: HostPort | None = Field(
+        default=None, alias="antipode.metrics.listener", description="host:port, or empty for none"
+    )
+    grpc_listener: HostPort | None = Field(
+        default=None, alias="antipode.grpc.listener", description="host:port, or empty for none"
+    )
+    shutdown_drain_timeout_ms: int = Field(
+        default=10_000, alias="shutdown.drain.timeout.ms", ge=0, description="0 ms or more"
+    )
+    log_level: str = Field(default="INFO", alias="log.level", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+
+    @field_validator("site_agents", "source_bootstrap_servers", "target_bootstrap_servers", mode="before")
+    @classmethod
+    def _addresses(cls, value: object) -> object:
+        if isinstance(value, str):
+            return parse_host_ports(value) if value.strip() else ()
+        return value
+
+    @field_validator("metrics_listener", "grpc_listener", mode="before")
+    @classmethod
+    def _listener(cls, value: object) -> object:
+        if isinstance(value, str):
+            return parse_host_port(value) if value.strip() else None
+        return value
+
+    @field_validator("whitelist", "blacklist", "config_properties_exclude", mode="before")
+    @classmethod
+    def _comma_list(cls, value: object) -> object:
+        return split_patterns(value) if isinstance(value, str) else value
+
+    @field_validator("whitelist", "blacklist")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for pattern in value or ():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression ({error})") from error
+        return value
+
+    @model_validator(mode="after")
+    def _has_agents(self) -> Self:
+        if not self.site_agents:
+            raise ConfigurationError("site.agents", "", "host:port[,host:port...] of the target site's brokers")
+        return self
+
+
+def split_patterns(text: str) -> tuple[str, ...]:
+    """A comma-separated list of expressions; blanks and quotes around each are dropped, commas in brackets belong to it."""
+    items = re.findall(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,])+", text.strip().strip("\"'"))
+    return tuple(item.strip().strip("\"'").strip() for item in items if item.strip())
+
+
+def load_config(properties: Mapping[str, str]) -> MirrorConfig:
+    """Settings from properties; old spellings count unless the present name is there too. ConfigurationError as usual."""
+    mapping: dict[str, str] = dict(properties)
+    for old, new in OLD_SPELLINGS.items():
+        if old in mapping:
+            value = mapping.pop(old)
+            mapping.setdefault(new, value)
+    return load_settings(MirrorConfig, mapping)

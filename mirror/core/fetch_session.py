@@ -1,0 +1,62 @@
+"""The client's half of an incremental fetch session (KIP-227): only what changed is asked, only what changed is answered.
+
+A thousand quiet partitions cost nothing in a request that carries one busy one. Epoch 0 opens a session, every request counts
+up, and an error of the session starts it again with everything. Called by the fetcher's connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mirror.core.partitions import PartitionKey
+
+NO_SESSION = 0
+FIRST_EPOCH = 0
+_EPOCH_MAX = (1 << 31) - 1
+
+Position = tuple[int, int]  # fetch offset, current leader epoch
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """What the next request says of the session, which partitions it names and which it takes out."""
+
+    session_id: int
+    session_epoch: int
+    named: Mapping[PartitionKey, Position]
+    forgotten: frozenset[PartitionKey]
+
+
+class FetchSession:
+    """One session with one broker; requests one at a time."""
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._known: dict[PartitionKey, Position] = {}
+
+    def next_request(self, wanted: Mapping[PartitionKey, Position]) -> SessionRequest:
+        """The request that makes the broker read `wanted`."""
+        if self._id == NO_SESSION:
+            named: Mapping[PartitionKey, Position] = dict(wanted)
+            forgotten: frozenset[PartitionKey] = frozenset()
+        else:
+            named = {key: position for key, position in wanted.items() if self._known.get(key) != position}
+            forgotten = frozenset(key for key in self._known if key not in wanted)
+        self._known = dict(wanted)
+        return SessionRequest(self._id, self._epoch, named, forgotten)
+
+    def answered(self, session_id: int) -> None:
+        """A good answer came; its session id is 0 when the broker keeps no session."""
+        if session_id == NO_SESSION:
+            self.reset()
+            return
+        self._id = session_id
+        self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+
+    def reset(self) -> None:
+        """The session is lost: the next request opens another."""
+        self._id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._known = {}

@@ -1,0 +1,137 @@
+"""Wanted minus actual: what has to change at the target so that its topics are the source's.
+
+The source says what is wanted: topics that the link carries, with their ids, partition counts and configs. What can be made so is
+an action; what cannot is a finding by topic, which its partitions' flows show as their state. Nothing is ever deleted: a
+topic that is gone from the source stays at the target until a person decides (a mirror must survive a mistaken deletion).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic at one site; configs are the ones set on the topic, None when they are not known (yet)."""
+
+    topic_id: UUID
+    partition_count: int
+    configs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    """The target lacks the topic."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowTopic:
+    """The source's topic has more partitions."""
+
+    name: str
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigs:
+    """The topic's configs differ: set the source's, remove what only the target has."""
+
+    name: str
+    set: Mapping[str, str]
+    remove: tuple[str, ...]
+
+
+Action = CreateTopic | GrowTopic | AlterConfigs
+
+
+class Finding(enum.Enum):
+    """What is wrong with a topic that no action cures."""
+
+    REPLACED = "replaced"
+    SHRUNK = "shrunk"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A finding with its reason in a sentence."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do, what is wrong, and the topics that both sites have alike."""
+
+    actions: tuple[Action, ...]
+    troubles: Mapping[str, Trouble]
+    agreed: frozenset[str]
+
+
+def plan(
+    source: Mapping[str, TopicView], target: Mapping[str, TopicView], *, excluded_configs: Collection[str] = ()
+) -> Plan:
+    """The plan for topics of the link alone: leave out what it does not carry before calling."""
+    actions: list[Action] = []
+    troubles: dict[str, Trouble] = {}
+    agreed: set[str] = set()
+    for name, wanted in sorted(source.items()):
+        actual = target.get(name)
+        if actual is None:
+            configs = _carried(wanted.configs or {}, excluded_configs)
+            actions.append(
+                CreateTopic(
+                    name=name, topic_id=wanted.topic_id, partition_count=wanted.partition_count, configs=configs
+                )
+            )
+        elif trouble := find_trouble(name, wanted, actual):
+            troubles[name] = trouble
+        else:
+            agreed.add(name)
+            actions += _adjustments(name, wanted, actual, excluded_configs)
+    for name in sorted(target.keys() - source.keys()):
+        troubles[name] = Trouble(Finding.GONE, f"topic {name} is not at the source (any more); the target keeps it")
+    return Plan(actions=tuple(actions), troubles=troubles, agreed=frozenset(agreed))
+
+
+def find_trouble(name: str, wanted: TopicView, actual: TopicView) -> Trouble | None:
+    """Why the two cannot be the same topic."""
+    if wanted.topic_id != actual.topic_id:
+        return Trouble(
+            Finding.REPLACED,
+            f"topic {name} has id {wanted.topic_id} at the source and {actual.topic_id} at the target: "
+            "it was deleted and created again",
+        )
+    if wanted.partition_count < actual.partition_count:
+        return Trouble(
+            Finding.SHRUNK,
+            f"topic {name} has {wanted.partition_count} partitions at the source and {actual.partition_count} at the "
+            f"target (id {wanted.topic_id}): partitions never become fewer",
+        )
+    return None
+
+
+def _adjustments(name: str, wanted: TopicView, actual: TopicView, excluded: Collection[str]) -> list[Action]:
+    actions: list[Action] = []
+    if wanted.partition_count > actual.partition_count:
+        actions.append(GrowTopic(name=name, partition_count=wanted.partition_count))
+    if wanted.configs is None or actual.configs is None:
+        return actions
+    ours, theirs = _carried(wanted.configs, excluded), _carried(actual.configs, excluded)
+    if ours != theirs:
+        to_set = {key: value for key, value in ours.items() if theirs.get(key) != value}
+        actions.append(AlterConfigs(name=name, set=to_set, remove=tuple(sorted(theirs.keys() - ours.keys()))))
+    return actions
+
+
+def _carried(configs: Mapping[str, str], excluded: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in configs.items() if name not in excluded}

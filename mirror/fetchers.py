@@ -1,0 +1,233 @@
+"""Fetchers: one task for each source broker and stream, a long-polling fetch after the other, batches to the queue.
+
+The next fetch is sent as soon as an answer has been read, before its batches are queued, when the queue has room for all
+of them; when it has not, the fetcher waits for room first. So the source is kept busy while there is room, and is left
+alone when there is none. Batches stay views into the received answer.
+
+Checksums are not verified here: the target verifies each batch before it appends, and a second pass would cost 0.05 CPU
+seconds a GB for nothing. Only when the target refuses a batch is our copy checked, to tell whose fault it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from kio.schema.errors import ErrorCode
+
+from mirror.board import FlowBoard
+from mirror.core.assignment import FetcherKey
+from mirror.core.flow_events import (
+    BatchesFetched,
+    FetchFailed,
+    HandOver,
+    NotEnqueued,
+    NothingFetched,
+    SourceTrouble,
+)
+from mirror.core.partitions import MalformedBatches, PartitionKey, survey
+from mirror.core.window import QueuedBatches
+from mirror.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
+from mirror.queue import ByteQueue, EnqueueTimeout
+from runtime.clock import Clock
+
+PAUSE_WHEN_FULL_S = 0.02
+"""Rest of a fetcher that may not wait for room (`queue.enqueue.timeout.ms`), so that it does not ask without end."""
+
+QUIET_INTERVAL_MS = 250
+"""How often flows without news hear that the source still answers."""
+
+LaneOf = Callable[[PartitionKey], int]
+
+
+class Fetcher:
+    """Reads its partitions from one source broker until cancelled."""
+
+    def __init__(
+        self,
+        key: FetcherKey,
+        *,
+        board: FlowBoard,
+        queue: ByteQueue,
+        port: FetchPort,
+        lane_of: LaneOf,
+        clock: Clock,
+    ) -> None:
+        self.key = key
+        self._board = board
+        self._queue = queue
+        self._port = port
+        self._lane_of = lane_of
+        self._clock = clock
+        self._quiet_told_at_ms = 0.0
+        self._partitions: frozenset[PartitionKey] = frozenset()
+        self._wake = asyncio.Event()
+        self.fetched_bytes = 0
+
+    @property
+    def partitions(self) -> frozenset[PartitionKey]:
+        """What this fetcher reads."""
+        return self._partitions
+
+    def assign(self, partitions: frozenset[PartitionKey]) -> None:
+        """Read these from the next fetch on."""
+        self._partitions = partitions
+        self._wake.set()
+
+    def wake(self) -> None:
+        """A partition's offset changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        pending: asyncio.Task[Sequence[FetchAnswer]] | None = None
+        parts: dict[PartitionKey, tuple[int, FetchPart]] = {}
+        try:
+            while True:
+                if pending is None:
+                    parts = await self._next_parts()
+                    pending = self._send(parts)
+                answers = await self._answers(pending, parts)
+                pending = None
+                accepted = self._accept(parts, answers or ())
+                if answers is not None:
+                    self._tell_quiet(parts, answers)
+                if self._queue.has_room_for(sum(entry.size_bytes for entry, _ in accepted)):
+                    parts = self._parts()
+                    pending = self._send(parts) if parts else None
+                for entry, previous_epoch in accepted:
+                    await self._enqueue(entry, previous_epoch)
+        finally:
+            if pending is not None:
+                pending.cancel()
+                await asyncio.gather(pending, return_exceptions=True)
+
+    def _send(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
+        return asyncio.get_running_loop().create_task(self._fetch([part for _, part in parts.values()]))
+
+    async def _fetch(self, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        return await self._port.fetch(self.key.node_id, parts)
+
+    async def _next_parts(self) -> dict[PartitionKey, tuple[int, FetchPart]]:
+        while not (parts := self._parts()):
+            self._wake.clear()
+            await self._wake.wait()
+        return parts
+
+    def _parts(self) -> dict[PartitionKey, tuple[int, FetchPart]]:
+        parts: dict[PartitionKey, tuple[int, FetchPart]] = {}
+        for key in self._partitions:
+            row = self._board.row(key)
+            if row.wanted is not None:
+                generation, offset = row.wanted
+                part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
+                parts[key] = (generation, part)
+        return parts
+
+    async def _answers(
+        self, pending: asyncio.Task[Sequence[FetchAnswer]], parts: Mapping[PartitionKey, tuple[int, FetchPart]]
+    ) -> Sequence[FetchAnswer] | None:
+        """The answers; None when the broker gave none, which the flows have been told."""
+        try:
+            return await pending
+        except Unreachable as error:
+            for key, (generation, _) in parts.items():
+                failed = FetchFailed(generation=generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error))
+                self._board.submit(key, failed)
+            return None
+
+    def _tell_quiet(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]) -> None:
+        """A session leaves out what has not changed: tell those flows, now and then, that the source was heard."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._quiet_told_at_ms < QUIET_INTERVAL_MS:
+            return
+        self._quiet_told_at_ms = now_ms
+        answered = {answer.key for answer in answers}
+        for key, (generation, _) in parts.items():
+            if key not in answered:
+                facts = self._board.row(key).facts
+                nothing = NothingFetched(
+                    generation=generation,
+                    high_watermark=facts.progress.source_high_watermark,
+                    log_start_offset=facts.source_log_start_offset,
+                )
+                self._board.submit(key, nothing)
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        await self._port.close()
+
+    def _accept(
+        self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
+    ) -> list[tuple[QueuedBatches, int]]:
+        """Tell the flows; what they take is returned with the epoch before it."""
+        accepted: list[tuple[QueuedBatches, int]] = []
+        for answer in answers:
+            asked = parts.get(answer.key)
+            if asked is None:
+                continue
+            generation, part = asked
+            if answer.error is not ErrorCode.none:
+                self._fail(answer, generation, _trouble(answer.error), answer.error.name)
+                continue
+            try:
+                entry = self._take(answer, generation, part)
+            except MalformedBatches as error:
+                self._fail(answer, generation, SourceTrouble.MALFORMED, str(error))
+                continue
+            if entry is not None:
+                accepted.append(entry)
+        return accepted
+
+    def _take(self, answer: FetchAnswer, generation: int, part: FetchPart) -> tuple[QueuedBatches, int] | None:
+        run = survey(answer.records) if answer.records else None
+        if run is None:
+            nothing = NothingFetched(
+                generation=generation,
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+            )
+            self._board.submit(answer.key, nothing)
+            return None
+        self.fetched_bytes += run.size_bytes
+        previous_epoch = self._board.row(answer.key).facts.chain_epoch
+        fetched = BatchesFetched(
+            generation=generation,
+            fetch_offset=part.offset,
+            run=run,
+            high_watermark=answer.high_watermark,
+            log_start_offset=answer.log_start_offset,
+        )
+        decision = self._board.submit(answer.key, fetched)
+        for effect in decision.effects:
+            if isinstance(effect, HandOver):
+                entry = QueuedBatches(
+                    key=answer.key,
+                    generation=generation,
+                    expected_log_end_offset=effect.expected_log_end_offset,
+                    run=run,
+                    records=answer.records[: run.size_bytes],
+                    fetched_at_ms=self._clock.now_ms(),
+                )
+                return entry, previous_epoch
+        return None
+
+    def _fail(self, answer: FetchAnswer, generation: int, trouble: SourceTrouble, what: str) -> None:
+        reason = f"source broker {self.key.node_id} on {answer.key}: {what}"
+        self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
+
+    async def _enqueue(self, entry: QueuedBatches, previous_epoch: int) -> None:
+        try:
+            await self._queue.put(self._lane_of(entry.key), entry)
+        except EnqueueTimeout:
+            again = NotEnqueued(generation=entry.generation, offset=entry.expected_log_end_offset, epoch=previous_epoch)
+            self._board.submit(entry.key, again)
+            await asyncio.sleep(PAUSE_WHEN_FULL_S)
+
+
+def _trouble(error: ErrorCode) -> SourceTrouble:
+    if error is ErrorCode.offset_out_of_range:
+        return SourceTrouble.OUT_OF_RANGE
+    if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
+        return SourceTrouble.MALFORMED
+    return SourceTrouble.MOVED

@@ -1,0 +1,167 @@
+"""SitePort and GroupPort over the raw-batch client: topics, positions and groups of one site. Nothing is decided here.
+
+Client errors become `Unreachable` when they concern a broker or the site, and the partition's answer when they concern one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from mirror.core.offsets import GroupOffset
+from mirror.core.partitions import PartitionKey
+from mirror.ports import EpochEnd, Leader, LogEnds, Refused, SiteTopic, Unreachable
+from runtime.addresses import HostPort
+from wire.broker_requests import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    CommittedOffset,
+    EpochQuery,
+    OffsetQuery,
+    TopicPartition,
+)
+from wire.client import KafkaClient
+from wire.client_errors import KafkaClientError
+from wire.connection import ConnectionOptions
+from wire.fetch_requests import DEBUGGING_CONSUMER
+
+RETRY_BUDGET_MS = 1_000
+"""The client's own retries are short: flows and syncs come again by themselves, and know more."""
+
+Result = TypeVar("Result")
+
+
+class KafkaSite:
+    """SitePort and GroupPort of one site, through any of its brokers."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+
+    async def topics(self) -> Mapping[str, SiteTopic]:
+        """All topics that this site itself has, by name."""
+        metadata = await reached(self._client.metadata())
+        return {
+            name: SiteTopic(
+                topic_id=topic.topic_id,
+                leaders={
+                    index: Leader(partition.leader_id, partition.leader_epoch)
+                    for index, partition in topic.partitions.items()
+                },
+            )
+            for name, topic in metadata.topics.items()
+            if topic.topic_id is not None and topic.error_code is ErrorCode.none
+        }
+
+    async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The configs that are set on the topics themselves; a topic that is gone is left out."""
+        found = await reached(self._client.topic_configs(names))
+        return {
+            topic: {name: value for name, value in configs.items() if value is not None}
+            for topic, configs in found.items()
+        }
+
+    async def log_ends(
+        self, leaders: Mapping[PartitionKey, Leader]
+    ) -> Mapping[PartitionKey, LogEnds | Refused | Unreachable]:
+        """Start and end of each log, read past the site's role."""
+
+        async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogEnds | Refused]:
+            first, last = [
+                await self._client.list_offsets(
+                    node_id, {key: OffsetQuery(timestamp) for key in keys}, replica_id=DEBUGGING_CONSUMER
+                )
+                for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+            ]
+            answers: dict[PartitionKey, LogEnds | Refused] = {}
+            for key in keys:
+                if key not in first or key not in last:
+                    continue
+                start, end = first[key], last[key]
+                refused = start.error_code or end.error_code
+                answers[key] = (
+                    Refused(refused)
+                    if refused
+                    else LogEnds(
+                        log_start_offset=start.offset,
+                        end_offset=end.offset,
+                        last_epoch=end.leader_epoch if end.offset > start.offset else -1,
+                    )
+                )
+            return answers
+
+        return await _by_node({key: leader.node_id for key, leader in leaders.items()}, ask)
+
+    async def epoch_ends(
+        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
+    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        """Where each partition's epoch ends at its leader."""
+
+        async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, EpochEnd | Refused]:
+            queries: dict[TopicPartition, EpochQuery] = {key: EpochQuery(asked[key][1]) for key in keys}
+            found = await self._client.epoch_ends(node_id, queries, replica_id=DEBUGGING_CONSUMER)
+            return {
+                PartitionKey(*key): Refused(end.error_code)
+                if end.error_code
+                else EpochEnd(end.leader_epoch, end.end_offset)
+                for key, end in found.items()
+            }
+
+        return await _by_node({key: leader.node_id for key, (leader, _) in asked.items()}, ask)
+
+    async def groups(self) -> Mapping[str, str]:
+        """Groups by id with their state."""
+        return {group.group_id: group.state for group in await reached(self._client.list_groups())}
+
+    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+        """All committed offsets of a group."""
+        found = await reached(self._client.committed(group))
+        return {
+            PartitionKey(*key): GroupOffset(at.offset, at.leader_epoch, at.metadata or "")
+            for key, at in found.items()
+            if not at.error_code and at.offset >= 0
+        }
+
+    async def commit(
+        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[PartitionKey, ErrorCode]:
+        """Write offsets as the link's mirror; the outcome by partition."""
+        wanted: dict[TopicPartition, CommittedOffset] = {
+            key: CommittedOffset(at.offset, at.leader_epoch, at.metadata) for key, at in offsets.items()
+        }
+        written = self._client.mirror_offset_commit(group, wanted, link=link, link_epoch=link_epoch)
+        return {PartitionKey(*key): code for key, code in (await reached(written)).items()}
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self._client.close()
+
+
+async def reached(call: Awaitable[Result]) -> Result:
+    """The call's result; what goes wrong with the site or a broker as a whole is `Unreachable`."""
+    try:
+        return await call
+    except KafkaClientError as error:
+        raise Unreachable(str(error)) from error
+
+
+async def _by_node(
+    nodes: Mapping[PartitionKey, int],
+    ask: Callable[[int, Sequence[PartitionKey]], Awaitable[Mapping[PartitionKey, Result | Refused]]],
+) -> dict[PartitionKey, Result | Refused | Unreachable]:
+    """Ask each node about its partitions, all nodes at once; a node that fails is `Unreachable` for each of them."""
+    by_node: dict[int, list[PartitionKey]] = {}
+    for key, node_id in nodes.items():
+        by_node.setdefault(node_id, []).append(key)
+    answers: dict[PartitionKey, Result | Refused | Unreachable] = {}
+
+    async def one(node_id: int, keys: Sequence[PartitionKey]) -> None:
+        try:
+            answers.update(await reached(ask(node_id, keys)))
+        except Unreachable as error:
+            answers.update(dict.fromkeys(keys, error))
+
+    await asyncio.gather(*(one(node_id, keys) for node_id, keys in by_node.items()))
+    return answers

@@ -1,0 +1,170 @@
+"""FetchPort and AppendPort over the raw-batch client: the two ends of the data path, each with connections of its own.
+
+Records are views of the received frame on the one side and are handed to the transport as they are on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from mirror.core.fetch_session import FetchSession, SessionRequest
+from mirror.core.partitions import PartitionKey
+from mirror.kafka_site import RETRY_BUDGET_MS, reached
+from mirror.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart, Unreachable
+from runtime.addresses import HostPort
+from wire.client import KafkaClient
+from wire.client_errors import error_code
+from wire.connection import ConnectionOptions
+from wire.fetch_codec import FetchResponse, PartitionFetched
+from wire.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
+from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
+
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    }
+)
+
+_NO_RECORDS = memoryview(b"")
+
+
+class KafkaFetch:
+    """FetchPort: long-polling fetches of one fetcher, in an incremental session."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[HostPort],
+        options: ConnectionOptions,
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        partition_max_bytes: int,
+        max_wait_ms: int,
+    ) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._session = FetchSession()
+        self._topic_ids: dict[str, UUID] = {}
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._max_wait_ms = max_wait_ms
+
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        """One fetch; partitions of which there is nothing new are not in the answer."""
+        try:
+            response = await reached(self._client.fetch(node_id, self._request(parts)))
+        except BaseException:
+            self._session.reset()
+            raise
+        code = error_code(response.error_code)
+        if code is not ErrorCode.none:
+            self._session.reset()
+            if code in _SESSION_ERRORS:
+                return ()
+            raise Unreachable(f"source broker {node_id} answers {code.name} to a fetch")
+        self._session.answered(response.session_id)
+        return self._fetched(response)
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        await self._client.close()
+
+    def _request(self, parts: Sequence[FetchPart]) -> FetchRequest:
+        for part in parts:
+            self._topic_ids[part.key.topic] = part.topic_id
+        session = self._session.next_request({part.key: (part.offset, part.leader_epoch) for part in parts})
+        return FetchRequest(
+            self._named(session),
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._max_bytes,
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
+            forgotten_topics=[
+                ForgottenTopic(name, self._topic_ids[name], partitions)
+                for name, partitions in _by_topic(session.forgotten).items()
+            ],
+        )
+
+    def _named(self, session: SessionRequest) -> list[TopicToFetch]:
+        topics: list[TopicToFetch] = []
+        for name, partitions in _by_topic(session.named).items():
+            wanted: list[PartitionToFetch] = []
+            for partition in partitions:
+                offset, leader_epoch = session.named[PartitionKey(name, partition)]
+                wanted.append(PartitionToFetch(partition, offset, self._partition_max_bytes, leader_epoch))
+            topics.append(TopicToFetch(name, self._topic_ids[name], wanted))
+        return topics
+
+    def _fetched(self, response: FetchResponse) -> list[FetchAnswer]:
+        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
+        return [
+            _answer(names.get(topic.topic_id, topic.name) if topic.topic_id is not None else topic.name, partition)
+            for topic in response.topics
+            for partition in topic.partitions
+        ]
+
+
+class KafkaAppend:
+    """AppendPort: one producer's appends to the brokers of the target."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+
+    async def append(
+        self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
+    ) -> Sequence[AppendAnswer]:
+        """Append; calls made one after the other reach the broker in that order."""
+        topics: dict[tuple[str, UUID], list[PartitionToMirror]] = {}
+        for part in parts:
+            mirrored = PartitionToMirror(
+                part.key.partition,
+                part.expected_log_end_offset,
+                part.source_high_watermark,
+                part.source_log_start_offset,
+                part.source_seen_at_ms,
+                part.records or None,
+            )
+            topics.setdefault((part.key.topic, part.topic_id), []).append(mirrored)
+        listed = [TopicToMirror(name, topic_id, partitions) for (name, topic_id), partitions in topics.items()]
+        response = await reached(self._client.mirror_append(node_id, MirrorAppend(link, link_epoch, listed)))
+        return [
+            AppendAnswer(
+                key=PartitionKey(topic.name, answer.index),
+                error=answer.error_code,
+                message=answer.error_message or "",
+                log_end_offset=answer.log_end_offset,
+                link_epoch=answer.link_epoch,
+                divergence_epoch=answer.divergence_epoch,
+                divergence_end_offset=answer.divergence_end_offset,
+            )
+            for topic in response.topics
+            for answer in topic.partitions
+        ]
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._client.close()
+
+
+def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for key in keys:
+        topics.setdefault(key.topic, []).append(key.partition)
+    return topics
+
+
+def _answer(topic: str, partition: PartitionFetched) -> FetchAnswer:
+    records = partition.records
+    return FetchAnswer(
+        key=PartitionKey(topic, partition.partition_index),
+        error=error_code(partition.error_code),
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.log_start_offset,
+        records=records if isinstance(records, memoryview) else _NO_RECORDS,
+    )

@@ -1,0 +1,206 @@
+"""The mirror daemon: reads its link from the target's site agents, connects both sites, mirrors until it is told to stop.
+
+It starts serving metrics and MirrorAdmin at once, also while nobody answers yet. `cli` calls `run`; tests make a
+`MirrorDaemon` themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry
+
+from mirror.assembly import DrainResult, Mirror, Ports
+from mirror.config import MirrorConfig
+from mirror.kafka_site import KafkaSite
+from mirror.kafka_transfer import KafkaAppend, KafkaFetch
+from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
+from mirror.service import SERVICE_NAME, MirrorAdminService
+from mirror.topic_actor import ControllerActor
+from runtime.addresses import HostPort, parse_host_ports
+from runtime.clock import Clock, SystemClock
+from runtime.configuration import ConfigurationError
+from runtime.grpc_server import GrpcServer
+from runtime.logs import get_logger
+from runtime.metrics import MetricsServer, new_registry
+from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
+from wire.connection import ConnectionOptions
+from wire.control import mirror_pb2_grpc
+
+CLIENT_ID = "antipode-mirror"
+
+_log = get_logger("mirror")
+
+
+class MirrorDaemon:
+    """One daemon for one link. `start` returns when it serves; `failed` resolves when it cannot go on; then `stop`."""
+
+    def __init__(
+        self, config: MirrorConfig, *, clock: Clock | None = None, chance: random.Random | None = None
+    ) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._chance = chance or random.Random()  # noqa: S311 (jitter)
+        self._registry: CollectorRegistry = new_registry()
+        self._admin = MirrorAdminService(config.link_name)
+        self._links = LinkReader(config.link_name, config.site_agents)
+        self._metrics_server: MetricsServer | None = None
+        self._grpc: GrpcServer | None = None
+        self._bringing_up: asyncio.Task[None] | None = None
+        self._closing: list[KafkaSite | ControllerActor] = []
+        self.mirror: Mirror | None = None
+        self.metrics_port: int | None = None
+        self.grpc_port: int | None = None
+
+    async def start(self) -> None:
+        """Serve metrics and MirrorAdmin, then bring the mirror up in the background. OperationalFailure: a port is taken."""
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        if self._config.queue_enqueue_timeout_ms >= 0:
+            _log.warning(
+                "queue.enqueue.timeout.ms is not -1: batches that find no room are fetched again",
+                value=self._config.queue_enqueue_timeout_ms,
+            )
+        self._serve_metrics()
+        await self._serve_admin()
+        self._bringing_up = asyncio.get_running_loop().create_task(self._bring_up())
+
+    async def stop(self) -> DrainResult | None:
+        """Drain and end everything; None when the mirror had not come up."""
+        result = None
+        if self._bringing_up is not None:
+            self._bringing_up.cancel()
+            await asyncio.gather(self._bringing_up, return_exceptions=True)
+        if self.mirror is not None:
+            result = await self.mirror.stop(drain_timeout_ms=self._config.shutdown_drain_timeout_ms)
+        for closing in self._closing:
+            await closing.close()
+        await self._links.close()
+        if self._grpc is not None:
+            await self._grpc.stop(grace_s=0.2)
+        if self._metrics_server is not None:
+            self._metrics_server.stop()
+        return result
+
+    def _serve_metrics(self) -> None:
+        listener = self._config.metrics_listener
+        if listener is None:
+            return
+        self._metrics_server = MetricsServer(self._registry, host=listener.host, port=listener.port)
+        try:
+            self.metrics_port = self._metrics_server.start()
+        except OSError as error:
+            key = "antipode.metrics.listener"
+            raise ConfigurationError(key, str(listener), f"an address that is free ({error.strerror})") from error
+
+    async def _serve_admin(self) -> None:
+        listener = self._config.grpc_listener
+        if listener is None:
+            return
+        self._grpc = GrpcServer(listener.host, listener.port)
+        mirror_pb2_grpc.add_MirrorAdminServicer_to_server(self._admin, self._grpc.server)  # type: ignore[no-untyped-call]
+        self._grpc.add_service_name(SERVICE_NAME)
+        self.grpc_port = await self._grpc.start()
+
+    async def _bring_up(self) -> None:
+        try:
+            standing, target_bootstrap = await self._find_link()
+            check_filters(self._config, standing)
+            self.mirror = Mirror(
+                self._config,
+                self._ports(standing, target_bootstrap),
+                standing,
+                registry=self._registry,
+                clock=self._clock,
+                chance=self._chance,
+            )
+            self.mirror.failed.add_done_callback(lambda failed: self._fail(failed.result()))
+            self._admin.show(self.mirror.parts)
+            self.mirror.start()
+        except Exception as error:  # noqa: BLE001 (handed to whoever waits for `failed`)
+            self._fail(error)
+            return
+        _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)
+
+    async def _find_link(self) -> tuple[LinkStanding, tuple[HostPort, ...]]:
+        """The link and where the target's brokers are; waits for the agents as long as it takes."""
+        async for attempt in jittered_backoff(retry_on=AgentsUnreachable, initial_ms=50, max_ms=500):
+            with attempt:
+                try:
+                    standing = await self._links.read()
+                    configured = self._config.target_bootstrap_servers
+                    return standing, configured or await self._links.target_bootstrap_servers()
+                except AgentsUnreachable as error:
+                    self._admin.explain(str(error))
+                    raise
+        raise AgentsUnreachable("no attempt was made")
+
+    def _ports(self, standing: LinkStanding, target: Sequence[HostPort]) -> Ports:
+        config = self._config
+        source = config.source_bootstrap_servers or source_bootstrap(standing)
+        options = ConnectionOptions(client_id=CLIENT_ID, request_timeout_ms=config.request_timeout_ms)
+        append_options = ConnectionOptions(
+            client_id=CLIENT_ID, request_timeout_ms=config.request_timeout_ms, in_flight_max=config.in_flight_max
+        )
+        source_site, target_site = KafkaSite(source, options), KafkaSite(target, options)
+        actor = ControllerActor(config.site_agents)
+        self._closing += [source_site, target_site, actor]
+        return Ports(
+            source=source_site,
+            target=target_site,
+            source_groups=source_site,
+            target_groups=target_site,
+            actor=actor,
+            open_fetch=lambda: KafkaFetch(
+                source,
+                options,
+                min_bytes=config.fetch_min_bytes,
+                max_bytes=config.fetch_max_bytes,
+                partition_max_bytes=config.partition_fetch_max_bytes,
+                max_wait_ms=config.fetch_wait_max_ms,
+            ),
+            open_append=lambda: KafkaAppend(target, append_options),
+            read_link=self._links.read,
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+
+def check_filters(config: MirrorConfig, standing: LinkStanding) -> None:
+    """ConfigurationError when the file's filters are not those of the link, naming both."""
+    record = standing.record
+    for key, ours, theirs in (
+        ("whitelist", config.whitelist, tuple(record.topic_whitelist)),
+        ("blacklist", config.blacklist, tuple(record.topic_blacklist)),
+    ):
+        if ours is not None and set(ours) != set(theirs):
+            raise ConfigurationError(
+                key, ",".join(ours), f"the same as link {record.name} has: {','.join(theirs) or '(nothing)'}"
+            )
+
+
+def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
+    """The source's brokers as the link's record tells the other site. OperationalFailure when it does not."""
+    servers = standing.record.sites[standing.source_site].bootstrap_servers
+    if not servers:
+        raise OperationalFailure(
+            f"link {standing.name} does not say how to reach site {standing.source_site}; set source.bootstrap.servers"
+        )
+    return parse_host_ports(servers)
+
+
+async def run(config: MirrorConfig, stop: asyncio.Event) -> DrainResult | None:
+    """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything has been closed."""
+    daemon = MirrorDaemon(config)
+    await daemon.start()
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([stopping, daemon.failed], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    result = await daemon.stop()
+    if daemon.failed.done():
+        raise daemon.failed.result()
+    return result

@@ -1,0 +1,193 @@
+"""What the mirror needs of a site, as Protocols: the only door between its shells and the Kafka protocol.
+
+`kafka_site.py` fills them with the raw-batch client; tests fill them with sites in memory. A port raises `Unreachable`
+when a site or broker does not answer; what a broker answers about one partition comes back as that partition's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from mirror.core.offsets import GroupOffset
+from mirror.core.partitions import PartitionKey
+from mirror.core.plan import Action
+
+
+class Unreachable(Exception):
+    """A site or one of its brokers does not answer; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition: node -1 is nobody."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteTopic:
+    """A topic as one site alone sees it."""
+
+    topic_id: UUID
+    leaders: Mapping[int, Leader]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    """Where a partition's log starts and ends; the epoch of its last batch, -1 when it has none."""
+
+    log_start_offset: int
+    end_offset: int
+    last_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """The largest leader epoch not above the one asked for, and where it ends; -1, -1 when there is none."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A broker's error about one partition."""
+
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPart:
+    """One partition to fetch."""
+
+    key: PartitionKey
+    topic_id: UUID
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchAnswer:
+    """What came for one partition; `records` is a view into the received response, empty when nothing came."""
+
+    key: PartitionKey
+    error: ErrorCode
+    high_watermark: int
+    log_start_offset: int
+    records: memoryview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendPart:
+    """One partition's next batches with what the source said last; no records only moves the other fields."""
+
+    key: PartitionKey
+    topic_id: UUID
+    expected_log_end_offset: int
+    source_high_watermark: int
+    source_log_start_offset: int
+    source_seen_at_ms: int
+    records: memoryview
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendAnswer:
+    """What the target made of it (`wire/private.py` has the table of codes)."""
+
+    key: PartitionKey
+    error: ErrorCode
+    message: str
+    log_end_offset: int
+    link_epoch: int
+    divergence_epoch: int
+    divergence_end_offset: int
+
+
+class SitePort(Protocol):
+    """One site's topics and logs."""
+
+    async def topics(self) -> Mapping[str, SiteTopic]:
+        """All topics that this site itself has, by name."""
+        ...
+
+    async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The configs that are set on the topics themselves; a topic that is gone is left out."""
+        ...
+
+    async def log_ends(
+        self, leaders: Mapping[PartitionKey, Leader]
+    ) -> Mapping[PartitionKey, LogEnds | Refused | Unreachable]:
+        """Start and end of each log, read past the site's role (replica id -2)."""
+        ...
+
+    async def epoch_ends(
+        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
+    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        """Where each partition's epoch ends at its leader."""
+        ...
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        ...
+
+
+class FetchPort(Protocol):
+    """The connection of one fetcher to its source broker."""
+
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        """One long-polling fetch as an ordinary consumer; only committed batches come. Unreachable on a lost connection."""
+        ...
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        ...
+
+
+class AppendPort(Protocol):
+    """The connection of one producer to the target's brokers."""
+
+    async def append(
+        self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
+    ) -> Sequence[AppendAnswer]:
+        """Append; calls made one after the other reach the broker in that order. Unreachable on a lost connection."""
+        ...
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
+
+
+class TopicActor(Protocol):
+    """The target's controller, acting in the link's name."""
+
+    async def act(self, action: Action, *, link: str, link_epoch: int) -> str:
+        """Do it; empty when done (or done before), else why it was refused. Unreachable when no controller answers."""
+        ...
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
+
+
+class GroupPort(Protocol):
+    """One site's consumer groups."""
+
+    async def groups(self) -> Mapping[str, str]:
+        """Groups by id with their state (`Stable`, `Empty`, ...)."""
+        ...
+
+    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+        """All committed offsets of a group."""
+        ...
+
+    async def commit(
+        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[PartitionKey, ErrorCode]:
+        """Write offsets as the link's mirror; the outcome by partition."""
+        ...

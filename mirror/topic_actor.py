@@ -1,0 +1,80 @@
+"""Has the target's active controller create, grow and configure topics in the link's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, assert_never
+
+from kio.schema.errors import ErrorCode
+
+from mirror.core.plan import Action, AlterConfigs, CreateTopic, GrowTopic
+from mirror.ports import Unreachable
+from runtime.addresses import HostPort
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient, ControllerUnavailable
+
+CALL_TIMEOUT_MS = 5_000
+_SITE_DEFAULT = -1
+
+
+class _Result(Protocol):
+    error_code: int
+    error_message: str
+
+
+class ControllerActor:
+    """TopicActor over gRPC; any broker of the target knows the way to the active controller."""
+
+    def __init__(self, candidates: Sequence[HostPort]) -> None:
+        seeds = [str(address) for address in candidates]
+        self._controller = ControllerClient(lambda: seeds, timeout_ms=CALL_TIMEOUT_MS)
+
+    async def act(self, action: Action, *, link: str, link_epoch: int) -> str:
+        """Do it; empty when done (or done before), else why it was refused."""
+        try:
+            results = await self._ask(action, link, link_epoch)
+        except ControllerUnavailable as error:
+            raise Unreachable(f"the target's controller: {error}") from error
+        result = results[0]
+        if result.error_code in (0, ErrorCode.topic_already_exists):
+            return ""
+        return f"{_name(result.error_code)} {result.error_message}".strip()
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._controller.close()
+
+    async def _ask(self, action: Action, link: str, link_epoch: int) -> Sequence[_Result]:
+        match action:
+            case CreateTopic():
+                topic = pb.NewTopic(
+                    name=action.name,
+                    partition_count=action.partition_count,
+                    replication_factor=_SITE_DEFAULT,
+                    configs=dict(action.configs),
+                    topic_id=action.topic_id.bytes,
+                    link=link,
+                    link_epoch=link_epoch,
+                )
+                request = pb.CreateTopicsRequest(topics=[topic], timeout_ms=CALL_TIMEOUT_MS)
+                return (await self._controller.create_topics(request)).results
+            case GrowTopic():
+                grown = pb.NewPartitions(
+                    name=action.name, total_count=action.partition_count, link=link, link_epoch=link_epoch
+                )
+                return (await self._controller.create_partitions(pb.CreatePartitionsRequest(topics=[grown]))).results
+            case AlterConfigs():
+                change = pb.TopicConfigChange(
+                    name=action.name, set=dict(action.set), remove=action.remove, link=link, link_epoch=link_epoch
+                )
+                altered = await self._controller.alter_topic_configs(pb.AlterTopicConfigsRequest(changes=[change]))
+                return altered.results
+            case _:
+                assert_never(action)
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"

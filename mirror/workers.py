@@ -1,0 +1,149 @@
+"""The two pools: fetchers by source broker and producers by lane, kept alive and in step with the board.
+
+A fetcher or producer that dies is replaced by a new one with new connections, and every partition it had starts again from
+the target's log end: nothing that was in its hands has to be remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from mirror.board import FlowBoard
+from mirror.core.assignment import FetcherKey, assign_fetchers, stable_slot
+from mirror.core.flow_events import Start
+from mirror.core.partitions import PartitionKey
+from mirror.fetchers import Fetcher
+from mirror.producers import Producer
+from mirror.supervision import Supervisor
+
+FETCHER = "fetcher"
+PRODUCER = "producer"
+
+
+class FetcherPool:
+    """Fetchers for all source brokers that lead something."""
+
+    def __init__(
+        self,
+        board: FlowBoard,
+        supervisor: Supervisor,
+        *,
+        streams_per_broker: int,
+        make: Callable[[FetcherKey], Fetcher],
+    ) -> None:
+        self._board = board
+        self._supervisor = supervisor
+        self._streams_per_broker = streams_per_broker
+        self._make = make
+        self._fetchers: dict[FetcherKey, Fetcher] = {}
+        self._reader_of: dict[PartitionKey, FetcherKey] = {}
+
+    def __iter__(self) -> Iterator[Fetcher]:
+        return iter(self._fetchers.values())
+
+    def reassign(self) -> None:
+        """Leaders have changed: give each partition to the fetcher of its leader."""
+        leaders = {key: row.source.node_id for key, row in self._board.rows()}
+        assignment = assign_fetchers(leaders, streams_per_broker=self._streams_per_broker)
+        self._reader_of = {key: fetcher for fetcher, keys in assignment.items() for key in keys}
+        for fetcher_key in assignment.keys() - self._fetchers.keys():
+            self._start(fetcher_key)
+        for fetcher_key, fetcher in self._fetchers.items():
+            fetcher.assign(assignment.get(fetcher_key, frozenset()))
+
+    def wake(self, key: PartitionKey) -> None:
+        """The partition is to be fetched from elsewhere."""
+        reader = self._reader_of.get(key)
+        if reader is not None:
+            self._fetchers[reader].wake()
+
+    async def close(self) -> None:
+        """End all fetchers and their connections."""
+        await self._supervisor.stop(FETCHER)
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+
+    def _start(self, fetcher_key: FetcherKey) -> None:
+        self._fetchers[fetcher_key] = self._make(fetcher_key)
+
+        async def run() -> None:
+            await self._fetchers[fetcher_key].run()
+
+        async def replace(reason: str) -> None:
+            dead = self._fetchers[fetcher_key]
+            fetcher = self._fetchers[fetcher_key] = self._make(fetcher_key)
+            fetcher.assign(dead.partitions)
+            await dead.close()
+            for key in dead.partitions:
+                self._board.submit(key, Start(reason))
+
+        name = f"{FETCHER} {fetcher_key.node_id}/{fetcher_key.stream}"
+        self._supervisor.start(name, run, on_death=replace)
+
+
+class ProducerPool:
+    """A fixed number of producers; a partition's producer never changes."""
+
+    def __init__(
+        self, board: FlowBoard, supervisor: Supervisor, *, producers: int, make: Callable[[int], Producer]
+    ) -> None:
+        self._board = board
+        self._supervisor = supervisor
+        self._make = make
+        self._producers = [make(lane) for lane in range(producers)]
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(self._producers)
+
+    def lane_of(self, key: PartitionKey) -> int:
+        """The partition's producer, by number."""
+        return stable_slot(key, len(self._producers))
+
+    def start(self) -> None:
+        """Start all."""
+        for lane in range(len(self._producers)):
+            self._start(lane)
+
+    def discard(self, key: PartitionKey, generation: int) -> None:
+        """Have the partition's producer drop what is older."""
+        self._producers[self.lane_of(key)].discard(key, generation)
+
+    def wake(self) -> None:
+        """Leaders may have moved."""
+        for producer in self._producers:
+            producer.wake()
+
+    def report(self) -> None:
+        """Tell the target the source's ends of the partitions that have nothing to send."""
+        by_lane: dict[int, list[PartitionKey]] = {}
+        for key in self._board:
+            by_lane.setdefault(self.lane_of(key), []).append(key)
+        for lane, keys in by_lane.items():
+            self._producers[lane].report(keys)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Partitions with something unsent or unanswered."""
+        return sum(producer.unacknowledged for producer in self._producers)
+
+    async def close(self) -> None:
+        """End all producers and their connections."""
+        await self._supervisor.stop(PRODUCER)
+        for producer in self._producers:
+            await producer.abandon()
+            await producer.close()
+
+    def _start(self, lane: int) -> None:
+        async def run() -> None:
+            await self._producers[lane].run()
+
+        async def replace(reason: str) -> None:
+            dead = self._producers[lane]
+            await dead.abandon()
+            await dead.close()
+            self._producers[lane] = self._make(lane)
+            for key in list(self._board):
+                if self.lane_of(key) == lane:
+                    self._board.submit(key, Start(reason))
+
+        self._supervisor.start(f"{PRODUCER} {lane}", run, on_death=replace)

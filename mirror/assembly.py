@@ -38,7 +38,6 @@ STALE_GRACE_MS = 1_000
 """Silence of the source beyond its long poll after which a lag of zero is no longer believed."""
 
 REPORT_PAUSE_S = 0.25
-DRAIN_PAUSE_S = 0.01
 LAST_GROUP_SYNC_TIMEOUT_S = 2.0
 
 _log = get_logger("mirror")
@@ -284,8 +283,7 @@ class Mirror:
     async def _drain(self, timeout_ms: int) -> bool:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while self.queue.used_bytes:
-                    await asyncio.sleep(DRAIN_PAUSE_S)
+                await self.queue.drained()
         except TimeoutError:
             return False
         return True

@@ -87,7 +87,7 @@ class KafkaSite:
                     else LogEnds(
                         log_start_offset=start.offset,
                         end_offset=end.offset,
-                        last_epoch=end.leader_epoch if end.offset > start.offset else -1,
+                        last_epoch=end.leader_epoch,
                     )
                 )
             return answers

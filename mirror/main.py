@@ -119,7 +119,7 @@ class MirrorDaemon:
             self.mirror.failed.add_done_callback(lambda failed: self._fail(failed.result()))
             self._admin.show(self.mirror.parts)
             self.mirror.start()
-        except Exception as error:  # noqa: BLE001 (handed to whoever waits for `failed`)
+        except Exception as error:
             self._fail(error)
             return
         _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)
@@ -197,9 +197,9 @@ async def run(config: MirrorConfig, stop: asyncio.Event) -> DrainResult | None:
     """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything has been closed."""
     daemon = MirrorDaemon(config)
     await daemon.start()
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait([stopping, daemon.failed], return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
+    stopping = asyncio.get_running_loop().create_task(stop.wait())
+    daemon.failed.add_done_callback(lambda _: stop.set())
+    await stopping
     result = await daemon.stop()
     if daemon.failed.done():
         raise daemon.failed.result()

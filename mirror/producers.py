@@ -205,13 +205,16 @@ class Producer:
         self._start(node_id, parts, sent)
 
     def _part(self, row: Row, sent: _Sent) -> AppendPart:
+        """A source that expires faster than it is mirrored must not have the target drop what it is about to get: the log
+        start that is told never passes the end of the log that the batches continue."""
         progress = row.facts.progress
+        told_start = min(row.facts.source_log_start_offset, max(sent.expected_log_end_offset, row.facts.restart_offset))
         return AppendPart(
             key=sent.key,
             topic_id=row.topic_id,
             expected_log_end_offset=sent.expected_log_end_offset,
             source_high_watermark=progress.source_high_watermark,
-            source_log_start_offset=row.facts.source_log_start_offset,
+            source_log_start_offset=told_start,
             source_seen_at_ms=progress.source_heard_at_ms,
             records=sent.entry.records if sent.entry is not None else _NOTHING,
         )

@@ -64,6 +64,12 @@ class ByteQueue:
         self.used_bytes -= size_bytes
         self._freed.set()
 
+    async def drained(self) -> None:
+        """Wait until nothing is held any more."""
+        while self.used_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+
     async def _wait_for_room(self, size_bytes: int) -> None:
         if self._timeout_ms == 0:
             self.timeouts += 1

@@ -133,8 +133,6 @@ class Flow:
             self._break(f"{facts.state.value} while {facts.step.value}")
         if facts.step is Step.STREAMING and not facts.is_chained:
             self._break("streaming without a chain")
-        if facts.fetch_offset < facts.chain_offset:
-            self._break(f"fetching from {facts.fetch_offset}, inside the chain that ends at {facts.chain_offset}")
 
     @property
     def story(self) -> tuple[str, ...]:
@@ -234,7 +232,6 @@ class Flow:
         new = replace(
             facts,
             step=Step.CHECKING_SOURCE,
-            fetch_offset=command.log_end_offset,
             chain_offset=command.log_end_offset,
             chain_epoch=command.last_epoch,
             target_log_start_offset=command.log_start_offset,
@@ -259,16 +256,16 @@ class Flow:
         divergence = find_divergence(facts, command)
         if divergence:
             return self._halt(FlowState.FAULTED, divergence)
-        missing = max(0, command.log_start_offset - facts.fetch_offset)
+        missing = max(0, command.log_start_offset - facts.chain_offset)
         is_new = facts.chain_offset == 0 and not facts.has_streamed
         if missing and not is_new and self._gap_policy is GapPolicy.HALT:
             return self._halt(
                 FlowState.GAP,
-                f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.fetch_offset}: "
+                f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.chain_offset}: "
                 f"{missing} offsets expired before they were mirrored",
             )
-        fetch_offset = facts.fetch_offset + missing
-        reason = f"mirroring from offset {fetch_offset}"
+        offset = facts.chain_offset + missing
+        reason = f"mirroring from offset {offset}"
         if missing:
             reason += f"; {missing} offsets before it had expired at the source"
         progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
@@ -279,19 +276,21 @@ class Flow:
             step=Step.STREAMING,
             is_chained=True,
             has_streamed=True,
-            fetch_offset=fetch_offset,
+            chain_offset=offset,
+            chain_epoch=-1 if missing else facts.chain_epoch,
+            restart_offset=offset if missing else facts.restart_offset,
             source_log_start_offset=command.log_start_offset,
             skipped_records=facts.skipped_records + (0 if is_new else missing),
             progress=progress,
         )
-        return Decision(new, (Fetch(generation=facts.generation, offset=fetch_offset),), reason)
+        return Decision(new, (Fetch(generation=facts.generation, offset=offset),), reason)
 
     # Streaming.
 
     def _batches_fetched(self, command: BatchesFetched, now_ms: int) -> Decision:
         facts = self.facts
         run = command.run
-        if facts.step is not Step.STREAMING or command.fetch_offset != facts.fetch_offset:
+        if facts.step is not Step.STREAMING or command.fetch_offset != facts.chain_offset:
             return self._ignore()
         if run.first_offset < facts.chain_offset or run.first_epoch < facts.chain_epoch:
             return self._halt(
@@ -301,7 +300,6 @@ class Flow:
             )
         new = replace(
             facts,
-            fetch_offset=run.next_offset,
             chain_offset=run.next_offset,
             chain_epoch=run.last_epoch,
             source_log_start_offset=command.log_start_offset,
@@ -349,7 +347,7 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.STREAMING or command.offset >= facts.chain_offset:
             return self._ignore()
-        new = replace(facts, fetch_offset=command.offset, chain_offset=command.offset, chain_epoch=command.epoch)
+        new = replace(facts, chain_offset=command.offset, chain_epoch=command.epoch)
         return Decision(new, (Fetch(generation=facts.generation, offset=command.offset),))
 
     def _acknowledged(self, command: Acknowledged, now_ms: int) -> Decision:  # noqa: ARG002

@@ -86,8 +86,7 @@ class FlowFacts:
     step: Step = Step.IDLE
     role: LinkRole = LinkRole.MIRRORING
     generation: int = 0
-    # Next offset to fetch, and what the target's log end must be before it: they differ where offsets are skipped.
-    fetch_offset: int = 0
+    # Next offset to fetch: the end of what was handed over, where the target's log must end before it.
     chain_offset: int = 0
     # Leader epoch of the last batch handed over (or found at the target), -1 none.
     chain_epoch: int = -1
@@ -98,6 +97,8 @@ class FlowFacts:
     has_streamed: bool = False
     attempts: int = 0
     skipped_records: int = 0
+    # The target's log may begin anew here because the source has nothing older; 0 when there is no such place.
+    restart_offset: int = 0
     progress: Progress = field(default_factory=Progress)
 
 

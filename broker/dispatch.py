@@ -18,7 +18,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import broker.handlers
-from broker.connections import Connection, Frame, Part
+from broker.channels import Part
+from broker.connections import Connection, Frame
 from broker.metrics import ApiMetrics
 from broker.services import BrokerServices, RequestContext
 from runtime.logs import get_logger
@@ -155,7 +156,9 @@ class Dispatcher:
 
     def _fail(self, exchange: Exchange) -> None:
         header = exchange.header
-        log.error("request failed", exc_info=True, api=api_name(header.api_key), version=header.api_version, client=header.client_id)
+        log.exception(  # noqa: LOG004  called while the exception is handled
+            "request failed", api=api_name(header.api_key), version=header.api_version, client=header.client_id
+        )
         exchange.abort("the request failed inside the broker")
 
     def _refuse(self, connection: Connection, header: RequestHeader, error: UnsupportedVersion) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from broker.config import BrokerSettings
-from broker.connections import ConnectionLimits, ConnectionServer, RequestMemory
+from broker.connection_server import ConnectionLimits, ConnectionServer
 from broker.control_service import BrokerControlService
 from broker.controller_client import ControllerClient
 from broker.core.cluster_image import ClusterImage
@@ -30,6 +30,7 @@ from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
 from broker.purgatory import Purgatory
 from broker.replicas import Replicas
+from broker.request_memory import RequestMemory
 from broker.services import BrokerServices, Cluster
 from broker.topic_creation import TopicCreator
 from runtime.addresses import HostPort

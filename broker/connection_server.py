@@ -1,0 +1,174 @@
+"""The listeners of one broker: accepts within limits, reaps the idle, drains at the end.
+
+Limits are Kafka's: connections in all and for each address, idle time. Half-received requests that keep memory others wait for, and
+make no progress, lose their connection too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from broker.channels import Channel
+from broker.connections import SHARED_BUFFER_BYTES, Connection, FrameHandler
+from broker.request_memory import RequestMemory
+from runtime.clock import Clock
+from runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+ACCEPTS_PER_CALLBACK_MAX: Final = 64
+ACCEPT_PAUSE_S: Final = 0.1
+MEMORY_CHECK_INTERVAL_MS: Final = 5_000
+PROGRESS_BYTES_MIN: Final = 64 * 1024
+"""A half-received frame must grow this much per check while other connections wait for memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """The named bounds of a listener's connections; see `config.py` for Kafka's keys."""
+
+    request_bytes_max: int
+    connections_max: int
+    connections_per_address_max: int
+    idle_ms_max: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+
+
+class ConnectionServer:
+    """The listeners of one broker and all their connections."""
+
+    def __init__(self, handler: FrameHandler, limits: ConnectionLimits, memory: RequestMemory, clock: Clock) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.request_bytes_max = limits.request_bytes_max
+        self.memory = memory
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.connections: set[Connection] = set()
+        self.refused_count = 0
+        self._all_closed: asyncio.Future[None] | None = None
+        self._names: dict[int, str] = {}
+        self._counts: dict[str, int] = {}
+        self._listening: list[socket.socket] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._checked_at_ms = 0.0
+
+    def listen(self, name: str, host: str, port: int) -> int:
+        """Bind a listener and return its port; connections are taken from `start_accepting` on. OSError when it is taken."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self.limits.receive_buffer_bytes > 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.limits.receive_buffer_bytes)
+            listening.setblocking(False)
+            listening.bind((host, port))
+            listening.listen(1024)
+        except OSError:
+            listening.close()
+            raise
+        self._listening.append(listening)
+        self._names[listening.fileno()] = name
+        return int(listening.getsockname()[1])
+
+    def start_accepting(self) -> None:
+        """Take connections on all listeners."""
+        for listening in self._listening:
+            self.loop.add_reader(listening.fileno(), self._accept, listening)
+        self._schedule_sweep()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_CALLBACK_MAX):
+            try:
+                plain, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("connections cannot be accepted for a moment", reason=error.strerror)
+                self.loop.remove_reader(listening.fileno())
+                self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
+                return
+            self._admit(plain, host=str(address[0]), port=int(address[1]), listener=self._names[listening.fileno()])
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0 and listening in self._listening:
+            self.loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _admit(self, plain: socket.socket, *, host: str, port: int, listener: str) -> None:
+        limits = self.limits
+        count = self._counts.get(host, 0)
+        if len(self.connections) >= limits.connections_max or count >= limits.connections_per_address_max:
+            self.refused_count += 1
+            log.warning("connection refused: too many", client=host, from_address=count, all=len(self.connections))
+            plain.close()
+            return
+        plain.setblocking(False)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if limits.send_buffer_bytes > 0:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        self._counts[host] = count + 1
+        self.connections.add(Connection(self, Channel(plain), listener=listener, address=f"{host}:{port}"))
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Bookkeeping of a connection that closed itself."""
+        self.connections.discard(connection)
+        if not self.connections and self._all_closed is not None and not self._all_closed.done():
+            self._all_closed.set_result(None)
+        host = connection.address.rpartition(":")[0]
+        left = self._counts.get(host, 0) - 1
+        if left > 0:
+            self._counts[host] = left
+        else:
+            self._counts.pop(host, None)
+
+    # --- reaping
+
+    def _schedule_sweep(self) -> None:
+        interval_s = min(max(self.limits.idle_ms_max / 4000, 0.05), MEMORY_CHECK_INTERVAL_MS / 1000)
+        self._sweep = self.loop.call_later(interval_s, self._sweep_connections)
+
+    def _sweep_connections(self) -> None:
+        now_ms = self.clock.monotonic_ms()
+        is_memory_check = now_ms - self._checked_at_ms >= MEMORY_CHECK_INTERVAL_MS
+        if is_memory_check:
+            self._checked_at_ms = now_ms
+        for connection in tuple(self.connections):
+            if is_memory_check:
+                self._check_progress(connection)
+            if now_ms - connection.used_at_ms > self.limits.idle_ms_max and (
+                connection.is_idle or not connection.progress_bytes
+            ):
+                connection.close("idle for too long")
+        self._schedule_sweep()
+
+    def _check_progress(self, connection: Connection) -> None:
+        progress, connection.progress_bytes = connection.progress_bytes, 0
+        if connection.holds_memory and self.memory.waiting_count and progress < PROGRESS_BYTES_MIN:
+            connection.close("a half-sent request kept memory that others wait for", is_fault=True)
+
+    # --- ending
+
+    def stop_accepting(self) -> None:
+        """Close the listeners; connections go on."""
+        for listening in self._listening:
+            self.loop.remove_reader(listening.fileno())
+            listening.close()
+        self._listening.clear()
+
+    async def stop(self, *, grace_s: float) -> None:
+        """Stop accepting, answer what is in flight for up to `grace_s`, close everything."""
+        self.stop_accepting()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in tuple(self.connections):
+            connection.drain()
+        if self.connections:
+            self._all_closed = self.loop.create_future()
+            await asyncio.wait([self._all_closed], timeout=grace_s)
+        for connection in tuple(self.connections):
+            connection.close("the broker stops")

@@ -87,6 +87,7 @@ class _Loading:
         self.producers = ProducerStates()
         self.epochs = LeaderEpochs()
         self.damaged_indexes: set[int] = set()
+        self.last_epoch = -1
 
     def load(self, recovery_point: int, log_start_offset: int) -> LoadedLog:
         entries = self._settle_files()
@@ -110,8 +111,17 @@ class _Loading:
             segments = self._recover(segments, first_unsure)
             end = segments[-1].next_offset
             drop_snapshots_above(self.disk, self.directory, end)
+        if end < log_start_offset:
+            segments, end = self._start_over(segments, log_start_offset), log_start_offset
         self.epochs.truncate_from_end(end + 1)
         return LoadedLog(segments=segments, epochs=self.epochs, producers=self.producers, report=self._report())
+
+    def _start_over(self, segments: list[Segment], log_start_offset: int) -> list[Segment]:
+        """All that is left lies below the log's start: what a deletion left behind when the newest segment was lost."""
+        self._drop_from(segments, 0, f"it lies below the log start offset {log_start_offset}")
+        self._restore_producers([], 0)
+        self.epochs.clear()
+        return [create_segment(self.directory, log_start_offset, self.descriptors, now_ms=self.now_ms)]
 
     def _restore_producers(self, segments: list[Segment], end_offset: int) -> None:
         notes = restore_producers(self.disk, self.directory, segments, self.producers, end_offset)
@@ -229,7 +239,12 @@ class _Loading:
         descriptor = segment.file.acquire()
         try:
             check = SegmentCheck(
-                self.disk, descriptor, segment.path, size_bytes=segment.size_bytes, base_offset=segment.base_offset
+                self.disk,
+                descriptor,
+                segment.path,
+                size_bytes=segment.size_bytes,
+                base_offset=segment.base_offset,
+                epoch=self.last_epoch,
             )
             for batch in check.batches():
                 self._take(segment, batch)
@@ -239,6 +254,7 @@ class _Loading:
                     self.disk.fdatasync(descriptor)
         finally:
             segment.file.release()
+        self.last_epoch = check.epoch
         self.progress.scanned_segments += 1
         self.progress.scanned_bytes += segment.size_bytes
         if check.fault:
@@ -246,6 +262,8 @@ class _Loading:
             self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
         segment.size_bytes = check.valid_bytes
         segment.next_offset = check.next_offset
+        # after kill -9 the bytes may be in the page cache alone: the next flush is for them too
+        segment.mark_dirty()
         segment.write_indexes()
         return check.fault
 
@@ -264,6 +282,10 @@ class _Loading:
             dropped = DroppedTail(segment.path, segment.base_offset, segment.size_bytes, reason)
             self.progress.dropped.append(dropped)
             segment.rename_for_removal()
+        if segments[first:]:
+            # one that another crash brought back could join onto batches that were appended since
+            with storage_errors("flushing", self.directory):
+                self.disk.fsync_directory(self.directory)
         return segments[:first]
 
 

@@ -522,7 +522,8 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> None:
         """Drop everything at or above `offset`, and the whole batch that spans it.
 
-        Durable with the next flush: a crash before it may bring the tail back, as it was.
+        Inside a segment it is durable with the next flush: a crash before that may bring the tail back, as it was; recovery
+        cuts it where its leader epoch falls below that of batches appended since.
         """
         self._refuse_when_failed()
         if offset >= self.log_end_offset:
@@ -533,8 +534,7 @@ class PartitionLog:
         self._before_cut(offset)
         keep = self._segments.index_of(offset)
         keep -= self._segments.all[keep].base_offset == offset
-        for segment in self._segments.remove_from(keep + 1):
-            self._removals.add(segment.rename_for_removal(), 0)
+        self._drop_segments(keep + 1)
         self._segments.active.truncate_to(offset)
         self._segments.forget_reads()
         self.log_end_offset = self._segments.active.next_offset
@@ -544,12 +544,20 @@ class PartitionLog:
         """Drop everything; the log is empty and begins and ends at `offset`."""
         self._refuse_when_failed()
         self._before_cut(offset)
-        for segment in self._segments.remove_from(0):
-            self._removals.add(segment.rename_for_removal(), 0)
+        self._drop_segments(0)
         self._segments.add(create_segment(self.directory, offset, self._descriptors, now_ms=0))
         self.log_start_offset = self.log_end_offset = offset
         self._epochs.clear()
         self._after_cut()
+
+    def _drop_segments(self, first: int) -> None:
+        """Drop segments for good: one that a crash brought back could join onto batches that were appended since."""
+        dropped = self._segments.remove_from(first)
+        for segment in dropped:
+            self._removals.add(segment.rename_for_removal(), 0)
+        if dropped:
+            with storage_errors("flushing", self.directory):
+                self._disk.fsync_directory(self.directory)
 
     def _before_cut(self, offset: int) -> None:
         self._truncations += 1
@@ -594,6 +602,11 @@ class PartitionLog:
             return ""
         if expiry.segment_count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
+        if self._has_new_names:
+            # were the new segment's name lost in a crash after this deletion, the log would have no end left
+            with storage_errors("flushing", self.directory):
+                self._disk.fsync_directory(self.directory)
+            self._has_new_names = False
         following = self._segments.all[expiry.segment_count].base_offset
         self.advance_log_start_offset(min(following, self._high_watermark))
         for segment in self._segments.remove_first(expiry.segment_count):

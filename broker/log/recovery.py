@@ -52,16 +52,19 @@ class CheckedBatch(NamedTuple):
 
 
 class SegmentCheck:
-    """Walks one segment file of `size_bytes`; afterwards `valid_bytes`, `next_offset` and `fault` say how far it is sound."""
+    """Walks one segment file of `size_bytes`; afterwards `valid_bytes`, `next_offset`, `epoch` and `fault`
+    say how far it is sound. `epoch` is that of the last batch before it."""
 
-    def __init__(self, disk: Disk, descriptor: int, path: str, *, size_bytes: int, base_offset: int) -> None:
+    def __init__(
+        self, disk: Disk, descriptor: int, path: str, *, size_bytes: int, base_offset: int, epoch: int = -1
+    ) -> None:
         self._disk = disk
         self._descriptor = descriptor
         self._path = path
         self._size = size_bytes
         self._base_offset = base_offset
         self._buffer = memoryview(bytearray(min(_WINDOW_BYTES, max(size_bytes, HEADER_SIZE))))
-        self._epoch = -1
+        self.epoch = epoch
         self._start = 0
         self._filled = 0
         self.valid_bytes = 0
@@ -91,7 +94,7 @@ class SegmentCheck:
                 return
             self.valid_bytes = position + size
             self.next_offset = header.next_offset
-            self._epoch = max(self._epoch, header.partition_leader_epoch)
+            self.epoch = max(self.epoch, header.partition_leader_epoch)
             yield CheckedBatch(position, header, content)
 
     def _header_fault(self, header: BatchHeader, position: int) -> str:
@@ -99,9 +102,9 @@ class SegmentCheck:
             return f"magic {header.magic} instead of {MAGIC}"
         if not HEADER_SIZE - LOG_OVERHEAD <= header.batch_length <= self._size - position - LOG_OVERHEAD:
             return f"batch length {header.batch_length} with {self._size - position} bytes left: a torn write"
-        if 0 <= header.partition_leader_epoch < self._epoch:
+        if 0 <= header.partition_leader_epoch < self.epoch:
             # what a truncation cut off and a crash brought back
-            return f"leader epoch {header.partition_leader_epoch} after {self._epoch}"
+            return f"leader epoch {header.partition_leader_epoch} after {self.epoch}"
         if header.base_offset < self.next_offset:
             return f"base offset {header.base_offset} below the expected {self.next_offset}"
         if not header.last_offset_delta >= 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:

@@ -160,9 +160,9 @@ class FaultyDisk:
             for folder, _, names in os.walk(self.root)
             for name in names
         }
-        contents = {inode: self._content_after_crash(inode, chance) for inode in {*current.values(), *self._pinned}}
+        contents = {inode: self._content_after_crash(inode, chance) for inode in self._pinned}
         survivors = {}
-        for path in {*current, *self._durable_names}:
+        for path in sorted({*current, *self._durable_names}):
             before, now = self._durable_names.get(path), current.get(path)
             inode = now if before == now or chance.random() < 0.5 else before
             if inode is not None and inode in contents:
@@ -181,6 +181,7 @@ class FaultyDisk:
         self._pinned.clear()
         # what is there after the cut is on the disk
         self._durable_names = {path: os.stat(path).st_ino for path in survivors if os.path.exists(path)}
+        self._pinned = {inode: os.open(path, os.O_RDONLY) for path, inode in self._durable_names.items()}
         self._durable_content = {inode: survivors[path] for path, inode in self._durable_names.items()}
 
     def _content_after_crash(self, inode: int, chance: random.Random) -> bytes:

@@ -1,5 +1,7 @@
 """The table of leader epochs: where each began and ended."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +67,7 @@ def test_entries_always_grow_in_both_columns(assignments, cut):
     for epoch, start_offset in assignments:
         epochs.assign(epoch, start_offset)
         entries = epochs.entries
-        assert all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in zip(entries, entries[1:]))
+        assert all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(entries))
     epochs.truncate_from_start(cut)
     assert all(entry.start_offset >= min(cut, epochs.entries[0].start_offset) for entry in epochs.entries)
     epochs.truncate_from_end(cut)

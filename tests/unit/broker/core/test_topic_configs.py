@@ -52,7 +52,7 @@ def test_a_refusal_names_the_key_the_value_and_what_is_accepted(name, text):
 
 
 def test_a_bad_broker_property_is_named_by_its_own_name():
-    with pytest.raises(InvalidTopicConfig, match="log.segment.bytes"):
+    with pytest.raises(InvalidTopicConfig, match=r"log\.segment\.bytes"):
         LogConfig.from_topic_configs({"log.segment.bytes": "big"}, {})
 
 

@@ -1,0 +1,186 @@
+"""Offsets of consumer groups: what may be committed, what is forgotten and when. Pure.
+
+`OffsetTable` is the committed state, changed by records only; the functions beside it decide. Offsets of a group with members are kept;
+those of an empty group expire together, a retention time after the group became empty (or after the commit, if that is later); those of a
+simple group (no members ever) expire one by one after their commit. A commit that named its own retention (OffsetCommit 2 to 4) ends then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.group_membership import member_error
+from broker.core.group_messages import (
+    CommitOffsets,
+    CommittedOffset,
+    GroupRecord,
+    GroupRemoved,
+    MirrorOffsets,
+    OffsetCommitted,
+    OffsetRemoved,
+    PartitionsReply,
+    TopicPartition,
+)
+from broker.core.group_states import CONSUMER_PROTOCOL_TYPE, NO_GENERATION, Group, GroupState
+from broker.core.group_turn import Turn
+from wire.byte_reader import ByteReader, Malformed
+from wire.internal_topics import NO_TIMESTAMP, OffsetValue
+
+Offsets = Mapping[TopicPartition, OffsetValue]
+
+
+@dataclass(slots=True)
+class OffsetTable:
+    """Committed offsets by group and partition."""
+
+    _groups: dict[str, dict[TopicPartition, OffsetValue]] = field(default_factory=dict)
+
+    def of(self, group_id: str) -> Offsets:
+        """The group's offsets; empty for one that has none."""
+        return self._groups.get(group_id, {})
+
+    def groups(self) -> Iterable[str]:
+        """Groups that have offsets."""
+        return self._groups.keys()
+
+    def count(self) -> int:
+        """All offsets."""
+        return sum(map(len, self._groups.values()))
+
+    def put(self, group_id: str, partition: TopicPartition, value: OffsetValue) -> None:
+        """An offset was committed."""
+        self._groups.setdefault(group_id, {})[partition] = value
+
+    def remove(self, group_id: str, partition: TopicPartition) -> None:
+        """An offset was removed."""
+        offsets = self._groups.get(group_id)
+        if offsets is not None:
+            offsets.pop(partition, None)
+            if not offsets:
+                del self._groups[group_id]
+
+
+# --- commits
+
+
+def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
+    """Why nothing of the commit can be taken; `none` when it can."""
+    group = turn.group
+    is_anonymous = not command.member_id and command.group_instance_id is None
+    if command.generation == NO_GENERATION and is_anonymous:
+        # A consumer without a group, or a tool: only while nobody else owns the group's offsets.
+        return ErrorCode.unknown_member_id if group.members else ErrorCode.none
+    if not group.members and group.generation == 0:
+        return ErrorCode.illegal_generation
+    error = member_error(
+        turn,
+        member_id=command.member_id,
+        group_instance_id=command.group_instance_id,
+        generation=command.generation,
+    )
+    if error is ErrorCode.none and group.state is GroupState.COMPLETING_REBALANCE:
+        # The member knows the generation, but nobody knows yet what it will own.
+        return ErrorCode.rebalance_in_progress
+    return error
+
+
+def commit(turn: Turn, command: CommitOffsets) -> list[GroupRecord]:
+    """A client's commit: all of it, except metadata that is too long."""
+    error = commit_error(turn, command)
+    if error is not ErrorCode.none:
+        turn.answer(turn.token, PartitionsReply(error=error))
+        return []
+    member = turn.group.members.get(command.member_id)
+    if member is not None:
+        turn.restart_session(member)
+    return _take(turn, command.offsets)
+
+
+def mirror(turn: Turn, command: MirrorOffsets) -> list[GroupRecord]:
+    """A mirror's commit: refused while the group has members here."""
+    if turn.group.members:
+        turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
+        return []
+    return _take(turn, command.offsets)
+
+
+def _take(turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[GroupRecord]:
+    records: list[GroupRecord] = []
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for partition, offset in offsets.items():
+        if len(offset.metadata) > turn.limits.offset_metadata_bytes_max:
+            errors[partition] = ErrorCode.offset_metadata_too_large
+            continue
+        errors[partition] = ErrorCode.none
+        expires_ms = NO_TIMESTAMP if offset.retention_ms < 0 else turn.now_ms + offset.retention_ms
+        value = OffsetValue(offset.offset, offset.leader_epoch, offset.metadata, turn.now_ms, expires_ms)
+        records.append(OffsetCommitted(group_id=turn.group.group_id, partition=partition, value=value))
+    turn.answer(turn.token, PartitionsReply(errors=errors))
+    return records
+
+
+# --- forgetting
+
+
+def delete_offsets(turn: Turn, partitions: Iterable[TopicPartition], offsets: Offsets) -> list[GroupRecord]:
+    """Remove some offsets; those of topics that members subscribe to are kept."""
+    group = turn.group
+    if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
+        return []
+    subscribed = subscribed_topics(group)
+    errors = {
+        partition: ErrorCode.none if partition.topic not in subscribed else ErrorCode.group_subscribed_to_topic
+        for partition in partitions
+    }
+    turn.answer(turn.token, PartitionsReply(errors=errors))
+    removed = [partition for partition, error in errors.items() if error is ErrorCode.none and partition in offsets]
+    return removals(group, removed, offsets)
+
+
+def subscribed_topics(group: Group) -> frozenset[str]:
+    """Topics that members of a consumer group name in their subscriptions; unreadable subscriptions name none."""
+    topics: set[str] = set()
+    for member in group.members.values():
+        for offered in member.protocols:
+            topics.update(_topics_of(offered.metadata))
+    return frozenset(topics)
+
+
+def _topics_of(subscription: bytes) -> Iterator[str]:
+    reader = ByteReader(subscription)
+    try:
+        reader.int16()
+        for _ in range(reader.count(flexible=False, element_size_min=2)):
+            yield reader.string(flexible=False)
+    except Malformed:
+        return
+
+
+def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offsets) -> list[GroupRecord]:
+    """Records that remove the offsets, and with the last one a group that nothing is left of."""
+    removed = list(partitions)
+    records: list[GroupRecord] = [
+        OffsetRemoved(group_id=group.group_id, partition=partition) for partition in removed
+    ]
+    is_left = len(removed) < len(offsets) or group.members or group.pending or group.state is not GroupState.EMPTY
+    if not is_left:
+        records.append(GroupRemoved(group_id=group.group_id))
+    return records
+
+
+def expired(group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+    """Offsets whose time is over."""
+    if group.members or group.state is not GroupState.EMPTY:
+        return []
+    empty_since_ms = NO_TIMESTAMP if group.is_simple else group.state_since_ms
+
+    def is_over(value: OffsetValue) -> bool:
+        if value.expire_timestamp_ms != NO_TIMESTAMP:
+            return now_ms >= value.expire_timestamp_ms
+        return now_ms - max(value.commit_timestamp_ms, empty_since_ms) >= retention_ms
+
+    return [partition for partition, value in offsets.items() if is_over(value)]

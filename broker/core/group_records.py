@@ -1,0 +1,111 @@
+"""Durable records of the group machine as records of `__consumer_offsets`, and back. Pure.
+
+Between `group_messages.py` (what the machine says) and `wire/internal_topics.py` (how the log holds it). A tombstone is a null value.
+"""
+
+from __future__ import annotations
+
+from broker.core.group_messages import (
+    DurableRecord,
+    GroupRemoved,
+    GroupStored,
+    OffsetCommitted,
+    OffsetRemoved,
+    TopicPartition,
+)
+from broker.core.group_states import AssignmentProtocol, Group, GroupState, Member
+from wire.internal_topics import (
+    GroupKey,
+    GroupValue,
+    MemberValue,
+    OffsetKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+    encode_group_key,
+    encode_group_value,
+    encode_offset_key,
+    encode_offset_value,
+)
+
+KeyValue = tuple[bytes, bytes | None]
+
+
+def encode(record: DurableRecord) -> KeyValue:
+    """Key and value in the log."""
+    match record:
+        case GroupStored(group=group):
+            return encode_group_key(GroupKey(group.group_id)), encode_group_value(group_value(group))
+        case GroupRemoved(group_id=group_id):
+            return encode_group_key(GroupKey(group_id)), None
+        case OffsetCommitted(group_id=group_id, partition=partition, value=value):
+            return encode_offset_key(OffsetKey(group_id, *partition)), encode_offset_value(value)
+        case OffsetRemoved(group_id=group_id, partition=partition):
+            return encode_offset_key(OffsetKey(group_id, *partition)), None
+
+
+def decode(key: bytes, value: bytes | None) -> DurableRecord | None:
+    """The record, or None for a kind that this broker does not keep. Raises Malformed."""
+    match decode_key(key):
+        case OffsetKey(group=group_id, topic=topic, partition=index):
+            partition = TopicPartition(topic, index)
+            if value is None:
+                return OffsetRemoved(group_id=group_id, partition=partition)
+            return OffsetCommitted(group_id=group_id, partition=partition, value=decode_offset_value(value))
+        case GroupKey(group=group_id):
+            if value is None:
+                return GroupRemoved(group_id=group_id)
+            return GroupStored(group=stored_group(group_id, decode_group_value(value)))
+        case None:
+            return None
+
+
+def group_value(group: Group) -> GroupValue:
+    """What is kept of a group."""
+    return GroupValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        state_timestamp_ms=group.state_since_ms,
+        members=tuple(
+            MemberValue(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                subscription=member.metadata_for(group.protocol),
+                assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ),
+    )
+
+
+def stored_group(group_id: str, value: GroupValue) -> Group:
+    """The group as its record gives it: nobody waits for anything."""
+    members = {
+        member.member_id: Member(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            protocols=(AssignmentProtocol(value.protocol or "", member.subscription),),
+            assignment=member.assignment,
+        )
+        for member in value.members
+    }
+    return Group(
+        group_id=group_id,
+        state=GroupState.STABLE if members else GroupState.EMPTY,
+        state_since_ms=value.state_timestamp_ms,
+        generation=value.generation,
+        protocol_type=value.protocol_type or None,
+        protocol=value.protocol,
+        leader=value.leader,
+        members=members,
+    )

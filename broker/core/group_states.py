@@ -1,0 +1,217 @@
+"""A consumer group as a value: its state, its members, and what can be read off them. Pure and immutable.
+
+| state | members | left by |
+| --- | --- | --- |
+| EMPTY | none (it may hold offsets) | a join, or its removal |
+| PREPARING_REBALANCE | those of the last generation and newcomers, as they join | everybody joined, or the rebalance timeout |
+| COMPLETING_REBALANCE | the new generation, waiting for its leader's assignment | the leader's sync, or any member that comes or goes |
+| STABLE | the generation with its assignment | any member that comes, goes or changes |
+
+DEAD is what a group is called that is not there. Durable are the generation as of the last STABLE or EMPTY and its members; who waits
+for an answer, who was handed a member id and how long the first rebalance still waits live in memory only. `durable` is the projection that
+a replay of the log must reproduce.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+NO_GENERATION: Final = -1
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+
+class GroupState(enum.Enum):
+    """Named as Kafka's tools print them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class AssignmentProtocol(NamedTuple):
+    """One way to assign that a member supports, with what it subscribes to under it; opaque to the broker."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member. `join_token` and `sync_token` name a request that waits for its answer."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[AssignmentProtocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    join_token: int | None = None
+    sync_token: int | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """True for a member with a group instance id (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while one of its requests is parked: it cannot send heartbeats then."""
+        return self.join_token is not None or self.sync_token is not None
+
+    def metadata_for(self, protocol: str | None) -> bytes:
+        """What the member said under the protocol; empty when it did not name it."""
+        return next((offered.metadata for offered in self.protocols if offered.name == protocol), b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialDelay:
+    """The first rebalance of an empty group waits, so that members that start together join one generation (KIP-134)."""
+
+    left_ms: int
+    has_newcomer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One group; see the module."""
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    state_since_ms: int = -1
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None
+    members: Mapping[str, Member] = field(default_factory=dict)
+    pending: frozenset[str] = frozenset()
+    """Member ids that were handed out and have not joined yet."""
+    unsynced: frozenset[str] = frozenset()
+    """Members of this generation that have not asked for their assignment yet."""
+    initial_delay: InitialDelay | None = None
+
+    @property
+    def is_simple(self) -> bool:
+        """True for a group that never had members: somebody stores offsets under its name."""
+        return self.protocol_type is None
+
+    @property
+    def has_all_joined(self) -> bool:
+        """True when nobody is awaited before the next generation."""
+        return not self.pending and all(member.join_token is not None for member in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks the others to wait."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def static_member(self, group_instance_id: str | None) -> Member | None:
+        """The member with this instance id."""
+        if group_instance_id is None:
+            return None
+        return next(
+            (member for member in self.members.values() if member.group_instance_id == group_instance_id), None
+        )
+
+    def supports(self, protocol_type: str, protocols: Iterable[AssignmentProtocol]) -> bool:
+        """Whether a member with these protocols could be part of the group."""
+        if not self.members:
+            return True
+        return protocol_type == self.protocol_type and not self._candidates().isdisjoint(
+            offered.name for offered in protocols
+        )
+
+    def vote(self) -> str:
+        """The protocol that all support and most prefer; a tie goes to what the earliest member prefers."""
+        candidates = self._candidates()
+        votes = Counter(
+            next(offered.name for offered in member.protocols if offered.name in candidates)
+            for member in self.members.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def _candidates(self) -> set[str]:
+        offers = [{offered.name for offered in member.protocols} for member in self.members.values()]
+        return set.intersection(*offers) if offers else set()
+
+    def with_member(self, member: Member) -> Group:
+        """With the member added, or in place of its former self; the first one leads and gives the protocol type."""
+        return replace(self, members={**self.members, member.member_id: member}, leader=self.leader or member.member_id)
+
+    def with_members(self, members: Iterable[Member]) -> Group:
+        """With exactly these members, in their order."""
+        return replace(self, members={member.member_id: member for member in members})
+
+    def with_renamed_member(self, member_id: str, successor: Member) -> Group:
+        """A static member came back under a new id: the place and, if it was that, leadership go to the new one."""
+        return replace(
+            self,
+            members={
+                (successor if former.member_id == member_id else former).member_id: (
+                    successor if former.member_id == member_id else former
+                )
+                for former in self.members.values()
+            },
+            leader=successor.member_id if self.leader == member_id else self.leader,
+            unsynced=frozenset(successor.member_id if known == member_id else known for known in self.unsynced),
+        )
+
+    def without_member(self, member_id: str) -> Group:
+        """Without the member; the next one in order of arrival leads."""
+        members = {known: member for known, member in self.members.items() if known != member_id}
+        leader = next(iter(members), None) if self.leader == member_id else self.leader
+        return replace(self, members=members, leader=leader, unsynced=self.unsynced - {member_id})
+
+    def in_state(self, state: GroupState, *, now_ms: int) -> Group:
+        """In the state, from now on."""
+        return replace(self, state=state, state_since_ms=now_ms)
+
+    def durable(self) -> Group:
+        """What of a STABLE or EMPTY group is in the log, as a replay would give it."""
+        members = {
+            member_id: replace(
+                member,
+                protocols=(AssignmentProtocol(self.protocol or "", member.metadata_for(self.protocol)),),
+                is_new=False,
+                join_token=None,
+                sync_token=None,
+            )
+            for member_id, member in self.members.items()
+        }
+        state = GroupState.STABLE if members else GroupState.EMPTY
+        return replace(
+            self, state=state, members=members, pending=frozenset(), unsynced=frozenset(), initial_delay=None
+        )
+
+    def violations(self) -> Iterable[str]:
+        """What is wrong with this value; nothing for a sound one."""
+        if (self.state is GroupState.EMPTY) is bool(self.members) and self.state is not GroupState.PREPARING_REBALANCE:
+            yield f"state {self.state.value} with {len(self.members)} members"
+        if self.members and self.leader not in self.members:
+            yield f"leader {self.leader} is no member"
+        if not self.pending.isdisjoint(self.members):
+            yield "a pending id is a member"
+        if not self.unsynced <= set(self.members):
+            yield "somebody awaited in the sync is no member"
+        instances = Counter(member.group_instance_id for member in self.members.values() if member.is_static)
+        if any(count > 1 for count in instances.values()):
+            yield "an instance id is used twice"
+        if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            if any(member.join_token is not None for member in self.members.values()):
+                yield "a join waits although the generation is complete"
+            if self.protocol is None:
+                yield "members without a protocol"
+        if self.state is not GroupState.COMPLETING_REBALANCE and any(
+            member.sync_token is not None for member in self.members.values()
+        ):
+            yield f"a sync waits in state {self.state.value}"
+        if self.initial_delay is not None and self.state is not GroupState.PREPARING_REBALANCE:
+            yield f"an initial delay in state {self.state.value}"

@@ -1,0 +1,246 @@
+"""The group machine: the groups of one partition of `__consumer_offsets`. Decide, commit, apply, act.
+
+`decide` reads the state and changes nothing; `apply` is the only way to change it, for live records and for the replay of the log
+alike. The shell (`broker/coordinator.py`) appends the durable records of a decision, applies all of them once the append is committed,
+and then acts on the effects. It decides upon one group's commands one after the other: not before the records of the former were
+applied, except that commits of offsets need not wait for each other. Offsets are answered from what is applied only.
+
+Invariants: (a) only EMPTY groups without members and STABLE ones with them are stored (held by `apply`); (b) every group is sound
+(`Group.violations`); (c) a group is listed under its own name; (d) offsets belong to a group that is listed (`check_invariants`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, assert_never
+
+from kio.schema.errors import ErrorCode
+
+from broker.core import group_membership as membership
+from broker.core import group_offsets
+from broker.core.group_messages import (
+    Answer,
+    CodeReply,
+    Command,
+    CommitOffsets,
+    Decision,
+    DeleteGroup,
+    DeleteOffsets,
+    EvictMembers,
+    ExpireOffsets,
+    FireTimer,
+    ForgetTopics,
+    GroupChanged,
+    GroupRecord,
+    GroupRemoved,
+    GroupStored,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    MirrorOffsets,
+    OffsetCommitted,
+    OffsetRemoved,
+    PartitionsReply,
+    ResumeGroup,
+    SyncGroup,
+    TopicPartition,
+)
+from broker.core.group_offsets import Offsets, OffsetTable
+from broker.core.group_states import Group, GroupState
+from broker.core.group_turn import GroupLimits, Turn
+from wire.internal_topics import OffsetValue
+
+STORY_LENGTH: Final = 64
+
+
+class InvariantBroken(AssertionError):
+    """The machine is not what it must be; carries its last decisions."""
+
+
+class Groups:
+    """See the module."""
+
+    def __init__(self, limits: GroupLimits) -> None:
+        self._limits = limits
+        self._groups: dict[str, Group] = {}
+        self._offsets = OffsetTable()
+        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+
+    # --- reading
+
+    def get(self, group_id: str) -> Group | None:
+        """The group, None when there is none."""
+        return self._groups.get(group_id)
+
+    def __iter__(self) -> Iterator[Group]:
+        """All groups, also those that only hold offsets."""
+        return iter(tuple(self._groups.values()))
+
+    def offsets_of(self, group_id: str) -> Offsets:
+        """Committed offsets of the group."""
+        return self._offsets.of(group_id)
+
+    def offset(self, group_id: str, partition: TopicPartition) -> OffsetValue | None:
+        """The committed offset of one partition."""
+        return self._offsets.of(group_id).get(partition)
+
+    @property
+    def offset_count(self) -> int:
+        """All committed offsets."""
+        return self._offsets.count()
+
+    # --- deciding
+
+    def decide(self, command: Command, *, now_ms: int, token: int = 0) -> Decision:
+        """What must happen; `now_ms` is Unix time, `token` names the request that waits for an answer (0: nobody does)."""
+        decision = self._decide(command, now_ms=now_ms, token=token)
+        if decision.reason:
+            self._story.append(f"{command.group_id}: {decision.reason}")
+        return decision
+
+    def _decide(self, command: Command, *, now_ms: int, token: int) -> Decision:
+        known = self._groups.get(command.group_id)
+        if known is None and not isinstance(command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat):
+            return self._without_group(command, token)
+        if known is None and isinstance(command, JoinGroup) and command.member_id:
+            reply = JoinReply(error=ErrorCode.unknown_member_id, member_id=command.member_id)
+            return Decision(effects=(Answer(token=token, reply=reply),))
+        group = known or Group(group_id=command.group_id, state_since_ms=now_ms)
+        turn = Turn(group, now_ms=now_ms, token=token, limits=self._limits)
+        records = self._take(turn, command)
+        decision = turn.decision()
+        if not records:
+            return decision
+        return Decision(records=(*decision.records, *records), effects=decision.effects, reason=decision.reason)
+
+    def _without_group(self, command: Command, token: int) -> Decision:
+        match command:
+            case SyncGroup():
+                turn = Turn(Group(group_id=command.group_id), now_ms=0, token=token, limits=self._limits)
+                membership.sync(turn, command)
+                return turn.decision()
+            case DeleteGroup():
+                return _refusal(token, CodeReply(error=ErrorCode.group_id_not_found))
+            case DeleteOffsets():
+                return _refusal(token, PartitionsReply(error=ErrorCode.group_id_not_found))
+            case _:
+                return Decision()
+
+    def _take(self, turn: Turn, command: Command) -> list[GroupRecord]:
+        match command:
+            case JoinGroup():
+                membership.join(turn, command)
+            case SyncGroup():
+                membership.sync(turn, command)
+            case Heartbeat():
+                membership.heartbeat(turn, command)
+            case LeaveGroup():
+                membership.leave(turn, command)
+            case FireTimer():
+                membership.fire(turn, command)
+            case EvictMembers():
+                membership.evict(turn, command)
+            case ResumeGroup():
+                membership.resume(turn)
+            case CommitOffsets():
+                return group_offsets.commit(turn, command)
+            case MirrorOffsets():
+                return group_offsets.mirror(turn, command)
+            case _:
+                return self._forget(turn, command)
+        return []
+
+    def _forget(self, turn: Turn, command: Command) -> list[GroupRecord]:
+        group, offsets = turn.group, self._offsets.of(command.group_id)
+        match command:
+            case DeleteGroup():
+                return _delete(turn, offsets)
+            case DeleteOffsets():
+                return group_offsets.delete_offsets(turn, command.partitions, offsets)
+            case ForgetTopics():
+                gone: Collection[TopicPartition] = [found for found in offsets if found.topic in command.topics]
+                turn.reason = f"{len(gone)} offsets belonged to deleted topics" if gone else ""
+            case ExpireOffsets():
+                gone = group_offsets.expired(
+                    group, offsets, now_ms=turn.now_ms, retention_ms=turn.limits.offsets_retention_ms
+                )
+                turn.reason = f"{len(gone)} offsets expired" if gone else ""
+            case _:
+                raise InvariantBroken(f"nobody decides upon {command!r}")
+        if not gone and (offsets or command.__class__ is ForgetTopics):
+            return []
+        return group_offsets.removals(group, gone, offsets)
+
+    # --- applying
+
+    def apply(self, record: GroupRecord) -> None:
+        """Let a fact be true."""
+        match record:
+            case GroupStored() | GroupChanged():
+                self._check_storable(record)
+                self._groups[record.group.group_id] = record.group
+            case GroupRemoved():
+                self._groups.pop(record.group_id, None)
+                if self._offsets.of(record.group_id):
+                    self._groups[record.group_id] = Group(group_id=record.group_id)
+            case OffsetCommitted():
+                self._offsets.put(record.group_id, record.partition, record.value)
+                if record.group_id not in self._groups:
+                    self._groups[record.group_id] = Group(group_id=record.group_id)
+            case OffsetRemoved():
+                self._offsets.remove(record.group_id, record.partition)
+            case _:
+                assert_never(record)
+
+    def _check_storable(self, record: GroupStored | GroupChanged) -> None:
+        group = record.group
+        if isinstance(record, GroupStored) and group.state not in (GroupState.EMPTY, GroupState.STABLE):
+            raise InvariantBroken(f"{group.group_id} is stored in state {group.state.value}\n" + "\n".join(self._story))
+
+    def settle_replay(self) -> None:
+        """The log was replayed: groups without members, generation and offsets are gone."""
+        for group_id, group in tuple(self._groups.items()):
+            if group.is_simple and not self._offsets.of(group_id):
+                del self._groups[group_id]
+
+    def durable_state(self) -> tuple[Mapping[str, Group], Mapping[str, Offsets]]:
+        """What a replay of the log must give, for groups that are EMPTY or STABLE."""
+        groups = {
+            group_id: group.durable()
+            for group_id, group in self._groups.items()
+            if group.state in (GroupState.EMPTY, GroupState.STABLE)
+        }
+        return groups, {group_id: dict(self._offsets.of(group_id)) for group_id in self._offsets.groups()}
+
+    # --- checking
+
+    def check_invariants(self) -> None:
+        """Raise InvariantBroken with the last decisions when the state is not sound."""
+        problems = [
+            f"{group_id}: {violation}" for group_id, group in self._groups.items() for violation in group.violations()
+        ]
+        problems += [f"{group_id} is listed as {name}" for name, group_id in self._misfiled()]
+        problems += [
+            f"{group_id}: offsets without a group" for group_id in self._offsets.groups() if group_id not in self._groups
+        ]
+        if problems:
+            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))
+
+    def _misfiled(self) -> Iterable[tuple[str, str]]:
+        return [(name, group.group_id) for name, group in self._groups.items() if name != group.group_id]
+
+
+def _refusal(token: int, reply: CodeReply | PartitionsReply) -> Decision:
+    return Decision(effects=(Answer(token=token, reply=reply),))
+
+
+def _delete(turn: Turn, offsets: Offsets) -> list[GroupRecord]:
+    group = turn.group
+    if group.state is not GroupState.EMPTY or group.pending:
+        turn.answer(turn.token, CodeReply(error=ErrorCode.non_empty_group))
+        return []
+    turn.answer(turn.token, CodeReply())
+    turn.reason = "deleted"
+    return group_offsets.removals(group, offsets, offsets)

@@ -29,6 +29,9 @@ DELETED_MARK: Final = "-delete"
 IGNORED_MARKS: Final = ("-future", "-stray")
 _NAME_BYTES_MAX: Final = 255
 
+_LOCKED_HERE: Final[set[str]] = set()
+"""Directories locked by this process: its own locks do not stop it, and closing a second descriptor would drop the first's."""
+
 
 class ForeignDirectory(StorageError):
     """The directory belongs to another broker or another cluster."""
@@ -45,6 +48,7 @@ class LogDirectory:
         self._descriptors = descriptors
         self._disk: Disk = descriptors.disk
         self._lock_descriptor = -1
+        self._locked_path = ""
         self._recovery_points: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._log_start_offsets: dict[TopicPartition, int] = {}
@@ -70,22 +74,26 @@ class LogDirectory:
 
     def _lock(self) -> None:
         path = f"{self.path}/{LOCK_FILE}"
+        self._locked_path = os.path.realpath(self.path)
+        if self._locked_path in _LOCKED_HERE:
+            raise DirectoryLocked(self.path)
         with storage_errors("locking", path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
-            # lockf keeps other programs out, Apache Kafka among them; flock also another opening by this process
+            # the kind of lock that Java takes: keeps Apache Kafka out as well
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
             raise DirectoryLocked(self.path) from error
         self._lock_descriptor = descriptor
+        _LOCKED_HERE.add(self._locked_path)
 
     def unlock(self) -> None:
         """Let another process have the directory."""
         if self._lock_descriptor >= 0:
             os.close(self._lock_descriptor)
             self._lock_descriptor = -1
+            _LOCKED_HERE.discard(self._locked_path)
 
     def _check_identity(self, node_id: int, cluster_id: str) -> None:
         path = f"{self.path}/{checkpoints.META_PROPERTIES}"

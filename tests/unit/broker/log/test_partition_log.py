@@ -25,7 +25,9 @@ def append(log, records, *, leader_epoch=0, now_ms=NOW_MS, **options):
 
 def test_a_leader_gives_offsets_and_its_epoch_and_keeps_the_checksum(tmp_path):
     log = open_log(tmp_path)
-    first = append(log, memoryview(batch([b"a", b"b"], base_offset=77, leader_epoch=9, timestamp_ms=NOW_MS)), leader_epoch=4)
+    first = append(
+        log, memoryview(batch([b"a", b"b"], base_offset=77, leader_epoch=9, timestamp_ms=NOW_MS)), leader_epoch=4
+    )
     second = append(log, batch([b"c"], timestamp_ms=NOW_MS), leader_epoch=5)
     assert (first.first_offset, first.last_offset, first.record_count) == (0, 1, 2)
     assert (second.first_offset, log.log_end_offset, log.latest_epoch) == (2, 3, 5)

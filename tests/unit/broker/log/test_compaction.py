@@ -1,0 +1,233 @@
+"""Compaction: what stays, what goes, offsets unchanged, and a crash at any step."""
+
+import os
+import random
+import shutil
+
+import pytest
+
+from broker.core.compaction import KeyOffsets
+from broker.log.cleaner import clean
+from broker.log.compaction import plan_compaction, swap_in
+from runtime.disk import RealDisk
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.log_batches import TRANSACTIONAL, batch, marker
+from tests.support.logs_on_disk import NOW_MS, config, open_log, read_all
+from wire.records import decode_records
+
+COMPACT = config(is_compacted=True, is_deleted=False, segment_bytes=1000, delete_retention_ms=100)
+
+
+def append(log, *records, **fields):
+    return log.append_as_leader(batch(records, timestamp_ms=NOW_MS, **fields), leader_epoch=0, now_ms=NOW_MS)
+
+
+def contents(log):
+    """(offset, key, value) of every data record."""
+    found = []
+    offset = log.log_start_offset
+    while True:
+        with log.read(offset, max_bytes=1 << 20) as piece:
+            found += [(r.offset, r.key, r.value) for r in decode_records(piece.read_bytes())]
+            offset = piece.next_offset
+            if not len(piece):
+                return [record for record in found if record[0] >= log.log_start_offset]
+
+
+def ready(log):
+    log.roll_if_due(NOW_MS + 10**13)
+    log.advance_high_watermark(log.log_end_offset)
+    log.flush_now()
+
+
+def compact(log, disk=None, now_ms=NOW_MS):
+    ready(log)
+    plan = plan_compaction(log, now_ms)
+    if plan is None:
+        return None
+    result = clean(plan, disk or RealDisk())
+    assert swap_in(log, plan, result, log._descriptors, now_ms)
+    return result
+
+
+def newest(records):
+    """The naive twin: the last record of each key, in order of offset."""
+    last = {key: (offset, key, value) for offset, key, value in records}
+    return sorted(last.values())
+
+
+def is_data(record):
+    return record[2] is not None
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_key_keeps_its_last_record_at_its_offset(tmp_path, codec, seed):
+    chance = random.Random(seed)
+    log = open_log(tmp_path, config=COMPACT)
+    for _ in range(80):
+        records = [
+            (b"k%d" % chance.randrange(12), b"v%d" % chance.randrange(10**6)) for _ in range(chance.randint(1, 6))
+        ]
+        append(log, *records, codec=codec)
+    before, end = contents(log), log.log_end_offset
+    result = compact(log)
+    assert result.bytes_after < result.bytes_before
+    assert contents(log) == newest(before)
+    assert log.log_end_offset == end
+    for offset in range(0, end, 7):
+        with log.read(offset, max_bytes=1) as piece:
+            assert piece.next_offset > offset
+    log.close()
+    assert contents(open_log(tmp_path, config=COMPACT, is_clean=True)) == newest(before)
+
+
+def test_compacting_again_and_what_came_since(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    for number in range(40):
+        append(log, (b"k%d" % (number % 5), b"v%d" % number))
+    compact(log)
+    assert compact(log) is None
+    for number in range(40):
+        append(log, (b"k%d" % (number % 7), b"w%d" % number))
+    before = contents(log)
+    compact(log)
+    assert contents(log) == newest(before)
+
+
+def test_a_tombstone_stays_until_its_retention_is_over(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    append(log, (b"gone", b"old"), (b"kept", b"old"))
+    append(log, (b"gone", None), (b"kept", b"new"))
+    compact(log, now_ms=NOW_MS)
+    assert contents(log) == [(2, b"gone", None), (3, b"kept", b"new")]
+    (header,) = [h for h in read_all(log) if h.has_delete_horizon]
+    assert header.base_timestamp == NOW_MS + 100
+    with log.read(2, max_bytes=1) as piece:
+        assert {record.timestamp_ms for record in decode_records(piece.read_bytes())} == {NOW_MS}
+    append(log, (b"other", b"x"))
+    compact(log, now_ms=NOW_MS + 99)
+    assert (2, b"gone", None) in contents(log)
+    append(log, (b"other", b"y"))
+    compact(log, now_ms=NOW_MS + 100)
+    assert contents(log) == [(3, b"kept", b"new"), (5, b"other", b"y")]
+
+
+def test_records_without_a_key_go(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    append(log, (None, b"lost"), (b"k", b"v"))
+    compact(log)
+    assert contents(log) == [(1, b"k", b"v")]
+
+
+def test_a_producers_last_batch_stays_empty_so_that_its_sequence_is_known(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    records = [(b"k", b"1")]
+    append(log, *records, producer_id=9, sequence=0)
+    append(log, (b"k", b"2"), producer_id=9, sequence=1)
+    append(log, (b"k", b"3"))
+    compact(log)
+    assert [(h.base_offset, h.record_count) for h in read_all(log)] == [(1, 0), (2, 1)]
+    log.close()
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    again = open_log(tmp_path, config=COMPACT)
+    assert append(again, (b"k", b"2"), producer_id=9, sequence=1).is_duplicate
+    assert append(again, (b"k", b"4"), producer_id=9, sequence=2).first_offset == 3
+
+
+def test_an_aborted_record_never_replaces_a_committed_one(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    append(log, (b"k", b"committed"))
+    append(log, (b"k", b"aborted"), producer_id=9, sequence=0, attributes=TRANSACTIONAL)
+    end = marker(producer_id=9, is_commit=False)
+    log.append_as_leader(end, leader_epoch=0, now_ms=NOW_MS, is_from_client=False)
+    ready(log)
+    aborted = log.aborted_transactions(0, 3)
+    compact(log)
+    assert (0, b"k", b"committed") in contents(log)
+    assert log.aborted_transactions(0, 3) == aborted
+
+
+def test_nothing_above_the_last_stable_offset_is_cleaned(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    append(log, (b"k", b"open"), producer_id=9, sequence=0, attributes=TRANSACTIONAL)
+    for number in range(40):
+        append(log, (b"k", b"%d" % number))
+    ready(log)
+    assert plan_compaction(log, NOW_MS) is None
+
+
+def test_a_pass_over_segments_that_were_cut_meanwhile_is_dropped(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    for number in range(60):
+        append(log, (b"k", b"%d" % number))
+    ready(log)
+    plan = plan_compaction(log, NOW_MS)
+    result = clean(plan, RealDisk())
+    log.truncate_to(5)
+    before = contents(log)
+    assert swap_in(log, plan, result, log._descriptors, NOW_MS) is False
+    assert contents(log) == before
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".cleaned")]
+
+
+def test_a_crash_after_any_step_of_a_swap_leaves_the_old_or_the_new_records(tmp_path):
+    log = open_log(tmp_path / "origin", config=COMPACT)
+    for number in range(60):
+        append(log, (b"k%d" % (number % 4), b"v%d" % number))
+    ready(log)
+    full, small = contents(log), newest(contents(log))
+    log.abandon()
+    interruptions = 0
+    for step in range(200):
+        folder = tmp_path / str(step)
+        shutil.copytree(tmp_path / "origin", folder)
+        disk = FaultyDisk(str(folder))
+        copy = open_log(folder, disk, config=COMPACT, recovery_point=full[-1][0] + 1)
+        copy.flush_now()
+        copy.advance_high_watermark(copy.log_end_offset)
+        plan = plan_compaction(copy, NOW_MS)
+        left = [step]
+
+        class Stopped(BaseException):
+            pass
+
+        def stop_at(operation, path, left=left, stopped=Stopped):
+            if operation in ("rename", "unlink", "write", "fsync_directory", "truncate"):
+                if left[0] == 0:
+                    raise stopped
+                left[0] -= 1
+
+        disk.before_operation = stop_at
+        try:
+            result = clean(plan, disk)
+            swap_in(copy, plan, result, copy._descriptors, NOW_MS)
+        except Stopped:
+            interruptions += 1
+        else:
+            break
+        finally:
+            disk.before_operation = None
+        for recovery_point in (full[-1][0] + 1, 0):
+            again = folder.parent / f"{step}-{recovery_point}"
+            shutil.copytree(folder, again)
+            reopened = open_log(again, config=COMPACT, recovery_point=recovery_point)
+            found = contents(reopened)
+            assert newest(found) == small
+            assert set(found) <= set(full)
+            assert reopened.log_end_offset == full[-1][0] + 1
+            assert not [name for name in os.listdir(again) if name.endswith((".cleaned", ".swap"))]
+            reopened.close()
+        disk.clear()
+    assert interruptions > 15
+
+
+def test_the_range_is_cut_where_memory_for_keys_ends():
+    keys = KeyOffsets(keys_max=2)
+    keys.note(b"a", 0)
+    assert not keys.is_full
+    keys.note(b"b", 1)
+    assert keys.is_full
+    assert keys.is_newest(b"unseen", 5)
+    assert not keys.is_newest(b"a", -1)

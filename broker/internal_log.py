@@ -1,0 +1,103 @@
+"""An internal topic as its coordinator uses it: append and wait until it is safe, read everything, know whether we lead.
+
+Implements the coordinator's `InternalLog` over the replicas. Reading gives the loop back between pieces, so that loading a large
+partition does not stop the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
+from broker.log.errors import StorageError
+from broker.replicas import Replicas, failure_of
+
+READ_BYTES_MAX: Final = 1024 * 1024
+
+
+class InternalLog:
+    """One internal topic of this broker."""
+
+    def __init__(self, topic: str, replicas: Replicas, *, commit_timeout_ms: float) -> None:
+        self._topic = topic
+        self._replicas = replicas
+        self._commit_timeout_ms = commit_timeout_ms
+
+    def _led(self, partition: int) -> HostedPartition:
+        hosted = self._replicas.find(self._topic, partition)
+        if hosted is None or not hosted.state.is_leader:
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        return hosted
+
+    def leader_epoch(self, partition: int) -> int | None:
+        """The leader epoch under which this broker leads the partition, None when it does not."""
+        hosted = self._replicas.find(self._topic, partition)
+        return hosted.state.leader_epoch if hosted is not None and hosted.state.is_leader else None
+
+    async def append(self, partition: int, records: bytes) -> int:
+        """Append and wait until every in-sync replica has it; the last offset. PartitionFailure."""
+        hosted = self._led(partition)
+        info = self._replicas.append(hosted, records, acks=ALL_IN_SYNC)
+        if hosted.log.needs_flush:
+            try:
+                await hosted.log.flush()
+            except StorageError as error:
+                raise failure_of(error) from error
+        if hosted.state.high_watermark <= info.last_offset:
+            await _Commit(self._replicas, hosted, info.last_offset).wait(self._commit_timeout_ms)
+        return info.last_offset
+
+    async def read_all(self, partition: int) -> AsyncIterator[bytes]:
+        """Whole batches from the log's start to the high watermark of now, piece by piece. PartitionFailure."""
+        hosted = self._led(partition)
+        offset, end = hosted.log.log_start_offset, hosted.state.high_watermark
+        while offset < end:
+            try:
+                with self._replicas.read(
+                    hosted, offset, max_bytes=READ_BYTES_MAX, end_offset=end, has_minimum_one_batch=True
+                ) as piece:
+                    content, next_offset = piece.read_bytes(), piece.next_offset
+            except StorageError as error:
+                raise failure_of(error) from error
+            if not content:
+                return
+            yield content
+            offset = next_offset
+            await asyncio.sleep(0)
+
+
+class _Commit:
+    """Waits in the produce purgatory for the high watermark."""
+
+    def __init__(self, replicas: Replicas, hosted: HostedPartition, last_offset: int) -> None:
+        self._replicas = replicas
+        self._hosted = hosted
+        self._last_offset = last_offset
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, timeout_ms: float) -> None:
+        """Return when the records are committed. PartitionFailure when leadership or time ran out."""
+        entry = self._replicas.produces.wait(self, keys=[self._hosted.key], timeout_ms=timeout_ms)
+        try:
+            await self._done
+        finally:
+            self._replicas.produces.forget(entry)
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """True when there is nothing more to wait for."""
+        return not self._hosted.state.is_leader or self._hosted.state.high_watermark > self._last_offset
+
+    def complete(self) -> None:
+        """Settle the future."""
+        if self._done.done():
+            return
+        if not self._hosted.state.is_leader:
+            self._done.set_exception(PartitionFailure(ErrorCode.not_leader_or_follower))
+        elif self._hosted.state.high_watermark <= self._last_offset:
+            self._done.set_exception(PartitionFailure(ErrorCode.request_timed_out))
+        else:
+            self._done.set_result(None)

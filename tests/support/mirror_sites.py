@@ -1,0 +1,278 @@
+"""Two lone sites, a link between them and a mirror, each a process; and the checker that compares their logs byte by byte.
+
+The source's LINK listener is advertised through a proxy when one is given, so that faults reach every byte of the mirror's
+fetches. The checker reads both logs raw with replica id -2, past the sites' roles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from runtime.grpc_server import open_channel
+from tests.support.eventually import eventually
+from tests.support.log_batches import batch
+from tests.support.ports import LOOPBACK, free_ports
+from tests.support.processes import Processes, RunningProcess
+from tests.support.toxiproxy import Proxy, Toxiproxy
+from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client import KafkaClient, NewTopic
+from wire.control import mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
+from wire.fetch_requests import DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.record_batch import iterate_headers
+
+LINK = "a-b"
+CHECK_BYTES = 8 * 1024 * 1024
+
+
+@dataclass
+class Site:
+    """One site: a process and its addresses, which stay over restarts."""
+
+    name: str
+    process: RunningProcess
+    client_port: int
+    link_port: int
+    grpc_port: int
+    advertised_link: str
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.client_port}"
+
+    @property
+    def direct_link(self) -> str:
+        """The LINK listener, past any proxy."""
+        return f"{LOOPBACK}:{self.link_port}"
+
+    async def wait_ready(self, starts: int) -> None:
+        await self.process.wait_ready_async(lambda: self.process.log_text().count('"ready"') >= starts)
+
+    async def restart(self) -> None:
+        """After a kill: start again and wait."""
+        starts = self.process.log_text().count('"ready"') + 1
+        self.process.start()
+        await self.wait_ready(starts)
+
+    async def adopt(self, record: LinkRecord) -> None:
+        async with open_channel(f"{LOOPBACK}:{self.grpc_port}") as channel:
+            stub = site_pb2_grpc.SiteAgentStub(channel)  # type: ignore[no-untyped-call]
+            await stub.AdoptLink(site_pb2.AdoptLinkRequest(record=record))
+
+
+@dataclass
+class Pair:
+    """Sites a and b, their link, and the mirrors started so far."""
+
+    directory: Path
+    processes: Processes
+    source: Site
+    target: Site
+    record: LinkRecord
+    proxy: Proxy | None
+    mirrors: list[RunningProcess] = field(default_factory=list)
+
+    async def turn(self, *, epoch: int, active: str, phase: int = LinkPhase.MIRRORING) -> None:
+        """Give both sites a new record of the link; the source last, if it lives."""
+        self.record.epoch, self.record.active_site, self.record.phase = epoch, active, phase  # type: ignore[assignment]
+        await self.target.adopt(self.record)
+        if self.source.process.is_running:
+            await self.source.adopt(self.record)
+
+    def start_mirror(self, settings: Mapping[str, str] | None = None) -> RunningProcess:
+        """A mirror process; not yet ready."""
+        properties = {
+            "link.name": LINK,
+            "site.agents": f"{LOOPBACK}:{self.target.grpc_port}",
+            "antipode.metrics.listener": f"{LOOPBACK}:0",
+            "antipode.grpc.listener": f"{LOOPBACK}:0",
+            "topics.refresh.interval.ms": "300",
+            "group.sync.interval.ms": "300",
+            "config.sync.interval.ms": "300",
+        } | dict(settings or {})
+        command = [sys.executable, "-m", "tests.support.lone_mirror", *(f"{k}={v}" for k, v in properties.items())]
+        home = self.directory / f"mirror-{len(self.mirrors)}"
+        home.mkdir()
+        mirror = self.processes.run_command(home.name, command, home, _environment())
+        self.mirrors.append(mirror)
+        return mirror
+
+    async def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        async with KafkaClient(self.source.bootstrap) as client:
+            new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=dict(configs or {}))
+            (outcome,) = await client.create_topics([new])
+            assert not outcome.error_code, outcome
+
+    async def produce(self, topic: str, partition: int, batches: int, *, records: int = 10, size: int = 100) -> None:
+        """Batches of random-looking records to the source."""
+        async with KafkaClient(self.source.bootstrap) as client:
+            for number in range(batches):
+                values = [
+                    f"{topic}-{partition}-{number}-{index}-".encode().ljust(size, b"x") for index in range(records)
+                ]
+                await client.produce(topic, partition, batch(values))
+
+    async def ends(self, site: Site, topic: str, partitions: int) -> list[tuple[int, int]]:
+        """Log start and end of each partition; AssertionError while the topic is not there."""
+        async with KafkaClient(site.direct_link, site_local=True, retry_budget_ms=1000) as client:
+            metadata = await client.metadata([topic])
+            assert topic in metadata.topics, f"{topic} not at {site.name}"
+            assert len(metadata.topics[topic].partitions) >= partitions, metadata.topics[topic]
+            keys = [(topic, index) for index in range(partitions)]
+            first = await client.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+            last = await client.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+            return [(first[key], last[key]) for key in keys]
+
+    async def check_prefix(self, topic: str, partitions: int) -> list[tuple[int, int]]:
+        """M1: every byte of the target's log is the source's at the same offset. Returns (source end, target end) each."""
+        target_ends = await self.ends(self.target, topic, partitions)
+        source_ends = await self.ends(self.source, topic, partitions)
+        for index in range(partitions):
+            (start, end), (source_start, source_end) = target_ends[index], source_ends[index]
+            assert end <= source_end, f"{topic}-{index}: the target ends at {end}, the source at {source_end}"
+            first = max(start, source_start)
+            theirs = await raw_log(self.source, topic, index, first, end)
+            ours = await raw_log(self.target, topic, index, first, end)
+            assert ours == theirs, f"{topic}-{index} differs between {first} and {end}: {_difference(ours, theirs)}"
+        return [(source_end, end) for (_, source_end), (_, end) in zip(source_ends, target_ends, strict=True)]
+
+    async def caught_up(self, topic: str, partitions: int = 1, *, within_ms: float = 20_000) -> None:
+        """Wait until the target has everything, then compare it all."""
+
+        async def is_equal() -> bool:
+            theirs = await self.ends(self.source, topic, partitions)
+            ours = await self.ends(self.target, topic, partitions)
+            assert [end for _, end in theirs] == [end for _, end in ours], (theirs, ours)
+            return True
+
+        await eventually(is_equal, within_ms)
+        await self.check_prefix(topic, partitions)
+
+
+async def start_pair(
+    processes: Processes,
+    directory: Path,
+    *,
+    toxiproxy: Toxiproxy | None = None,
+    whitelist: Sequence[str] = (".*",),
+    blacklist: Sequence[str] = (),
+) -> Pair:
+    """Two sites with a link a -> b at epoch 1, no mirror yet."""
+    source, proxy = _start_site(processes, directory, "a", 1, toxiproxy)
+    target, _ = _start_site(processes, directory, "b", 2, None)
+    for site in (source, target):
+        await site.wait_ready(1)
+    record = LinkRecord(
+        name=LINK,
+        source_site="a",
+        target_site="b",
+        mode="exact",
+        epoch=1,
+        active_site="a",
+        phase=LinkPhase.MIRRORING,
+        topic_whitelist=whitelist,
+        topic_blacklist=blacklist,
+        group_whitelist=[".*"],
+        is_routed=True,
+        sites={
+            "a": LinkSite(bootstrap_servers=source.advertised_link, agents=[f"{LOOPBACK}:{source.grpc_port}"]),
+            "b": LinkSite(bootstrap_servers=target.advertised_link, agents=[f"{LOOPBACK}:{target.grpc_port}"]),
+        },
+    )
+    await source.adopt(record)
+    await target.adopt(record)
+    return Pair(directory, processes, source, target, record, proxy)
+
+
+async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) -> bytes:
+    """The bytes of all batches from `first` up to `end`, as they lie in the log."""
+    found = bytearray()
+    async with KafkaClient(site.direct_link, site_local=True) as client:
+        metadata = await client.metadata([topic])
+        topic_id = metadata.topics[topic].topic_id
+        leader = await client.leader(topic, partition)
+        offset = first
+        while offset < end:
+            wanted = TopicToFetch(topic, topic_id, [PartitionToFetch(partition, offset, CHECK_BYTES)])
+            response = await client.fetch(leader, FetchRequest([wanted], replica_id=DEBUGGING_CONSUMER))
+            records = response.topics[0].partitions[0].records
+            assert isinstance(records, memoryview), response
+            before = offset
+            for position, header in iterate_headers(records):
+                if header.base_offset >= end:
+                    break
+                found += records[position : position + header.size_bytes]
+                offset = header.next_offset
+            assert offset > before, f"nothing at {offset} of {topic}-{partition} at {site.name}"
+    return bytes(found)
+
+
+async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorReply:
+    """What a mirror process says of itself. AssertionError while it does not answer."""
+    port = mirror_ports(mirror)["grpc"]
+    async with open_channel(f"{LOOPBACK}:{port}") as channel:
+        stub = mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            reply: mirror_pb2.DescribeMirrorReply = await stub.DescribeMirror(
+                mirror_pb2.DescribeMirrorRequest(), timeout=2
+            )
+        except grpc.aio.AioRpcError as error:
+            raise AssertionError(str(error)) from error
+        return reply
+
+
+def mirror_ports(mirror: RunningProcess) -> dict[str, int]:
+    """Its ports, from its last start."""
+    found = re.findall(r'^\{"ready".*$', mirror.log_text(), re.MULTILINE)
+    assert found, mirror.log_text()[-2000:]
+    ports: dict[str, int] = json.loads(found[-1])
+    return ports
+
+
+def scrape(mirror: RunningProcess) -> str:
+    """The metrics page."""
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{mirror_ports(mirror)['ready']}/metrics", timeout=5) as page:
+        return str(page.read().decode())
+
+
+def _start_site(
+    processes: Processes, directory: Path, name: str, number: int, toxiproxy: Toxiproxy | None
+) -> tuple[Site, Proxy | None]:
+    client_port, link_port, grpc_port = free_ports(3)
+    proxy = toxiproxy.create(f"link-{name}", f"{LOOPBACK}:{link_port}") if toxiproxy is not None else None
+    advertised = f"{LOOPBACK}:{link_port}" if proxy is None else proxy.address
+    home = directory / name
+    home.mkdir()
+    properties = {
+        "node.id": str(number * 1000 + 1),
+        "antipode.site.name": name,
+        "antipode.site.number": str(number),
+        "listeners": f"CLIENT://{LOOPBACK}:{client_port},LINK://{LOOPBACK}:{link_port}",
+        "advertised.listeners": f"CLIENT://{LOOPBACK}:{client_port},LINK://{advertised}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
+        "antipode.grpc.listener": f"{LOOPBACK}:{grpc_port}",
+        "log.dirs": str(home / "logs"),
+        "zookeeper.connect": "unused:2181",
+    }
+    command = [sys.executable, "-m", "tests.support.lone_site", *(f"{k}={v}" for k, v in properties.items())]
+    process = processes.run_command(f"site-{name}", command, home, _environment())
+    return Site(name, process, client_port, link_port, grpc_port, advertised), proxy
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent)}
+
+
+def _difference(ours: bytes, theirs: bytes) -> str:
+    position = next(
+        (i for i, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), min(len(ours), len(theirs))
+    )
+    return f"{len(ours)} and {len(theirs)} bytes, first difference at byte {position}"

@@ -146,7 +146,8 @@ def _read(disk: Disk, path: str) -> str | None:
 
 def _read_lines(disk: Disk, path: str) -> list[str]:
     text = _read(disk, path)
-    if text is None:
+    if not text:
+        # Apache Kafka makes the files empty at its first start
         return []
     lines = text.splitlines()
     if len(lines) < 2 or lines[0] != _VERSION:

@@ -3,7 +3,8 @@
 Runs in a worker thread or process on plain values (`CleaningPlan`), touches nothing that the log owns, and is idempotent: what
 it wrote counts for nothing until broker/log/compaction.py swaps it in. Offsets never change. Batches that keep all their
 records are copied as bytes; others are written anew with their offsets, producer fields and codec, fewer records and a new
-checksum. A producer's last batch stays, empty if need be, because its sequence numbers are in it; control batches stay.
+checksum. A producer's last batch stays, empty if need be, because its sequence numbers are in it, and so does the last batch of
+each new segment: segments join without a gap, so recovery can tell a lost segment from a compacted one. Control batches stay.
 
 Not done: throttling, the dirty ratio and compaction lag rules, removal of old transaction markers.
 """
@@ -18,14 +19,15 @@ from broker.core.compaction import AbortedRange, AbortedRanges, KeyOffsets, keep
 from broker.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.batch_scan import scan_headers
 from broker.log.errors import storage_errors
-from broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
+from broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name, place
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from broker.log.swapping import CLEANED_SUFFIX
 from broker.log.transaction_index import AbortedTransaction, TransactionIndex
 from runtime.disk import Disk, write_all
-from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Compression, encode_header
+from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Compression, encode_header, read_header
 from wire.records import Record, compress, decode_batch, encode_record
 
+_COMPRESSION_MASK = 0x07
 _DELETE_HORIZON_BIT = 0x40
 
 
@@ -141,11 +143,14 @@ class _Cleaning:
     def _write(self, group: list[SourceSegment]) -> CleanedSegment:
         output = _Output(self.plan, self.disk, group[0].base_offset)
         with output:
-            for source in group:
-                for header, content in self._batches(source):
-                    kept = self._keep(header, content)
-                    if kept:
-                        output.add(header, kept)
+            last = None
+            for header, content in (batch for source in group for batch in self._batches(source)):
+                last = header
+                kept = self._keep(header, content)
+                if kept:
+                    output.add(header, kept)
+            if last is not None and output.next_offset < last.next_offset:
+                output.add(last, _empty_batch(last))
             output.finish(entry for entry in self.plan.aborted if _ends_in(entry, group))
         return CleanedSegment(
             base_offset=group[0].base_offset,
@@ -184,7 +189,7 @@ def _ends_in(entry: AbortedTransaction, group: list[SourceSegment]) -> bool:
 def _empty_batch(header: BatchHeader) -> bytes:
     emptied = header._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD,
-        attributes=header.attributes & ~_DELETE_HORIZON_BIT,
+        attributes=header.attributes & ~(_DELETE_HORIZON_BIT | _COMPRESSION_MASK),
         base_timestamp=header.max_timestamp,
         record_count=0,
     )
@@ -212,6 +217,7 @@ class _Output:
 
     def __init__(self, plan: CleaningPlan, disk: Disk, base_offset: int) -> None:
         self.size_bytes = 0
+        self.next_offset = base_offset
         self._disk = disk
         self._base_offset = base_offset
         self._interval = plan.index_interval_bytes
@@ -236,9 +242,9 @@ class _Output:
 
     def add(self, header: BatchHeader, batch: bytes) -> None:
         """Append a batch; `header` may be that of the original, whose offsets it shares."""
-        max_timestamp = int.from_bytes(batch[35:43], "big", signed=True)
-        if max_timestamp > self._largest[0]:
-            self._largest = (max_timestamp, header.last_offset)
+        placed = place(read_header(batch))
+        if placed.max_timestamp > self._largest[0]:
+            self._largest = (placed.max_timestamp, placed.last_offset)
         if self._since_entry > self._interval:
             self.offset_index.append(header.last_offset - self._base_offset, self.size_bytes)
             self._add_time_entry()
@@ -246,6 +252,7 @@ class _Output:
         with storage_errors("writing", self._path):
             write_all(self._disk, self._descriptor, [batch], self.size_bytes)
         self.size_bytes += len(batch)
+        self.next_offset = header.next_offset
         self._since_entry += len(batch)
 
     def _add_time_entry(self) -> None:

@@ -67,8 +67,6 @@ def swap_in(
         if segment is None or segment.size_bytes != source.size_bytes or log.is_abandoned:
             discard(plan, result, descriptors.disk)
             return False
-    # compaction leaves holes between segments, which recovery takes for losses: it must not look at them
-    log.save_recovery_point()
     for cleaned in result.segments:
         replaced = [present[source.base_offset] for source in cleaned.replaces]
         _swap(log, cleaned, replaced, descriptors, now_ms)

@@ -29,10 +29,10 @@ from broker.log.segment import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
-    PlacedBatch,
     Segment,
     file_name,
     numbered_offset,
+    place,
 )
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY
 from broker.log.swapping import finish_swaps
@@ -269,8 +269,7 @@ class _Loading:
 
     def _take(self, segment: Segment, batch: CheckedBatch) -> None:
         header = batch.header
-        placed = PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp)
-        segment.note_batch(batch.position, placed, self.config.index_interval_bytes)
+        segment.note_batch(batch.position, place(header), self.config.index_interval_bytes)
         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
         if header.producer_id >= 0:
             aborted = replay_batch(self.producers, header, batch.content)

@@ -1,6 +1,7 @@
 """All logs of a broker over its log directories: loads them side by side, creates, deletes, checkpoints, closes.
 
-The shell calls `open` and `load` before it serves, `maintain` every few seconds, the checkpoints once a minute, `close` at
+The shell calls `open` and `load` before it serves, `maintain` and `compact` every few seconds to
+minutes, the checkpoints once a minute, `close` at
 the end. Everything runs on the event loop's thread except what `load` does in its own bounded pool.
 
 Callers: the broker's shell (replicas, main).
@@ -15,12 +16,15 @@ from typing import Final
 
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import TopicPartition
+from broker.log.cleaner import clean
+from broker.log.compaction import plan_compaction, swap_in
 from broker.log.descriptors import DescriptorCache
 from broker.log.errors import StorageError
 from broker.log.log_directory import LogDirectory
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import RecoveryReport
 from runtime.disk import Disk
+from wire.record_batch import InvalidBatch
 
 RECOVERY_THREADS: Final = 4
 """Logs that are opened at the same time (num.recovery.threads.per.data.dir)."""
@@ -39,7 +43,9 @@ class LogStore:
         roll_jitter: Callable[[], float] = lambda: 0.0,
         recovery_threads: int = RECOVERY_THREADS,
     ) -> None:
+        self._disk = disk
         self._descriptors = DescriptorCache(disk)
+        self._uncleanable: set[TopicPartition] = set()
         self.directories = [LogDirectory(path, self._descriptors) for path in paths]
         self._now_ms = now_ms
         self._roll_jitter = roll_jitter
@@ -190,6 +196,28 @@ class LogStore:
         for removal in due:
             self._removals.remove(removal)
             await asyncio.to_thread(removal[1].remove_directory, removal[2])
+
+    async def compact(self) -> list[str]:
+        """Compact logs that have new inactive segments, one after the other in a thread; one sentence for each.
+
+        A log with a batch that does not decode is left alone from then on, and said once.
+        """
+        sentences: list[str] = []
+        for log in self:
+            key = TopicPartition(log.topic, log.partition)
+            plan = plan_compaction(log, self._now_ms()) if log.config.is_compacted else None
+            if plan is None or key in self._uncleanable:
+                continue
+            try:
+                result = await asyncio.to_thread(clean, plan, self._disk)
+            except InvalidBatch as fault:
+                self._uncleanable.add(key)
+                sentences.append(f"{log.topic}-{log.partition} cannot be compacted: {fault}")
+                continue
+            if swap_in(log, plan, result, self._descriptors, self._now_ms()):
+                sizes = f"{result.bytes_before} bytes became {result.bytes_after}"
+                sentences.append(f"{log.topic}-{log.partition} is compacted up to {result.cleaned_to}: {sizes}")
+        return sentences
 
     async def flush_due(self) -> None:
         """Flush logs whose flush.ms is over, and those with rolled segments; recovery points follow."""

@@ -33,7 +33,7 @@ from broker.log.markers import read_marker
 from broker.log.producer_replay import replay_batch, restore_producers
 from broker.log.producer_snapshots import write_snapshot
 from broker.log.removal import PendingRemovals
-from broker.log.segment import SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name
+from broker.log.segment import SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name, place
 from broker.log.segments import Segments
 from broker.log.timestamps import TimestampOffset, first_record_at
 from broker.log.transaction_index import AbortedTransaction
@@ -290,7 +290,7 @@ class PartitionLog:
             check_continues(header, log_end_offset=offset, latest_epoch=epoch)
             offset, epoch = header.next_offset, max(epoch, header.partition_leader_epoch)
             headers.append((position, header))
-            placed.append(PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp))
+            placed.append(place(header))
         if not placed:
             raise BatchRejected(ErrorCode.corrupt_message, "no batch")
         self._write(placed, [records], placed[-1].max_timestamp if now_ms is None else now_ms)

@@ -48,6 +48,12 @@ class PlacedBatch(NamedTuple):
     max_timestamp: int
 
 
+def place(header: BatchHeader) -> PlacedBatch:
+    """A stored batch. One without records (compaction) has no timestamp: no lookup by time may lead to it."""
+    max_timestamp = header.max_timestamp if header.record_count else -1
+    return PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, max_timestamp)
+
+
 class BatchPosition(NamedTuple):
     """Where a batch begins."""
 
@@ -291,7 +297,8 @@ class Segment:
         entry = self.time_index.floor(timestamp_ms, column=0)
         relative = max(entry[1] if entry else 0, from_offset - self.base_offset)
         for position, header in self._scan(self._scan_start(relative, 0)):
-            if header.max_timestamp >= timestamp_ms and header.last_offset >= from_offset:
+            is_late = header.record_count and header.max_timestamp >= timestamp_ms
+            if is_late and header.last_offset >= from_offset:
                 return position, header
         return None
 
@@ -347,8 +354,7 @@ class Segment:
         """Make both indexes anew from the batches."""
         self.reset_indexes()
         for position, header in self._scan(0):
-            placed = PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, header.max_timestamp)
-            self.note_batch(position, placed, index_interval_bytes)
+            self.note_batch(position, place(header), index_interval_bytes)
         self.write_indexes()
 
     def reset_indexes(self) -> None:
@@ -368,7 +374,7 @@ class Segment:
             largest = (last[0], last[1] + self.base_offset) if last else (-1, self.base_offset)
             entry = self.offset_index.last
             for _, header in self._scan(entry[1] if entry else 0):
-                if header.max_timestamp > largest[0]:
+                if header.record_count and header.max_timestamp > largest[0]:
                     largest = (header.max_timestamp, header.last_offset)
             self._largest = largest
         return self._largest

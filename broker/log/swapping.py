@@ -49,8 +49,7 @@ def finish_swaps(disk: Disk, directory: str) -> list[str]:
 
 
 def _set_aside_replaced(disk: Disk, directory: str, names: set[str], stem: str) -> None:
-    """Rename the segments that the swapped one replaces. One that begins above its last record may stay: every record
-    in it is newer than what was cleaned, so the log is as right with it as without."""
+    """Rename the segments that the swapped one replaces: those that begin within it."""
     base_offset, end_offset = int(stem), _end_offset(disk, f"{directory}/{stem}{LOG_SUFFIX}{SWAP_SUFFIX}", int(stem))
     for name in sorted(names):
         offset = numbered_offset(name, LOG_SUFFIX)

@@ -25,7 +25,7 @@ class TimestampOffset(NamedTuple):
 def first_record_at(batch: bytes, header: BatchHeader, timestamp_ms: int, from_offset: int) -> TimestampOffset | None:
     """The first record at or above `from_offset` that is of `timestamp_ms` or later; None when the batch has none."""
     first = max(header.base_offset, from_offset)
-    if header.is_log_append_time or header.is_control or header.record_count == 0:
+    if header.is_log_append_time or header.is_control:
         return TimestampOffset(first, header.max_timestamp)
     try:
         for record in decode_batch(batch, 0, header):

@@ -113,6 +113,18 @@ def test_a_tombstone_stays_until_its_retention_is_over(tmp_path):
     assert contents(log) == [(3, b"kept", b"new"), (5, b"other", b"y")]
 
 
+def test_segments_join_without_a_gap_so_that_recovery_from_the_start_keeps_them_all(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    for number in range(80):
+        append(log, (b"k%d" % (number % 3), b"v%d" % number))
+    compact(log)
+    before = contents(log)
+    log.abandon()
+    again = open_log(tmp_path)
+    assert again.recovery.dropped == ()
+    assert contents(again) == before
+
+
 def test_records_without_a_key_go(tmp_path):
     log = open_log(tmp_path, config=COMPACT)
     append(log, (None, b"lost"), (b"k", b"v"))

@@ -14,7 +14,9 @@ from broker.log.log_directory import ForeignDirectory, parse_directory_name
 from broker.log.log_store import LogStore
 from runtime.disk import RealDisk
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, fill, read_all
+from wire.record_batch import encode_header, read_header
 
 ID = bytes(range(16))
 OTHER_ID = bytes(range(1, 17))
@@ -147,6 +149,27 @@ async def test_maintenance_deletes_old_segments_and_removes_deleted_directories(
     logs.close()
 
 
+async def test_compacted_logs_shrink_and_one_that_does_not_decode_is_said_once(tmp_path):
+    logs = store(tmp_path)
+    log, broken = (create(logs, topic, is_compacted=True, segment_bytes=500) for topic in ("a", "b"))
+    for number in range(30):
+        for target in (log, broken):
+            records = batch([(b"k", b"%d" % number)], timestamp_ms=NOW_MS, codec=0 if target is log else 3)
+            if target is broken:
+                header = read_header(records)
+                records = encode_header(header, b"\xff" * 20) + b"\xff" * 20
+                records = records[:8] + (69).to_bytes(4, "big") + records[12:]
+            target.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS)
+    for target in (log, broken):
+        target.advance_high_watermark(target.log_end_offset)
+        await target.flush()
+    sentences = await logs.compact()
+    assert ["compacted up to" in sentences[0], "cannot be compacted" in sentences[1]] == [True, True]
+    assert await logs.compact() == []
+    assert len(read_all(log)) < 15
+    logs.close()
+
+
 async def test_due_flushes_move_recovery_points_and_one_failing_log_stops_no_other(tmp_path):
     disk = FaultyDisk(str(tmp_path))
     logs = store(tmp_path, disk=disk)
@@ -210,7 +233,7 @@ def test_a_damaged_checkpoint_is_noted_and_loses_nothing(tmp_path, name, content
     (tmp_path / name).write_bytes(content)
     again = store(tmp_path)
     assert again.get("t", 0).log_end_offset == 10
-    is_whole = content == b"0\n1\nt 0 5"
+    is_whole = content in (b"", b"0\n1\nt 0 5")
     assert bool(again.directories[0].notes) is not is_whole
     again.abandon()
 

@@ -65,7 +65,10 @@ class MirrorConfig(Settings):
         description="true ends the daemon when the target refuses a partition for good; false reports it as FAULTED",
     )
     fetch_min_bytes: int = Field(default=1, alias="fetch.min.bytes", ge=0, description="bytes, 0 or more")
-    fetch_max_bytes: int = Field(default=8 * _MIB, alias="fetch.max.bytes", ge=1024, description="bytes, 1024 or more")
+    # A little below a power of two: the client receives into buffers of such sizes.
+    fetch_max_bytes: int = Field(
+        default=4 * _MIB - 64 * 1024, alias="fetch.max.bytes", ge=1024, description="bytes, 1024 or more"
+    )
     fetch_wait_max_ms: int = Field(default=500, alias="fetch.wait.max.ms", ge=0, le=30_000, description="0 to 30000 ms")
     partition_fetch_max_bytes: int = Field(
         default=_MIB, alias="max.partition.fetch.bytes", ge=1024, description="bytes, 1024 or more"

@@ -17,11 +17,14 @@ from broker.config import BrokerSettings
 from broker.connection_server import ConnectionLimits, ConnectionServer
 from broker.control_service import BrokerControlService
 from broker.controller_client import ControllerClient
-from broker.core.cluster_image import ClusterImage
+from broker.coordinator import GroupCoordinator, group_limits
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import InvalidTopicConfig, LogConfig
 from broker.dispatch import Dispatcher
+from broker.group_routing import ImageRouting
 from broker.housekeeping import Housekeeping
+from broker.internal_log import InternalLog
 from broker.log.checkpoints import META_PROPERTIES, read_meta_properties
 from broker.log.errors import StorageError
 from broker.log.log_store import LogStore
@@ -96,6 +99,13 @@ class Broker:
             fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
         )
+        self._groups = GroupCoordinator(
+            group_limits(settings),
+            InternalLog(OFFSETS_TOPIC, self._replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
+            ImageRouting(lambda: self._cluster.image),
+            self._clock,
+            expiry_interval_ms=settings.offsets_retention_check_interval_ms,
+        )
         self._services = self._make_services()
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
         self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
@@ -117,6 +127,7 @@ class Broker:
             clock=self._clock,
             cluster=self._cluster,
             replicas=self._replicas,
+            groups=self._groups,
             controller=self._controller,
             metrics=self.metrics,
             fetch_sessions=FetchSessions(
@@ -143,9 +154,11 @@ class Broker:
             for listener in settings.listeners:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
+            self._control.on_image(self._groups.on_image)
             self._control.on_image(self._open_the_doors)
             await self._membership.register(self._registration(grpc_port))
             self._housekeeping.start()
+            self._groups.start()
         except BaseException:
             await self._undo_start()
             raise
@@ -218,6 +231,7 @@ class Broker:
         self._connections.stop_accepting()
         self._replicas.fetches.stop()
         self._replicas.produces.stop()
+        await self._groups.stop()
         await self._connections.stop(grace_s=self.settings.shutdown_grace_ms / 1000)
         await self._services.topic_creator.stop()
         await self._housekeeping.stop()

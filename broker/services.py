@@ -19,6 +19,7 @@ from runtime.clock import Clock
 
 if TYPE_CHECKING:
     from broker.controller_client import ControllerClient
+    from broker.coordinator import GroupCoordinator
     from broker.metrics import BrokerMetrics
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
@@ -61,6 +62,7 @@ class BrokerServices:
     clock: Clock
     cluster: Cluster
     replicas: Replicas
+    groups: GroupCoordinator
     controller: ControllerClient
     metrics: BrokerMetrics
     fetch_sessions: FetchSessions

@@ -114,7 +114,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             for index in range(first, end)
         ]
 
-    async def CreateTopics(  # noqa: N802
+    async def CreateTopics(
         self, request: controller_pb2.CreateTopicsRequest, context: grpc.aio.ServicerContext
     ) -> controller_pb2.CreateTopicsReply:
         reply = controller_pb2.CreateTopicsReply()
@@ -140,7 +140,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             await self._send(topics=made)
         return reply
 
-    async def DeleteTopics(  # noqa: N802
+    async def DeleteTopics(
         self, request: controller_pb2.DeleteTopicsRequest, context: grpc.aio.ServicerContext
     ) -> controller_pb2.DeleteTopicsReply:
         reply = controller_pb2.DeleteTopicsReply()
@@ -153,7 +153,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         await self._send(deleted_topics=gone)
         return reply
 
-    async def CreatePartitions(  # noqa: N802
+    async def CreatePartitions(
         self, request: controller_pb2.CreatePartitionsRequest, context: grpc.aio.ServicerContext
     ) -> controller_pb2.CreatePartitionsReply:
         reply = controller_pb2.CreatePartitionsReply()
@@ -164,7 +164,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             reply.results.add(name=new.name)
         return reply
 
-    async def AlterTopicConfigs(  # noqa: N802
+    async def AlterTopicConfigs(
         self, request: controller_pb2.AlterTopicConfigsRequest, context: grpc.aio.ServicerContext
     ) -> controller_pb2.AlterTopicConfigsReply:
         reply = controller_pb2.AlterTopicConfigsReply()
@@ -180,7 +180,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             reply.results.add(name=change.name)
         return reply
 
-    async def AllocateProducerIds(  # noqa: N802
+    async def AllocateProducerIds(
         self, request: controller_pb2.AllocateProducerIdsRequest, context: grpc.aio.ServicerContext
     ) -> controller_pb2.AllocateProducerIdsReply:
         first, self._next_producer_id = self._next_producer_id, self._next_producer_id + 1000

@@ -1,0 +1,122 @@
+"""A blocking Kafka client of single frames, for tests that look at frames, order and closed connections."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, Self
+
+from wire.entity_building import build_entity
+from wire.fetch_codec import FetchResponse, parse_fetch_response
+from wire.fetch_requests import FetchRequest, encode_fetch_request
+from wire.frames import decode_response, encode_request, request_prefix, response_body_position
+from wire.mirror_append_codec import MirrorAppend, mirror_append_parts
+from wire.private import MIRROR_APPEND
+from wire.produce_codec import (
+    PartitionRecords,
+    ProduceRequest,
+    ProduceResponse,
+    TopicRecords,
+    parse_produce_response,
+    produce_request_parts,
+)
+from wire.schemas import request_type
+
+TIMEOUT_S = 10
+PRODUCE, FETCH = 0, 1
+
+
+class RawClient:
+    """One connection. Requests and responses may be sent and read apart, to pipeline."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def _next(self) -> int:
+        self._correlation += 1
+        return self._correlation
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send anything."""
+        self.socket.sendall(data)
+
+    def read_frame(self) -> bytes:
+        """The next response without its size; empty when the broker closed the connection."""
+        size = self._read(4)
+        return self._read(struct.unpack(">i", size)[0]) if size else b""
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                piece = self.socket.recv(size - len(data))
+            except ConnectionResetError:
+                return b""
+            if not piece:
+                return b""
+            data += piece
+        return bytes(data)
+
+    def call(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
+        """Any API by its entity's fields."""
+        entity = build_entity(request_type(api_key, version), values)
+        self.send_bytes(encode_request(api_key, version, self._next(), "raw", entity))
+        return decode_response(self.read_frame(), api_key, version)
+
+    def send_produce(
+        self,
+        topic: str,
+        records: bytes,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        version: int = 9,
+        timeout_ms: int = 5000,
+    ) -> int:
+        """Send a Produce request; its correlation id."""
+        request = ProduceRequest(
+            None, acks, timeout_ms, [TopicRecords(topic, None, [PartitionRecords(partition, records)])]
+        )
+        parts, size = produce_request_parts(request, version)
+        correlation = self._next()
+        self.send_bytes(request_prefix(PRODUCE, version, correlation, "raw", body_size=size) + b"".join(parts))
+        return correlation
+
+    def produce(self, topic: str, records: bytes, **fields: int) -> Any:
+        """Produce to one partition; its result."""
+        version = fields.get("version", 9)
+        self.send_produce(topic, records, **fields)
+        frame = self.read_frame()
+        response: ProduceResponse = parse_produce_response(
+            frame, response_body_position(frame, PRODUCE, version), version
+        )
+        return response.topics[0].partitions[0]
+
+    def send_fetch(self, request: FetchRequest, *, version: int = 12) -> int:
+        """Send a Fetch request; its correlation id."""
+        body = encode_fetch_request(request, version)
+        correlation = self._next()
+        self.send_bytes(request_prefix(FETCH, version, correlation, "raw", body_size=len(body)) + body)
+        return correlation
+
+    def fetch(self, request: FetchRequest, *, version: int = 12) -> FetchResponse:
+        """Fetch."""
+        self.send_fetch(request, version=version)
+        frame = self.read_frame()
+        return parse_fetch_response(frame, response_body_position(frame, FETCH, version), version)
+
+    def mirror_append(self, request: MirrorAppend) -> Any:
+        """MirrorAppend; the entity."""
+        parts, size = mirror_append_parts(request)
+        prefix = request_prefix(MIRROR_APPEND, 0, self._next(), "raw", body_size=size)
+        self.send_bytes(prefix + b"".join(parts))
+        return decode_response(self.read_frame(), MIRROR_APPEND, 0)

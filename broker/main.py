@@ -31,6 +31,7 @@ from broker.log.log_store import LogStore
 from broker.log.recovery import RecoveryReport
 from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
+from broker.producer_id_source import ProducerIdSource
 from broker.purgatory import Purgatory
 from broker.replicas import Replicas
 from broker.request_memory import RequestMemory
@@ -106,6 +107,9 @@ class Broker:
             self._clock,
             expiry_interval_ms=settings.offsets_retention_check_interval_ms,
         )
+        self._producer_ids = ProducerIdSource(
+            settings.node_id, self._controller, broker_epoch=lambda: membership.broker_epoch
+        )
         self._services = self._make_services()
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
         self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
@@ -128,6 +132,7 @@ class Broker:
             cluster=self._cluster,
             replicas=self._replicas,
             groups=self._groups,
+            producer_ids=self._producer_ids,
             controller=self._controller,
             metrics=self.metrics,
             fetch_sessions=FetchSessions(
@@ -232,6 +237,7 @@ class Broker:
         self._replicas.fetches.stop()
         self._replicas.produces.stop()
         await self._groups.stop()
+        await self._producer_ids.stop()
         await self._connections.stop(grace_s=self.settings.shutdown_grace_ms / 1000)
         await self._services.topic_creator.stop()
         await self._housekeeping.stop()
@@ -270,6 +276,13 @@ class Broker:
             "kafka_server_delayedoperationpurgatory_produce_size",
             "Produces that wait for replicas",
             lambda: len(replicas.produces),
+        )
+        groups = self._groups
+        add("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups coordinated here", lambda: groups.group_count)
+        add(
+            "kafka_coordinator_group_groupmetadatamanager_numoffsets",
+            "Offsets of groups coordinated here",
+            lambda: groups.offset_count,
         )
         connections = self._connections
         add("kafka_server_socketservermetrics_connection_count", "Open connections", lambda: len(connections.connections))

@@ -16,11 +16,13 @@ from broker.core.cluster_image import ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.metadata_encoding import MetadataCache
 from runtime.clock import Clock
+from wire.private import CLIENT_SOFTWARE_NAME
 
 if TYPE_CHECKING:
     from broker.controller_client import ControllerClient
     from broker.coordinator import GroupCoordinator
     from broker.metrics import BrokerMetrics
+    from broker.producer_id_source import ProducerIdSource
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
 
@@ -63,6 +65,7 @@ class BrokerServices:
     cluster: Cluster
     replicas: Replicas
     groups: GroupCoordinator
+    producer_ids: ProducerIdSource
     controller: ControllerClient
     metrics: BrokerMetrics
     fetch_sessions: FetchSessions
@@ -87,3 +90,8 @@ class RequestContext:
     listener: str
     client_address: str
     client_software: str = ""
+
+    @property
+    def is_own_tool(self) -> bool:
+        """True for mirrors and tools of our own, which deal with this site as it is."""
+        return self.client_software == CLIENT_SOFTWARE_NAME

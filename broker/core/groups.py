@@ -78,6 +78,9 @@ class Groups:
         """All groups, also those that only hold offsets."""
         return iter(tuple(self._groups.values()))
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def offsets_of(self, group_id: str) -> Offsets:
         """Committed offsets of the group."""
         return self._offsets.of(group_id)

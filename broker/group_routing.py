@@ -1,0 +1,79 @@
+"""Which site coordinates a group, and so what this broker may do with it: the link roles of ARCHITECTURE.md for groups.
+
+| role | members, reading offsets | client commits | mirror commits |
+| --- | --- | --- | --- |
+| local, active | here | here | no |
+| unconfirmed, fenced | here | not now: COORDINATOR_LOAD_IN_PROGRESS, which clients retry without looking elsewhere | no |
+| passive, routed | NOT_COORDINATOR: clients find the active site's coordinator | NOT_COORDINATOR | at the link's epoch |
+| passive, not routed | here: the site answers for itself | here | at the link's epoch, for groups without members |
+
+Programs of our own (software name `antipode`) may read the passive site's offsets. Read from the image at each question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
+
+
+class GroupRouting(Protocol):
+    """What the coordinator asks about a group."""
+
+    def partition_count(self) -> int:
+        """Partitions of `__consumer_offsets`, 0 while it does not exist."""
+        ...
+
+    def is_elsewhere(self, group_id: str) -> bool:
+        """True when clients must be sent to another site's coordinator."""
+        ...
+
+    def commit_error(self, group_id: str) -> ErrorCode:
+        """Why clients may not commit offsets here now; `none` when they may."""
+        ...
+
+    def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
+        """Why a mirror of the link at that epoch may not commit offsets here; `none` when it may."""
+        ...
+
+
+class ImageRouting:
+    """GroupRouting over the broker's newest image."""
+
+    def __init__(self, image: Callable[[], ClusterImage]) -> None:
+        self._image = image
+
+    def partition_count(self) -> int:
+        """Partitions of `__consumer_offsets`, 0 while it does not exist."""
+        topic = self._image().topics.get(OFFSETS_TOPIC)
+        return 0 if topic is None else len(topic.partitions)
+
+    def is_elsewhere(self, group_id: str) -> bool:
+        """True when a routed link makes this site passive for the group."""
+        image = self._image()
+        link = image.link_of_group(group_id)
+        return link is not None and link.is_routed and image.role_in(link) is LinkRole.PASSIVE
+
+    def commit_error(self, group_id: str) -> ErrorCode:
+        """See the module's table."""
+        if self.is_elsewhere(group_id):
+            return ErrorCode.not_coordinator
+        image = self._image()
+        if image.role_in(image.link_of_group(group_id)) in (LinkRole.UNCONFIRMED, LinkRole.FENCED):
+            return ErrorCode.coordinator_load_in_progress
+        return ErrorCode.none
+
+    def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
+        """As for mirrored records: unknown link or later epoch, earlier epoch, not passive for the group."""
+        image = self._image()
+        record = image.links.get(link)
+        if record is None or link_epoch > record.epoch:
+            return ErrorCode.unknown_leader_epoch
+        if link_epoch < record.epoch:
+            return ErrorCode.fenced_leader_epoch
+        if image.link_of_group(group_id) is not record or image.role_in(record) is not LinkRole.PASSIVE:
+            return ErrorCode.not_coordinator
+        return ErrorCode.none

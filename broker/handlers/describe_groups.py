@@ -1,0 +1,95 @@
+"""DescribeGroups: state, members and assignments of groups.
+
+Behaviour: a group that is not there is Dead; from version 6 on it is GROUP_ID_NOT_FOUND too. Subscriptions and protocol are told of STABLE
+groups only, as in Kafka. Versions: 0 to 6. Not done: authorized operations (there are no ACLs).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.group_states import Group, GroupState, Member
+from broker.entities import builder
+from broker.group_shard import CoordinatorRefusal
+from broker.services import BrokerServices, RequestContext
+
+API_KEY = 15
+MIN_VERSION = 0
+MAX_VERSION = 6
+
+NO_OPERATIONS = -(1 << 31)
+_NOT_FOUND_FROM = 6
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DescribeGroups request."""
+    groups = tuple(_described(services, context, group_id) for group_id in request.groups)
+    return builder(API_KEY, context.api_version).response(groups=groups)
+
+
+def _described(services: BrokerServices, context: RequestContext, group_id: str) -> Any:
+    try:
+        group = services.groups.describe(group_id, is_own_tool=context.is_own_tool)
+    except CoordinatorRefusal as refusal:
+        return _entity(context, group_id, error=refusal.code)
+    if group is None:
+        is_error = context.api_version >= _NOT_FOUND_FROM
+        return _entity(
+            context,
+            group_id,
+            error=ErrorCode.group_id_not_found if is_error else ErrorCode.none,
+            message=f"group {group_id} is not there" if is_error else None,
+            state=GroupState.DEAD.value,
+        )
+    return _of_group(context, group)
+
+
+def _of_group(context: RequestContext, group: Group) -> Any:
+    is_stable = group.state is GroupState.STABLE
+    build = builder(API_KEY, context.api_version)
+    return _entity(
+        context,
+        group.group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol=(group.protocol or "") if is_stable else "",
+        members=tuple(_member(build, group, member, is_stable=is_stable) for member in group.members.values()),
+    )
+
+
+def _member(build: Any, group: Group, member: Member, *, is_stable: bool) -> Any:
+    return build.part(
+        "DescribedGroupMember",
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata_for(group.protocol) if is_stable else b"",
+        member_assignment=member.assignment if is_stable else b"",
+    )
+
+
+def _entity(
+    context: RequestContext,
+    group_id: str,
+    *,
+    error: ErrorCode = ErrorCode.none,
+    message: str | None = None,
+    state: str = "",
+    protocol_type: str = "",
+    protocol: str = "",
+    members: tuple[Any, ...] = (),
+) -> Any:
+    return builder(API_KEY, context.api_version).part(
+        "DescribedGroup",
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type=protocol_type,
+        protocol_data=protocol,
+        members=members,
+        authorized_operations=NO_OPERATIONS,
+    )

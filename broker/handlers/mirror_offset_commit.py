@@ -1,0 +1,35 @@
+"""MirrorOffsetCommit (private): a mirror writes a group's offsets at the passive site.
+
+Behaviour: accepted only while a link makes this site passive for the group, and at the link's epoch, which the group instance id carries
+(`wire/private.py`); a group with members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Versions: 8 and 9.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.group_messages import MirrorOffsets
+from broker.group_shard import CoordinatorRefusal
+from broker.handlers.offset_commit import named_offsets, response
+from broker.services import BrokerServices, RequestContext
+from wire.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
+
+API_KEY = MIRROR_OFFSET_COMMIT
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_OFFSET_COMMIT]
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a MirrorOffsetCommit request."""
+    try:
+        link, link_epoch = parse_link_claim(request.group_instance_id)
+    except ValueError:
+        return response(API_KEY, context, request, ErrorCode.invalid_request, {})
+    command = MirrorOffsets(group_id=request.group_id, offsets=named_offsets(request, lambda _: True))
+    try:
+        reply = await services.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
+    except CoordinatorRefusal as refusal:
+        return response(API_KEY, context, request, refusal.code, {})
+    return response(API_KEY, context, request, reply.error, reply.errors)

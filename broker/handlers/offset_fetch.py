@@ -1,0 +1,91 @@
+"""OffsetFetch: a group's committed offsets.
+
+Behaviour: null topics mean all partitions that have one (an empty list means none, from version 2 on); a partition without an offset is
+answered with -1 and no error. Versions: 1 to 9; from 8 on several groups at once.
+Not done: version 10 (topic ids). Member ids and epochs (version 9) belong to KIP-848 groups and are not looked at; require_stable has
+nothing to wait for without transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.group_messages import TopicPartition
+from broker.core.group_offsets import Offsets
+from broker.entities import builder
+from broker.group_shard import CoordinatorRefusal
+from broker.services import BrokerServices, RequestContext
+from wire.internal_topics import NO_EPOCH
+
+API_KEY = 9
+MIN_VERSION = 1
+MAX_VERSION = 9
+
+_SEVERAL_GROUPS_FROM = 8
+_GROUP_ERROR_FROM = 2
+NO_OFFSET = -1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an OffsetFetch request."""
+    build = builder(API_KEY, context.api_version)
+    if context.api_version >= _SEVERAL_GROUPS_FROM:
+        groups = tuple(_group(services, context, group) for group in request.groups)
+        return build.response(groups=groups)
+    error, offsets = _offsets(services, context, request.group_id)
+    names = "OffsetFetchResponseTopic", "OffsetFetchResponsePartition"
+    if error is not ErrorCode.none and context.api_version >= _GROUP_ERROR_FROM:
+        return build.response(topics=(), error_code=error)
+    return build.response(topics=_topics(build, names, request.topics, offsets, error), error_code=error)
+
+
+def _group(services: BrokerServices, context: RequestContext, group: Any) -> Any:
+    build = builder(API_KEY, context.api_version)
+    error, offsets = _offsets(services, context, group.group_id)
+    names = "OffsetFetchResponseTopics", "OffsetFetchResponsePartitions"
+    topics = _topics(build, names, group.topics, offsets, error) if error is ErrorCode.none else ()
+    return build.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error)
+
+
+def _offsets(services: BrokerServices, context: RequestContext, group_id: str) -> tuple[ErrorCode, Offsets]:
+    try:
+        return ErrorCode.none, services.groups.offsets_of(group_id, is_own_tool=context.is_own_tool)
+    except CoordinatorRefusal as refusal:
+        return refusal.code, {}
+
+
+def _topics(build: Any, names: tuple[str, str], wanted: Any, offsets: Offsets, error: ErrorCode) -> tuple[Any, ...]:
+    topic_name, partition_name = names
+    return tuple(
+        build.part(
+            topic_name,
+            name=topic,
+            partitions=tuple(
+                _partition(build, partition_name, TopicPartition(topic, index), offsets, error) for index in indexes
+            ),
+        )
+        for topic, indexes in _wanted(wanted, offsets)
+    )
+
+
+def _wanted(wanted: Any, offsets: Offsets) -> Iterable[tuple[str, Iterable[int]]]:
+    if wanted is not None:
+        return [(topic.name, topic.partition_indexes) for topic in wanted]
+    by_topic = groupby(sorted(offsets), key=lambda partition: partition.topic)
+    return [(topic, [partition.partition for partition in partitions]) for topic, partitions in by_topic]
+
+
+def _partition(build: Any, name: str, partition: TopicPartition, offsets: Offsets, error: ErrorCode) -> Any:
+    value = offsets.get(partition)
+    return build.part(
+        name,
+        partition_index=partition.partition,
+        committed_offset=NO_OFFSET if value is None else value.offset,
+        committed_leader_epoch=NO_EPOCH if value is None else value.leader_epoch,
+        metadata="" if value is None else value.metadata,
+        error_code=error,
+    )

@@ -117,14 +117,20 @@ class BrokerSettings(Settings):
     log_dirs: Annotated[tuple[str, ...], BeforeValidator(_paths)] = Field(
         alias="log.dirs", min_length=1, description="accepted: one or more folders, separated by commas"
     )
-    zookeeper_connect: str = Field(alias="zookeeper.connect", min_length=1, description="accepted: host:port[,...][/chroot]")
+    zookeeper_connect: str = Field(
+        alias="zookeeper.connect", min_length=1, description="accepted: host:port[,...][/chroot]"
+    )
     zookeeper_session_timeout_ms: int = Field(default=6000, alias="zookeeper.session.timeout.ms", ge=500)
     zookeeper_connection_timeout_ms: int = Field(default=18_000, alias="zookeeper.connection.timeout.ms", ge=100)
     rack: str = Field(default="", alias="broker.rack")
 
     site_name: str = Field(default="", alias="antipode.site.name", description="accepted: the site's name, such as a")
     site_number: int = Field(
-        default=0, alias="antipode.site.number", ge=0, le=SITE_NUMBER_MAX, description=f"accepted: 0 to {SITE_NUMBER_MAX}"
+        default=0,
+        alias="antipode.site.number",
+        ge=0,
+        le=SITE_NUMBER_MAX,
+        description=f"accepted: 0 to {SITE_NUMBER_MAX}",
     )
     grpc_listener: Address = Field(
         default=HostPort("127.0.0.1", 0), alias="antipode.grpc.listener", description="accepted: host:port"
@@ -229,7 +235,9 @@ def _check_node_id(settings: BrokerSettings) -> None:
     first = settings.site_number * SITE_NODES
     if settings.site_number and not first <= settings.node_id < first + SITE_NODES:
         raise ConfigurationError(
-            "node.id", settings.node_id, f"site number {settings.site_number} has ids {first} to {first + SITE_NODES - 1}"
+            "node.id",
+            settings.node_id,
+            f"site number {settings.site_number} has ids {first} to {first + SITE_NODES - 1}",
         )
 
 

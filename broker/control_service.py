@@ -79,7 +79,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return pb.ControlReply(node_id=self._node_id, failures=failures)
 
     async def ConfirmLink(  # noqa: N802
-        self, request: pb.ConfirmLinkRequest, context: Context  # noqa: ARG002
+        self,
+        request: pb.ConfirmLinkRequest,
+        context: Context,  # noqa: ARG002
     ) -> pb.ConfirmLinkReply:
         """The peer confirmed the link's epoch."""
         async with self._lock:
@@ -93,7 +95,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return pb.ConfirmLinkReply(is_confirmed=True)
 
     async def UpdatePeerView(  # noqa: N802
-        self, request: cluster_pb2.SiteView, context: Context  # noqa: ARG002
+        self,
+        request: cluster_pb2.SiteView,
+        context: Context,  # noqa: ARG002
     ) -> pb.UpdatePeerViewReply:
         """How the other site looks now."""
         async with self._lock:
@@ -102,7 +106,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return pb.UpdatePeerViewReply()
 
     async def DescribePartitions(  # noqa: N802
-        self, request: pb.DescribePartitionsRequest, context: Context  # noqa: ARG002
+        self,
+        request: pb.DescribePartitionsRequest,
+        context: Context,  # noqa: ARG002
     ) -> pb.DescribePartitionsReply:
         """Offsets, epochs and roles of the partitions led here."""
         image = self._cluster.image
@@ -117,5 +123,3 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             partitions=partitions,
             link_epochs={name: link.epoch for name, link in image.links.items()},
         )
-
-

@@ -71,7 +71,9 @@ class ControllerClient:
         await self._forget()
 
     async def _call(self, method: str, request: Any) -> Any:
-        policy: AsyncRetrying = jittered_backoff(retry_on=_NotThere, initial_ms=20, max_ms=500, budget_ms=RETRY_BUDGET_MS)
+        policy: AsyncRetrying = jittered_backoff(
+            retry_on=_NotThere, initial_ms=20, max_ms=500, budget_ms=RETRY_BUDGET_MS
+        )
         try:
             async for attempt in policy:
                 with attempt:
@@ -88,7 +90,9 @@ class ControllerClient:
             address = self._address
             await self._forget()
             if error.code() not in _RETRIED:
-                raise ControllerUnavailable(f"controller at {address}: {error.code().name}: {error.details()}") from error
+                raise ControllerUnavailable(
+                    f"controller at {address}: {error.code().name}: {error.details()}"
+                ) from error
             self._address = _redirected(error)
             raise _NotThere(f"controller at {address}: {error.code().name}: {error.details()}") from error
 

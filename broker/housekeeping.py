@@ -48,6 +48,8 @@ class Housekeeping:
             return
         for sentence in await self._logs.maintain(self._settings.producer_id_expiration_ms):
             log.info(sentence)
+        for sentence in await self._logs.compact():
+            log.info(sentence)
 
     async def _checkpoint(self) -> None:
         self._logs.checkpoint()

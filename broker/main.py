@@ -88,9 +88,7 @@ class Broker:
         self._membership = membership
         self._disk = RealDisk()
         self._cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
-        self._logs = LogStore(
-            settings.log_dirs, self._disk, now_ms=self._clock.now_ms, roll_jitter=random.random
-        )
+        self._logs = LogStore(settings.log_dirs, self._disk, now_ms=self._clock.now_ms, roll_jitter=random.random)
         self._controller = ControllerClient(membership.controller_address)
         self._replicas = Replicas(
             settings,
@@ -255,7 +253,9 @@ class Broker:
         try:
             await step()
         except StorageError as error:
-            log.warning("not everything could be stopped cleanly; the next start will recover", part=what, reason=str(error))
+            log.warning(
+                "not everything could be stopped cleanly; the next start will recover", part=what, reason=str(error)
+            )
 
     def _add_gauges(self) -> None:
         add, replicas = self.metrics.add_gauge, self._replicas
@@ -278,14 +278,22 @@ class Broker:
             lambda: len(replicas.produces),
         )
         groups = self._groups
-        add("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups coordinated here", lambda: groups.group_count)
+        add(
+            "kafka_coordinator_group_groupmetadatamanager_numgroups",
+            "Groups coordinated here",
+            lambda: groups.group_count,
+        )
         add(
             "kafka_coordinator_group_groupmetadatamanager_numoffsets",
             "Offsets of groups coordinated here",
             lambda: groups.offset_count,
         )
         connections = self._connections
-        add("kafka_server_socketservermetrics_connection_count", "Open connections", lambda: len(connections.connections))
+        add(
+            "kafka_server_socketservermetrics_connection_count",
+            "Open connections",
+            lambda: len(connections.connections),
+        )
         add(
             "kafka_server_socketservermetrics_request_memory_bytes",
             "Memory of half-received requests",

@@ -72,7 +72,13 @@ class MetadataWriter:
         return out + self._tags
 
     def topic(
-        self, *, error: ErrorCode, name: str | None, topic_id: bytes, partitions: Sequence[PartitionImage], live: Iterable[int]
+        self,
+        *,
+        error: ErrorCode,
+        name: str | None,
+        topic_id: bytes,
+        partitions: Sequence[PartitionImage],
+        live: Iterable[int],
     ) -> bytes:
         """One topic with its partitions."""
         out = [_INT16.pack(error), self.text(name if self.version >= 12 or name is not None else "")]

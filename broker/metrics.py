@@ -106,7 +106,9 @@ class BrokerMetrics(Collector):
             "kafka_network_requestmetrics_totaltimems", "Time from request to answer (ms)", labels=["request"]
         )
         requests = CounterMetricFamily("kafka_network_requestmetrics_requests", "Requests", labels=["request"])
-        errors = CounterMetricFamily("kafka_network_requestmetrics_errors", "Requests without answer", labels=["request"])
+        errors = CounterMetricFamily(
+            "kafka_network_requestmetrics_errors", "Requests without answer", labels=["request"]
+        )
         for metrics in tuple(self.apis.values()):
             counts, running, buckets = list(metrics.buckets), 0, []
             for bound, count in zip((*map(str, LATENCY_BOUNDS_MS), "+Inf"), counts, strict=True):

@@ -54,7 +54,9 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
     if meeting.continuity is Continuity.GAP and not _is_gap_of_the_source(hosted, sent):
         raise PartitionFailure(ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}")
     if meeting.continuity is Continuity.CUTS_THROUGH:
-        raise PartitionFailure(ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}, within a batch")
+        raise PartitionFailure(
+            ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}, within a batch"
+        )
     repeated = batches[: meeting.repeated_count]
     if meeting.continuity is Continuity.DIVERGES or not _has(hosted, repeated):
         raise _divergence(hosted, batches)
@@ -92,7 +94,9 @@ def _divergence(hosted: HostedPartition, batches: list[BatchHeader]) -> Diverged
     epoch, end_offset = hosted.log.epoch_end_offset(batches[0].partition_leader_epoch)
     if epoch < 0:
         epoch, end_offset = max(hosted.log.latest_epoch, 0), hosted.log.log_end_offset
-    log.error("mirrored history diverges", topic=hosted.topic, partition=hosted.index, epoch=epoch, end_offset=end_offset)
+    log.error(
+        "mirrored history diverges", topic=hosted.topic, partition=hosted.index, epoch=epoch, end_offset=end_offset
+    )
     return Diverged(epoch=epoch, end_offset=end_offset)
 
 

@@ -100,7 +100,9 @@ class Replicas:
                 try:
                     self._take(image, topic, partition, config)
                 except StorageError as error:
-                    log.warning("partition cannot be opened", topic=topic.name, partition=partition.index, reason=str(error))
+                    log.warning(
+                        "partition cannot be opened", topic=topic.name, partition=partition.index, reason=str(error)
+                    )
                     failures.append(
                         pb.PartitionFailure(
                             topic=topic.name, partition=partition.index, error_code=ErrorCode.kafka_storage_error
@@ -270,7 +272,9 @@ class Replicas:
 
     def under_replicated_count(self) -> int:
         """Partitions led here whose ISR is smaller than their replicas."""
-        return sum(1 for hosted in self if hosted.state.is_leader and len(hosted.state.isr) < len(hosted.state.replicas))
+        return sum(
+            1 for hosted in self if hosted.state.is_leader and len(hosted.state.isr) < len(hosted.state.replicas)
+        )
 
     def leader_count(self) -> int:
         """Partitions led here."""

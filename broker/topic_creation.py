@@ -67,7 +67,9 @@ class TopicCreator:
             return pb.NewTopic(name=name, partition_count=-1, replication_factor=-1)
         settings = self._settings
         live = len(image.brokers)
-        replication_factor = min(settings.offsets_replication_factor, live) if live else settings.offsets_replication_factor
+        replication_factor = (
+            min(settings.offsets_replication_factor, live) if live else settings.offsets_replication_factor
+        )
         return pb.NewTopic(
             name=name,
             partition_count=settings.offsets_partition_count,

@@ -333,9 +333,7 @@ class ImageChange:
 
 def difference(before: ClusterImage, after: ClusterImage) -> ImageChange:
     """What changed for this site's own topics between two images."""
-    have_roles_changed = (
-        before.links is not after.links or before.confirmed_epochs is not after.confirmed_epochs
-    )
+    have_roles_changed = before.links is not after.links or before.confirmed_epochs is not after.confirmed_epochs
     deleted = tuple(
         DeletedTopicImage(name=name, topic_id=topic.topic_id)
         for name, topic in before.topics.items()

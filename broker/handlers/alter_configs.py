@@ -29,6 +29,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             changes[resource.resource_name] = refused
             continue
         values = {config.name: config.value for config in resource.configs if config.value is not None}
-        changes[resource.resource_name] = pb.TopicConfigChange(name=resource.resource_name, set=values, replaces_all=True)
+        changes[resource.resource_name] = pb.TopicConfigChange(
+            name=resource.resource_name, set=values, replaces_all=True
+        )
     results = await forward(services, build, request.resources, changes, is_validate_only=request.validate_only)
     return build.response(responses=results)

@@ -50,7 +50,9 @@ async def _delete(services: BrokerServices, build: Any, wanted: dict[str, bytes]
     try:
         reply = await services.controller.delete_topics(pb.DeleteTopicsRequest(names=list(wanted)))
     except ControllerUnavailable as error:
-        return [_result(build, name, topic_id, ErrorCode.not_controller, str(error)) for name, topic_id in wanted.items()]
+        return [
+            _result(build, name, topic_id, ErrorCode.not_controller, str(error)) for name, topic_id in wanted.items()
+        ]
     deleted = {result.name for result in reply.results if not result.error_code}
     await services.cluster.wait_for(
         lambda image: not any(name in image.topics and image.topics[name].topic_id == wanted[name] for name in deleted),

@@ -72,9 +72,7 @@ def _is_asked(resource: Any, name: str) -> bool:
     return not resource.configuration_keys or name in resource.configuration_keys
 
 
-def _topic_configs(
-    services: BrokerServices, build: Any, request: Any, resource: Any, overrides: Any
-) -> Iterator[Any]:
+def _topic_configs(services: BrokerServices, build: Any, request: Any, resource: Any, overrides: Any) -> Iterator[Any]:
     for name, definition in TOPIC_CONFIGS.items():
         if not _is_asked(resource, name):
             continue

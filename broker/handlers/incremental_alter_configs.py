@@ -47,8 +47,12 @@ def check_resource(image: ClusterImage, resource: Any) -> None:
 
 
 async def forward(
-    services: BrokerServices, build: Any, resources: Any, changes: dict[str, pb.TopicConfigChange | RefusedChange],
-    *, is_validate_only: bool,
+    services: BrokerServices,
+    build: Any,
+    resources: Any,
+    changes: dict[str, pb.TopicConfigChange | RefusedChange],
+    *,
+    is_validate_only: bool,
 ) -> tuple[Any, ...]:
     """Send the changes that stand to the controller; one result for each resource, in order."""
     outcomes: dict[str, tuple[ErrorCode, str | None]] = {}
@@ -110,8 +114,14 @@ def _change(services: BrokerServices, image: ClusterImage, resource: Any) -> pb.
 
 def _changed_list(services: BrokerServices, overrides: Any, config: Any) -> str:
     definition = TOPIC_CONFIGS.get(config.name)
-    if definition is None or definition.kind is not ConfigKind.LIST or config.config_operation not in (_APPEND, _SUBTRACT):
-        raise RefusedChange(ErrorCode.invalid_config, f"{config.name} is not a list that could be extended or shortened")
+    if (
+        definition is None
+        or definition.kind is not ConfigKind.LIST
+        or config.config_operation not in (_APPEND, _SUBTRACT)
+    ):
+        raise RefusedChange(
+            ErrorCode.invalid_config, f"{config.name} is not a list that could be extended or shortened"
+        )
     current = [item for item in resolve(definition, services.config.properties, overrides).text.split(",") if item]
     given = [item.strip() for item in config.value.split(",") if item.strip()]
     if config.config_operation == _APPEND:

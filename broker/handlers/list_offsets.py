@@ -43,7 +43,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         build.part(
             "ListOffsetsTopicResponse",
             name=topic.name,
-            partitions=tuple(_partition(services, image, build, request, topic.name, part) for part in topic.partitions),
+            partitions=tuple(
+                _partition(services, image, build, request, topic.name, part) for part in topic.partitions
+            ),
         )
         for topic in request.topics
     )

@@ -30,7 +30,6 @@ MIN_VERSION = 0
 MAX_VERSION = 13
 
 
-
 def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
     """Answer a Metadata request."""
     request = decode_request_body(frame, exchange.header)

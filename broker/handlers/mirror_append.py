@@ -106,7 +106,9 @@ def _target(
     """The partition, when the link's mirror may append to it here; PartitionFailure."""
     error = mirror_error(image, topic.name, link_name=request.link, link_epoch=request.link_epoch)
     if error is not ErrorCode.none:
-        raise PartitionFailure(error, f"a mirror of link {request.link} at epoch {request.link_epoch} may not append here")
+        raise PartitionFailure(
+            error, f"a mirror of link {request.link} at epoch {request.link_epoch} may not append here"
+        )
     # A passive site routes clients away, so existence is asked of the own topics.
     hosted = services.replicas.find(topic.name, index)
     if hosted is None:

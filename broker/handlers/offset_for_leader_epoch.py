@@ -27,7 +27,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         build.part(
             "OffsetForLeaderTopicResult",
             topic=topic.topic,
-            partitions=tuple(_partition(services, image, build, request, topic.topic, part) for part in topic.partitions),
+            partitions=tuple(
+                _partition(services, image, build, request, topic.topic, part) for part in topic.partitions
+            ),
         )
         for topic in request.topics
     )

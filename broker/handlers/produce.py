@@ -72,7 +72,9 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         _finish(services, exchange, request, done)
 
 
-def _append_all(services: BrokerServices, image: ClusterImage, request: ProduceRequest, *, has_topic_ids: bool) -> _Append:
+def _append_all(
+    services: BrokerServices, image: ClusterImage, request: ProduceRequest, *, has_topic_ids: bool
+) -> _Append:
     done = _Append()
     for topic in request.topics:
         name: str | None = topic.name
@@ -144,7 +146,11 @@ def hinted_endpoints(image: ClusterImage, hints: set[int], listener: str) -> lis
 
 
 async def _finish_flushed(
-    services: BrokerServices, exchange: Exchange, request: ProduceRequest, done: _Append, to_flush: list[HostedPartition]
+    services: BrokerServices,
+    exchange: Exchange,
+    request: ProduceRequest,
+    done: _Append,
+    to_flush: list[HostedPartition],
 ) -> None:
     results = await asyncio.gather(*(hosted.log.flush() for hosted in to_flush), return_exceptions=True)
     failed = set()

@@ -24,7 +24,7 @@ from wire.produce_codec import (
 from wire.schemas import request_type
 
 TIMEOUT_S = 10
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, METADATA = 0, 1, 3
 
 
 class RawClient:
@@ -113,6 +113,15 @@ class RawClient:
         self.send_fetch(request, version=version)
         frame = self.read_frame()
         return parse_fetch_response(frame, response_body_position(frame, FETCH, version), version)
+
+    def metadata(self, *topics: str, api_key: int = METADATA, may_create: bool = False) -> Any:
+        """Metadata (or SiteMetadata) of these topics; the entity."""
+        values = {
+            "topics": [{"name": topic} for topic in topics],
+            "allow_auto_topic_creation": may_create,
+            "include_topic_authorized_operations": False,
+        }
+        return self.call(api_key, 12, values)
 
     def mirror_append(self, request: MirrorAppend) -> Any:
         """MirrorAppend; the entity."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.lone_broker_process import LoneBroker
 from tests.support.log_batches import batch
+from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.record_batch import iterate_headers

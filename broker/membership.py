@@ -26,6 +26,8 @@ from wire import znodes
 log = get_logger(__name__)
 
 TAKEN_WAIT_EXTRA_MS = 2_000
+ANSWER_TIMEOUT_MS = 3_000
+"""How long to wait for ZooKeeper where the broker can do without the answer; kazoo itself waits until it is back."""
 
 
 class Membership:
@@ -107,10 +109,11 @@ class Membership:
     async def controller_address(self) -> str:
         """gRPC address of the active controller, empty when none is elected or ZooKeeper is away."""
         try:
-            data, _ = await self._zookeeper.get(znodes.CONTROLLER)
+            async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
+                data, _ = await self._zookeeper.get(znodes.CONTROLLER)
         except NoNodeError:
             return ""
-        except KazooException as error:
+        except (KazooException, TimeoutError) as error:
             log.warning("the active controller cannot be looked up", reason=type(error).__name__)
             return ""
         return znodes.decode_controller(data).grpc_address
@@ -124,8 +127,9 @@ class Membership:
             return
         path = znodes.broker_path(registration.node_id)
         try:
-            stat = await self._zookeeper.exists(path)
-            if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
-                await self._zookeeper.delete(path)
-        except KazooException as error:
+            async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
+                stat = await self._zookeeper.exists(path)
+                if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
+                    await self._zookeeper.delete(path)
+        except (KazooException, TimeoutError) as error:
             log.warning("the registration could not be deleted; it ends with the session", reason=type(error).__name__)

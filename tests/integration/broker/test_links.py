@@ -129,7 +129,7 @@ async def test_what_is_sent_again_is_acknowledged_and_not_stored_twice(site: Lin
 
 async def test_a_gap_is_refused_with_where_the_log_ends(site: LinkedSite) -> None:
     await site.set_link(epoch=1, active="a")
-    first, second, third = source_log(3, 4, 5)
+    first, _second, third = source_log(3, 4, 5)
     site.mirror(0, first)
     refused = site.mirror(7, third)
     assert (refused.error_code, refused.log_end_offset, refused.divergence_epoch) == (

@@ -1,0 +1,115 @@
+"""A broker's registration in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from broker.config import BrokerSettings, load_broker_settings
+from broker.membership import Membership
+from runtime.clock import SystemClock
+from runtime.process import OperationalFailure
+from runtime.zookeeper import ZooKeeper
+from tests.support.eventually import eventually
+from wire import znodes
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+REGISTRATION = znodes.BrokerRegistration(
+    node_id=7, endpoints=(znodes.BrokerEndpoint(listener="CLIENT", host="h", port=9),), grpc_address="h:10"
+)
+
+
+def settings(connect: str, session_timeout_ms: int = 2000) -> BrokerSettings:
+    return load_broker_settings(
+        {
+            "node.id": "7",
+            "listeners": "CLIENT://127.0.0.1:0",
+            "log.dirs": "unused",
+            "zookeeper.connect": connect,
+            "zookeeper.session.timeout.ms": str(session_timeout_ms),
+        }
+    )
+
+
+@pytest.fixture
+async def zookeeper(zookeeper_connect: str) -> AsyncIterator[ZooKeeper]:
+    client = ZooKeeper(zookeeper_connect, session_timeout_ms=2000)
+    await client.start()
+    yield client
+    await client.stop()
+
+
+def membership(connect: str, zookeeper: ZooKeeper, session_timeout_ms: int = 2000) -> Membership:
+    return Membership(settings(connect, session_timeout_ms), zookeeper, SystemClock())
+
+
+async def test_a_broker_registers_and_leaves(zookeeper_connect: str, zookeeper: ZooKeeper) -> None:
+    member = membership(zookeeper_connect, zookeeper)
+    await member.register(REGISTRATION)
+    data, stat = await zookeeper.get("/brokers/ids/7")
+    assert znodes.decode_broker(7, data).grpc_address == "h:10"
+    assert member.broker_epoch == stat.czxid > 0
+    await member.unregister()
+    assert await zookeeper.exists("/brokers/ids/7") is None
+
+
+async def test_a_node_id_of_a_live_broker_is_refused(zookeeper_connect: str, zookeeper: ZooKeeper) -> None:
+    await membership(zookeeper_connect, zookeeper).register(REGISTRATION)
+    other = ZooKeeper(zookeeper_connect, session_timeout_ms=2000)
+    await other.start()
+    try:
+        with pytest.raises(OperationalFailure, match=r"node\.id=7 is taken"):
+            await membership(zookeeper_connect, other, session_timeout_ms=500).register(REGISTRATION)
+    finally:
+        await other.stop()
+
+
+async def test_a_node_id_that_a_dead_session_left_is_waited_for(zookeeper_connect: str, zookeeper: ZooKeeper) -> None:
+    dead = ZooKeeper(zookeeper_connect, session_timeout_ms=2000)
+    await dead.start()
+    await membership(zookeeper_connect, dead).register(REGISTRATION)
+    registering = membership(zookeeper_connect, zookeeper).register(REGISTRATION)
+    waiting = asyncio.create_task(registering)
+    await dead.stop()
+    await waiting
+
+
+async def test_the_first_broker_makes_the_cluster_id_and_others_agree(
+    zookeeper_connect: str, zookeeper: ZooKeeper
+) -> None:
+    member = membership(zookeeper_connect, zookeeper)
+    made = await member.cluster_id(known=None)
+    assert await member.cluster_id(known=None) == made
+    assert await member.cluster_id(known=made) == made
+    with pytest.raises(OperationalFailure, match="belongs to cluster other"):
+        await member.cluster_id(known="other")
+
+
+async def test_an_expired_session_registers_again_with_a_new_broker_epoch(
+    zookeeper_connect: str, zookeeper: ZooKeeper
+) -> None:
+    member = membership(zookeeper_connect, zookeeper)
+    await member.register(REGISTRATION)
+    first = member.broker_epoch
+    # A second connection to the same session that closes it ends the session for both.
+    kazoo = zookeeper._client
+    double = KazooClient(zookeeper_connect, client_id=kazoo.client_id, timeout=2)
+    double.start(timeout=10)
+    double.stop()
+    double.close()
+    await eventually(lambda: member.broker_epoch > first, within_ms=20_000)
+    stat = await zookeeper.exists("/brokers/ids/7")
+    assert stat is not None
+    assert stat.czxid == member.broker_epoch
+
+
+async def test_the_active_controllers_address_is_looked_up(zookeeper_connect: str, zookeeper: ZooKeeper) -> None:
+    member = membership(zookeeper_connect, zookeeper)
+    assert await member.controller_address() == ""
+    registered = znodes.ControllerRegistration(controller_id=7, timestamp_ms=1, grpc_address="h:11")
+    await zookeeper.create("/controller", znodes.encode_controller(registered), is_ephemeral=True)
+    assert await member.controller_address() == "h:11"

@@ -15,6 +15,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.topic_configs import LogConfig
 from wire.record_batch import BatchHeader
 
 _CODEC_MAX: Final = 4
@@ -37,6 +38,16 @@ class BatchLimits:
     is_log_append_time: bool
     timestamp_before_ms_max: int
     timestamp_after_ms_max: int
+
+    @classmethod
+    def of(cls, config: LogConfig) -> BatchLimits:
+        """The limits of a topic with this configuration."""
+        return cls(
+            message_bytes_max=config.message_bytes_max,
+            is_log_append_time=config.is_log_append_time,
+            timestamp_before_ms_max=config.timestamp_before_ms_max,
+            timestamp_after_ms_max=config.timestamp_after_ms_max,
+        )
 
 
 def check_produced(header: BatchHeader, limits: BatchLimits, now_ms: int) -> None:

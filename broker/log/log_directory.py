@@ -139,7 +139,7 @@ class LogDirectory:
     def open_log(self, key: TopicPartition, config: LogConfig, *, now_ms: int, roll_jitter: float) -> PartitionLog:
         """Open an existing partition directory; may run in a thread, `adopt` takes the log over."""
         directory = self.directory_of(key)
-        log = PartitionLog.open(
+        log = PartitionLog(
             directory,
             self._descriptors,
             config,
@@ -171,7 +171,7 @@ class LogDirectory:
         with storage_errors("creating", directory):
             self._disk.make_directory(directory)
             self._disk.fsync_directory(self.path)
-        log = PartitionLog.open(
+        log = PartitionLog(
             directory,
             self._descriptors,
             config,

@@ -13,39 +13,32 @@ Callers: broker/replicas.py through broker/log/log_store.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.batch_checks import BatchLimits, BatchRejected, check_continues, check_produced
+from broker.core.batch_checks import BatchLimits, BatchRejected
 from broker.core.leader_epochs import EpochEnd
-from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange
+from broker.core.producer_state import CompletedTransaction, DuplicateSequence
 from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs, write_topic_id
 from broker.log.descriptors import DescriptorCache
 from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError, storage_errors
 from broker.log.flushing import FlushWork, GroupFlush
+from broker.log.intake import Intake, take_from_producer, take_replicated
 from broker.log.loading import create_segment, load_log
 from broker.log.log_slice import LogSlice
-from broker.log.markers import read_marker
 from broker.log.producer_replay import replay_batch, restore_producers
 from broker.log.producer_snapshots import write_snapshot
 from broker.log.removal import PendingRemovals
-from broker.log.segment import SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name, place
+from broker.log.segment import SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name
 from broker.log.segments import Segments
 from broker.log.timestamps import TimestampOffset, first_record_at
 from broker.log.transaction_index import AbortedTransaction
-from runtime.disk import Buffer, write_file
-from wire.record_batch import (
-    BatchHeader,
-    InvalidBatch,
-    iterate_headers,
-    patch_log_append_time,
-    patch_placement,
-    verify_crc,
-)
+from runtime.disk import Buffer
+from wire.record_batch import BatchHeader
 
 
 class AppendInfo(NamedTuple):
@@ -60,7 +53,11 @@ class AppendInfo(NamedTuple):
 
 
 class PartitionLog:
-    """One partition's log; made by `open`."""
+    """One partition's log. Making it opens the directory, which exists.
+
+    Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`. `roll_jitter` between 0 and 1 is the share
+    of segment.jitter.ms that this log takes off segment.ms.
+    """
 
     def __init__(
         self,
@@ -70,12 +67,12 @@ class PartitionLog:
         *,
         topic: str,
         partition: int,
-        topic_id: bytes | None,
-        is_clean: bool,
-        recovery_point: int,
-        log_start_offset: int,
-        now_ms: int,
-        roll_jitter: float,
+        topic_id: bytes | None = None,
+        is_clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        now_ms: int = 0,
+        roll_jitter: float = 0.0,
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -117,42 +114,8 @@ class PartitionLog:
         self._failure: StorageError | None = None
         self.is_abandoned = False
         self.compacted_to = self.log_start_offset
-        self.save_recovery_point: Callable[[], None] = _nobody_keeps_it
+        self.save_recovery_point: Callable[[], None] = lambda: None
         self._take_config()
-
-    @classmethod
-    def open(
-        cls,
-        directory: str,
-        descriptors: DescriptorCache,
-        config: LogConfig,
-        *,
-        topic: str,
-        partition: int,
-        topic_id: bytes | None = None,
-        is_clean: bool = False,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        now_ms: int = 0,
-        roll_jitter: float = 0.0,
-    ) -> PartitionLog:
-        """Open the directory, which exists. Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`.
-
-        `roll_jitter` between 0 and 1 is the share of segment.jitter.ms that this log takes off segment.ms.
-        """
-        return cls(
-            directory,
-            descriptors,
-            config,
-            topic=topic,
-            partition=partition,
-            topic_id=topic_id,
-            is_clean=is_clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            now_ms=now_ms,
-            roll_jitter=roll_jitter,
-        )
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -188,19 +151,9 @@ class PartitionLog:
         return self._high_watermark if first_unstable is None else min(first_unstable, self._high_watermark)
 
     @property
-    def segment_count(self) -> int:
-        """Number of segments."""
-        return len(self._segments)
-
-    @property
     def segments(self) -> Segments:
         """The segments, for the cleaner and for checks."""
         return self._segments
-
-    @property
-    def producer_count(self) -> int:
-        """Number of producers that are remembered."""
-        return len(self._producers)
 
     def producer_last_offsets(self) -> dict[int, int]:
         """Last offset of each remembered producer, whose batches the cleaner keeps."""
@@ -213,12 +166,7 @@ class PartitionLog:
 
     def _take_config(self) -> None:
         config = self.config
-        self._limits = BatchLimits(
-            message_bytes_max=config.message_bytes_max,
-            is_log_append_time=config.is_log_append_time,
-            timestamp_before_ms_max=config.timestamp_before_ms_max,
-            timestamp_after_ms_max=config.timestamp_after_ms_max,
-        )
+        self._limits = BatchLimits.of(config)
         jitter_ms = int(self._roll_jitter * min(config.segment_jitter_ms, config.segment_ms))
         self._roll_policy = RollPolicy(config.segment_bytes, config.segment_ms - jitter_ms)
 
@@ -239,42 +187,42 @@ class PartitionLog:
         limits and sequences are not checked.
         """
         self._refuse_when_failed()
-        changes: dict[int, ProducerChange] = {}
-        placed: list[PlacedBatch] = []
-        pieces: list[Buffer] = []
-        completed: list[CompletedTransaction] = []
-        answered: list[DuplicateSequence] = []
-        record_count = 0
-        offset = self.log_end_offset
-        for position, received in self._headers(records, is_from_client=is_from_client):
-            header = received
-            if is_from_client:
-                check_produced(header, self._limits, now_ms)
-            if self._limits.is_log_append_time:
-                header = header._replace(max_timestamp=now_ms)
-            if header.producer_id >= 0:
-                change = self._prepare(records, position, header, offset, changes, is_from_client)
-                if isinstance(change, DuplicateSequence):
-                    answered.append(change)
-                    continue
-                changes[header.producer_id] = change
-                if change.completed is not None:
-                    completed.append(change.completed)
-            pieces += self._patch(records, position, received, offset, leader_epoch, now_ms)
-            last_offset = offset + header.last_offset_delta
-            placed.append(PlacedBatch(offset, last_offset, header.size_bytes, header.max_timestamp))
-            record_count += header.record_count
-            offset = last_offset + 1
-        log_append_time_ms = now_ms if self._limits.is_log_append_time else -1
-        if not placed:
-            return self._duplicate(answered, log_append_time_ms)
-        self._check_size(placed)
+        if leader_epoch < self._epochs.latest:
+            raise BatchRejected(
+                ErrorCode.fenced_leader_epoch,
+                f"leader epoch {leader_epoch}, the log is at {self._epochs.latest} already",
+            )
+        intake = take_from_producer(
+            records,
+            self._producers,
+            self._limits,
+            log_end_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            is_from_client=is_from_client,
+        )
+        if not intake.placed:
+            return self._duplicate(intake.answered)
         first_offset = self.log_end_offset
-        self._write(placed, pieces, now_ms)
+        size_bytes = intake.size_bytes
+        if size_bytes > self.config.segment_bytes:
+            raise BatchRejected(
+                ErrorCode.record_list_too_large,
+                f"append of {size_bytes} bytes, segment.bytes is {self.config.segment_bytes}",
+            )
+        self._write(intake, size_bytes, now_ms)
         self._epochs.assign(leader_epoch, first_offset)
-        self._apply(changes, completed)
-        first_offset = answered[0].first_offset if answered else first_offset
-        return AppendInfo(first_offset, offset - 1, log_append_time_ms, self.log_start_offset, False, record_count)
+        for change in intake.changes.values():
+            self._producers.apply(change)
+        for transaction in intake.completed:
+            self._note_aborted(transaction)
+        if intake.answered:
+            first_offset = intake.answered[0].first_offset
+        log_append_time_ms = now_ms if self._limits.is_log_append_time else -1
+        last_offset = intake.next_offset - 1
+        return AppendInfo(
+            first_offset, last_offset, log_append_time_ms, self.log_start_offset, False, intake.record_count
+        )
 
     def append_replicated(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
         """Write batches as they are, offsets and leader epochs included: for followers and mirrors. All or nothing.
@@ -283,104 +231,50 @@ class PartitionLog:
         batches' own timestamps decide when a segment is old enough to be rolled.
         """
         self._refuse_when_failed()
-        placed: list[PlacedBatch] = []
-        headers: list[tuple[int, BatchHeader]] = []
-        offset, epoch = self.log_end_offset, self._epochs.latest
-        for position, header in self._headers(records, is_from_client=False):
-            check_continues(header, log_end_offset=offset, latest_epoch=epoch)
-            offset, epoch = header.next_offset, max(epoch, header.partition_leader_epoch)
-            headers.append((position, header))
-            placed.append(place(header))
-        if not placed:
-            raise BatchRejected(ErrorCode.corrupt_message, "no batch")
-        self._write(placed, [records], placed[-1].max_timestamp if now_ms is None else now_ms)
+        intake, headers = take_replicated(records, log_end_offset=self.log_end_offset, latest_epoch=self._epochs.latest)
+        placed = intake.placed
+        self._write(intake, intake.size_bytes, placed[-1].max_timestamp if now_ms is None else now_ms)
         for position, header in headers:
             self._epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 self._replay(records, position, header)
-        count = sum(header.record_count for _, header in headers)
-        return AppendInfo(placed[0].base_offset, placed[-1].last_offset, -1, self.log_start_offset, False, count)
-
-    def _headers(self, records: Buffer, *, is_from_client: bool) -> list[tuple[int, BatchHeader]]:
-        try:
-            headers = list(iterate_headers(records, is_from_producer=is_from_client))
-        except InvalidBatch as invalid:
-            code = ErrorCode.unsupported_for_message_format if "magic" in invalid.reason else ErrorCode.corrupt_message
-            raise BatchRejected(code, str(invalid)) from invalid
-        if not headers:
-            raise BatchRejected(ErrorCode.corrupt_message, "no batch")
-        for position, header in headers:
-            if not verify_crc(records, position, header):
-                raise BatchRejected(ErrorCode.corrupt_message, f"batch at byte {position}: the checksum does not fit")
-        return headers
-
-    def _prepare(
-        self,
-        records: Buffer,
-        position: int,
-        header: BatchHeader,
-        offset: int,
-        changes: dict[int, ProducerChange],
-        is_checked: bool,
-    ) -> ProducerChange | DuplicateSequence:
-        if not header.is_control:
-            earlier = changes.get(header.producer_id)
-            return self._producers.prepare_batch(header, offset, is_checked=is_checked, prepared=earlier)
-        marker = read_marker(records, position, header)
-        if marker is None:
-            raise BatchRejected(ErrorCode.invalid_record, "control batch without a transaction marker")
-        return self._producers.prepare_marker(header, offset, marker, is_checked=True)
-
-    def _patch(
-        self, records: Buffer, position: int, header: BatchHeader, offset: int, leader_epoch: int, now_ms: int
-    ) -> Sequence[Buffer]:
-        if not self._limits.is_log_append_time:
-            return patch_placement(records, position, header, base_offset=offset, leader_epoch=leader_epoch)
-        return patch_log_append_time(
-            records, position, header, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=now_ms
+        return AppendInfo(
+            placed[0].base_offset, placed[-1].last_offset, -1, self.log_start_offset, False, intake.record_count
         )
 
-    def _duplicate(self, answered: list[DuplicateSequence], log_append_time_ms: int) -> AppendInfo:
+    def _duplicate(self, answered: list[DuplicateSequence]) -> AppendInfo:
         first, last = answered[0], answered[-1]
-        appended_ms = first.timestamp_ms if log_append_time_ms >= 0 else -1
+        appended_ms = first.timestamp_ms if self._limits.is_log_append_time else -1
         return AppendInfo(first.first_offset, last.last_offset, appended_ms, self.log_start_offset, True, 0)
 
-    def _check_size(self, placed: list[PlacedBatch]) -> None:
-        size = sum(batch.size_bytes for batch in placed)
-        if size > self.config.segment_bytes:
-            raise BatchRejected(
-                ErrorCode.record_list_too_large,
-                f"append of {size} bytes, segment.bytes is {self.config.segment_bytes}",
-            )
-
-    def _write(self, placed: list[PlacedBatch], pieces: Sequence[Buffer], now_ms: int) -> None:
-        size = sum(batch.size_bytes for batch in placed)
-        self._roll_before(size, placed[-1].last_offset, placed[0].base_offset, placed[-1].max_timestamp, now_ms)
-        self._segments.active.append(placed, pieces, self.config.index_interval_bytes)
-        self._segments.size_bytes += size
-        self.log_end_offset = placed[-1].last_offset + 1
+    def _write(self, intake: Intake, size_bytes: int, now_ms: int) -> None:
+        self._roll_before(intake.placed, size_bytes, now_ms)
+        self._segments.active.append(intake.placed, intake.pieces, self.config.index_interval_bytes)
+        self._segments.size_bytes += size_bytes
+        self.log_end_offset = intake.next_offset
         if self._first_unflushed_ms is None:
             self._first_unflushed_ms = now_ms
-
-    def _apply(self, changes: dict[int, ProducerChange], completed: list[CompletedTransaction]) -> None:
-        for change in changes.values():
-            self._producers.apply(change)
-        for transaction in completed:
-            self._note_aborted(transaction)
 
     def _replay(self, records: Buffer, position: int, header: BatchHeader) -> None:
         with memoryview(records)[position : position + header.size_bytes] as content:
             aborted = replay_batch(self._producers, header, content)
         if aborted is not None:
-            self._segments.active.transactions.append(aborted)
+            self._index_aborted(aborted)
 
-    def _note_aborted(self, transaction: CompletedTransaction) -> None:
-        if transaction.is_aborted:
-            stable = self._producers.last_stable_offset_after(transaction)
-            entry = AbortedTransaction(
-                transaction.producer_id, transaction.first_offset, transaction.last_offset, stable
+    def _note_aborted(self, completed: CompletedTransaction) -> None:
+        if completed.is_aborted:
+            stable = self._producers.last_stable_offset_after(completed)
+            self._index_aborted(
+                AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
             )
-            self._segments.active.transactions.append(entry)
+
+    def _index_aborted(self, aborted: AbortedTransaction) -> None:
+        try:
+            self._segments.active.transactions.append(aborted)
+        except StorageError as failure:
+            # the marker is in the log and its entry is not: readers would take the records for committed
+            self._failure = failure
+            raise
 
     # -- rolling ----------------------------------------------------------------------------------------------------
 
@@ -400,19 +294,20 @@ class PartitionLog:
             self._roll(self.log_end_offset, now_ms)
         return bool(reason)
 
-    def _roll_before(self, size: int, last_offset: int, base_offset: int, timestamp_ms: int, now_ms: int) -> None:
+    def _roll_before(self, placed: list[PlacedBatch], size_bytes: int, now_ms: int) -> None:
+        last = placed[-1]
         reason = roll_reason(
             self._segments.active.active_facts(self.config.segment_index_bytes),
             self._roll_policy,
-            incoming_bytes=size,
-            last_offset=last_offset,
-            timestamp_ms=timestamp_ms,
+            incoming_bytes=size_bytes,
+            last_offset=last.last_offset,
+            timestamp_ms=last.max_timestamp,
             now_ms=now_ms,
         )
         if reason:
             # a hole in front of the batch goes into the new segment: segments join without one, which recovery relies on
-            is_reachable = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
-            self._roll(self.log_end_offset if is_reachable else base_offset, now_ms)
+            is_reachable = last.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
+            self._roll(self.log_end_offset if is_reachable else placed[0].base_offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         active = self._segments.active
@@ -477,14 +372,7 @@ class PartitionLog:
 
     def aborted_transactions(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in the range, for read-committed readers."""
-        found = []
-        for segment in self._segments.all[self._segments.index_of(from_offset) :]:
-            for entry in segment.transactions.entries():
-                if entry.last_offset >= from_offset and entry.first_offset < end_offset:
-                    found.append(entry)
-                if entry.last_stable_offset >= end_offset:
-                    return found
-        return found
+        return self._segments.aborted_transactions(from_offset, end_offset)
 
     # -- leader epochs ----------------------------------------------------------------------------------------------
 
@@ -699,18 +587,6 @@ class PartitionLog:
             segment.mark_flushed()
             segment.file.retire()
 
-    def save_epochs(self) -> None:
-        """Write the leader epochs now, not with the next flush."""
-        path = f"{self.directory}/{LEADER_EPOCHS}"
-        with storage_errors("writing", path):
-            write_file(self._disk, path, encode_epochs(self._epochs.entries), is_durable=True)
-        self._saved_epochs_version = self._epochs.version
-
-    @property
-    def truncations(self) -> int:
-        """How often the log was cut: work on its files that began before is void."""
-        return self._truncations
-
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
         """Put compacted segments in the place of the originals, whose files are renamed here and removed later."""
         self._segments.replace(old, new)
@@ -720,10 +596,3 @@ class PartitionLog:
     def _refuse_when_failed(self) -> None:
         if self._failure is not None:
             raise StorageError("using", self.directory, f"the log failed before: {self._failure}")
-
-
-def _nobody_keeps_it() -> None:
-    """The default: no directory writes this log's recovery point."""
-
-
-__all__ = ["AppendInfo", "PartitionLog", "Segment"]

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from broker.log.log_slice import LogSlice
 from broker.log.segment import Segment
+from broker.log.transaction_index import AbortedTransaction
 from runtime.disk import Disk
 from wire.record_batch import BatchHeader
 
@@ -192,3 +193,14 @@ class Segments:
                 position, header = found
                 return FoundBatch(header, segment.read(position, header.size_bytes))
         return None
+
+    def aborted_transactions(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in the range."""
+        found = []
+        for segment in self._list[self.index_of(from_offset) :]:
+            for entry in segment.transactions.entries():
+                if entry.last_offset >= from_offset and entry.first_offset < end_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return found
+        return found

@@ -11,12 +11,13 @@ Callers: broker/log/segment.py.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from bisect import bisect_right
 from struct import Struct
 from typing import Final
 
-from broker.log.errors import storage_errors
+from broker.log.errors import StorageError, storage_errors
 from runtime.disk import Disk, write_all
 
 OFFSET_ENTRY: Final = Struct(">ii")
@@ -61,7 +62,9 @@ class SparseIndex:
         seconds.append(second)
         self._last = (first, second)
         if len(firsts) >= _WAITING_ENTRIES_MAX:
-            self.write()
+            # entries can wait: a disk that refuses them is met again, loudly, by the next append, roll or flush
+            with contextlib.suppress(StorageError):
+                self.write()
 
     def floor(self, value: int, *, column: int) -> tuple[int, int] | None:
         """The last entry whose `column` (0 or 1) is at most `value`."""

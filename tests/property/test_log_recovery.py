@@ -106,7 +106,7 @@ def check(folder: Path, recovery_point: int = 0) -> None:
         with log.read(offset, max_bytes=1) as piece:
             assert piece.base_offset == offset
     end = log.log_end_offset
-    log.append_as_leader(batch([b"more"], timestamp_ms=NOW_MS), leader_epoch=99, now_ms=NOW_MS)
+    log.append_as_leader(batch([b"more"], timestamp_ms=NOW_MS), leader_epoch=max(99, log.latest_epoch), now_ms=NOW_MS)
     log.close()
     reopened = open_log(folder, segment_bytes=SEGMENT_BYTES, is_clean=True)
     assert [h.base_offset for h in read_all(reopened)] == [*(offset for offset, _ in expected), end]

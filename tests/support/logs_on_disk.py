@@ -21,14 +21,12 @@ def config(**fields: Any) -> LogConfig:
 
 
 def open_log(directory: object, disk: Disk | None = None, **options: Any) -> PartitionLog:
-    """Open `directory`, which is made if need be; options are those of PartitionLog.open, or fields of the configuration."""
+    """Open `directory`, which is made if need be; options are those of PartitionLog, or fields of the configuration."""
     os.makedirs(str(directory), exist_ok=True)
     names = ("is_clean", "recovery_point", "log_start_offset", "now_ms", "topic_id", "roll_jitter")
     opening = {name: options.pop(name) for name in names if name in options}
     chosen = options.pop("config", None) or config(**options)
-    return PartitionLog.open(
-        str(directory), DescriptorCache(disk or RealDisk()), chosen, topic="t", partition=0, **opening
-    )
+    return PartitionLog(str(directory), DescriptorCache(disk or RealDisk()), chosen, topic="t", partition=0, **opening)
 
 
 def fill(log: PartitionLog, count: int, *, records: int = 2, leader_epoch: int = 0, first_time_ms: int = 0) -> None:

@@ -17,10 +17,10 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
 
-def header(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7, attributes: int = 0, time_ms: int = 5):
-    return BatchHeader(
-        0, 100, 0, 2, 0, attributes, count - 1, time_ms, time_ms, producer_id, epoch, sequence, count
-    )
+def header(
+    sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7, attributes: int = 0, time_ms: int = 5
+):
+    return BatchHeader(0, 100, 0, 2, 0, attributes, count - 1, time_ms, time_ms, producer_id, epoch, sequence, count)
 
 
 def write(states: ProducerStates, offset: int, sequence: int, count: int = 1, **fields) -> None:

@@ -17,7 +17,11 @@ def test_an_override_beats_the_broker_and_the_broker_beats_the_default():
     definition = TOPIC_CONFIGS["retention.ms"]
     assert resolve(definition, {}, {}).source is ConfigSource.DEFAULT
     broker = resolve(definition, {"log.retention.hours": "2"}, {})
-    assert (broker.text, broker.source, broker.broker_property) == ("7200000", ConfigSource.BROKER, "log.retention.hours")
+    assert (broker.text, broker.source, broker.broker_property) == (
+        "7200000",
+        ConfigSource.BROKER,
+        "log.retention.hours",
+    )
     assert resolve(definition, {"log.retention.hours": "2"}, {"retention.ms": "5"}).text == "5"
 
 

@@ -140,7 +140,7 @@ def test_reading_in_a_hole_gives_the_next_batch_also_across_segments(tmp_path):
     log = open_log(tmp_path, segment_bytes=100)
     for offset in (0, 10, 50):
         log.append_replicated(batch([b"x" * 20], base_offset=offset))
-    assert log.segment_count == 3
+    assert len(log.segments) == 3
     for offset, expected in ((0, 0), (3, 10), (10, 10), (11, 50), (50, 50)):
         with log.read(offset, max_bytes=1) as piece:
             assert piece.base_offset == expected
@@ -215,11 +215,11 @@ def test_a_slice_stays_readable_after_its_segment_was_deleted(tmp_path):
 def test_segments_roll_by_size_and_time_and_are_all_read(tmp_path):
     log = open_log(tmp_path, segment_bytes=1000)
     fill(log, 50)
-    by_size = log.segment_count
+    by_size = len(log.segments)
     assert by_size > 3
     log.update_config(log.config.__class__(segment_ms=100, index_interval_bytes=200))
     fill(log, 1, first_time_ms=10_000)
-    assert log.segment_count == by_size + 1
+    assert len(log.segments) == by_size + 1
     assert log.roll_if_due(NOW_MS + 10_050) is False
     assert log.roll_if_due(NOW_MS + 10_101) is True
     assert log.roll_if_due(NOW_MS + 99_999) is False
@@ -229,7 +229,7 @@ def test_segments_roll_by_size_and_time_and_are_all_read(tmp_path):
 def test_a_segment_rolls_when_its_index_is_full(tmp_path):
     log = open_log(tmp_path, segment_index_bytes=40, index_interval_bytes=1)
     fill(log, 50)
-    assert log.segment_count > 5
+    assert len(log.segments) > 5
     assert len(read_all(log)) == 50
 
 
@@ -363,6 +363,37 @@ def test_a_full_disk_is_said_clearly_and_passes(tmp_path):
     assert len(read_all(log)) == 4
     log.close()
     assert open_log(tmp_path / "t-0", is_clean=True).log_end_offset == 8
+
+
+def test_an_index_that_cannot_be_written_fails_no_append_and_waits(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk, index_interval_bytes=1)
+    disk.fail_next("write", ".index", code=errno.ENOSPC)
+    fill(log, 1100)
+    assert len(read_all(log)) == 1100
+    log.close()
+    assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.index") == 8 * 1099
+
+
+def test_an_abort_whose_index_entry_is_lost_stops_the_log(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
+    disk.fail_next("write", ".txnindex")
+    with pytest.raises(StorageError):
+        append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
+    with pytest.raises(StorageError, match="failed before"):
+        fill(log, 1)
+    log.abandon()
+    assert len(open_log(tmp_path / "t-0", disk).aborted_transactions(0, 9)) == 1
+
+
+def test_a_leader_of_an_older_epoch_is_refused(tmp_path):
+    log = open_log(tmp_path)
+    log.start_leader_epoch(5)
+    with pytest.raises(BatchRejected) as refusal:
+        append(log, batch(timestamp_ms=NOW_MS), leader_epoch=4)
+    assert refusal.value.code is ErrorCode.fenced_leader_epoch
 
 
 async def test_one_flush_covers_all_appends_before_it(tmp_path):

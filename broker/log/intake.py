@@ -1,0 +1,137 @@
+"""What an append is made of, worked out before anything is written: batches checked, placed, and patched for one write.
+
+`take_from_producer` gives offsets and the leader epoch, and asks the producers' state about sequences; `take_replicated` leaves
+batches as they are. Neither changes anything: a refusal (BatchRejected) or a failed write leaves no trace.
+
+Caller: broker/log/partition_log.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.batch_checks import BatchLimits, BatchRejected, check_continues, check_produced
+from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange, ProducerStates
+from broker.core.retention import RELATIVE_OFFSET_MAX
+from broker.log.markers import read_marker
+from broker.log.segment import PlacedBatch, place
+from runtime.disk import Buffer
+from wire.record_batch import (
+    BatchHeader,
+    InvalidBatch,
+    iterate_headers,
+    patch_log_append_time,
+    patch_placement,
+    verify_crc,
+)
+
+
+@dataclass(slots=True)
+class Intake:
+    """An append in the making. `next_offset` follows its last batch; `answered` are batches that are in the log already."""
+
+    next_offset: int
+    placed: list[PlacedBatch] = field(default_factory=list)
+    pieces: list[Buffer] = field(default_factory=list)
+    changes: dict[int, ProducerChange] = field(default_factory=dict)
+    completed: list[CompletedTransaction] = field(default_factory=list)
+    answered: list[DuplicateSequence] = field(default_factory=list)
+    record_count: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to be written."""
+        return sum(batch.size_bytes for batch in self.placed)
+
+
+def take_from_producer(
+    records: Buffer,
+    producers: ProducerStates,
+    limits: BatchLimits,
+    *,
+    log_end_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    is_from_client: bool,
+) -> Intake:
+    """Batches that a leader appends."""
+    intake = Intake(log_end_offset)
+    for position, received in checked_headers(records, is_from_producer=is_from_client):
+        header = received
+        if is_from_client:
+            check_produced(header, limits, now_ms)
+        if limits.is_log_append_time:
+            header = header._replace(max_timestamp=now_ms)
+        if header.producer_id >= 0 and not _ask_producers(
+            intake, producers, records, position, header, is_checked=is_from_client
+        ):
+            continue
+        offset = intake.next_offset
+        if limits.is_log_append_time:
+            intake.pieces += patch_log_append_time(
+                records, position, received, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=now_ms
+            )
+        else:
+            intake.pieces += patch_placement(records, position, received, base_offset=offset, leader_epoch=leader_epoch)
+        last_offset = offset + header.last_offset_delta
+        intake.placed.append(PlacedBatch(offset, last_offset, header.size_bytes, header.max_timestamp))
+        intake.record_count += header.record_count
+        intake.next_offset = last_offset + 1
+    return intake
+
+
+def _ask_producers(
+    intake: Intake, producers: ProducerStates, records: Buffer, position: int, header: BatchHeader, *, is_checked: bool
+) -> bool:
+    """Note what the batch changes in its producer's state; False when it is in the log already."""
+    change: ProducerChange | DuplicateSequence
+    if header.is_control:
+        marker = read_marker(records, position, header)
+        if marker is None:
+            raise BatchRejected(ErrorCode.invalid_record, "control batch without a transaction marker")
+        change = producers.prepare_marker(header, intake.next_offset, marker, is_checked=True)
+    else:
+        earlier = intake.changes.get(header.producer_id)
+        change = producers.prepare_batch(header, intake.next_offset, is_checked=is_checked, prepared=earlier)
+    if isinstance(change, DuplicateSequence):
+        intake.answered.append(change)
+        return False
+    intake.changes[header.producer_id] = change
+    if change.completed is not None:
+        intake.completed.append(change.completed)
+    return True
+
+
+def take_replicated(
+    records: Buffer, *, log_end_offset: int, latest_epoch: int
+) -> tuple[Intake, list[tuple[int, BatchHeader]]]:
+    """Batches that follow the log as they are, and their headers with positions."""
+    intake = Intake(log_end_offset)
+    headers = checked_headers(records, is_from_producer=False)
+    for _, header in headers:
+        check_continues(header, log_end_offset=intake.next_offset, latest_epoch=latest_epoch)
+        latest_epoch = max(latest_epoch, header.partition_leader_epoch)
+        intake.placed.append(place(header))
+        intake.record_count += header.record_count
+        intake.next_offset = header.next_offset
+    if intake.next_offset - headers[0][1].base_offset > RELATIVE_OFFSET_MAX:
+        raise BatchRejected(ErrorCode.record_list_too_large, "offsets of one append lie too far apart for a segment")
+    intake.pieces.append(records)
+    return intake, headers
+
+
+def checked_headers(records: Buffer, *, is_from_producer: bool) -> list[tuple[int, BatchHeader]]:
+    """Positions and headers of the batches in `records`, at least one, whose structure and checksums are right."""
+    try:
+        headers = list(iterate_headers(records, is_from_producer=is_from_producer))
+    except InvalidBatch as invalid:
+        code = ErrorCode.unsupported_for_message_format if "magic" in invalid.reason else ErrorCode.corrupt_message
+        raise BatchRejected(code, str(invalid)) from invalid
+    if not headers:
+        raise BatchRejected(ErrorCode.corrupt_message, "no batch")
+    for position, header in headers:
+        if not verify_crc(records, position, header):
+            raise BatchRejected(ErrorCode.corrupt_message, f"batch at byte {position}: the checksum does not fit")
+    return headers

@@ -14,6 +14,7 @@ import asyncio
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
 from controller.tenure import Tenure
+from controller.watches import setter
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.retries import jittered_backoff
@@ -50,7 +51,7 @@ class Candidacy:
         await self._create_layout()
         while True:
             changed = asyncio.Event()
-            found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=lambda _: changed.set())
+            found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=setter(changed))
             if found is not None and found[1].ephemeral_owner != self._zookeeper.session_id:
                 self._learn(found[0])
                 await changed.wait()
@@ -119,7 +120,7 @@ class Candidacy:
             await self._wait_any(changed, timeout_s=None)
 
     async def _reason_to_go(self, tenure: Tenure, changed: asyncio.Event) -> str:
-        found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=lambda _: changed.set())
+        found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=setter(changed))
         if found is None:
             return "the controller node is gone"
         if found[1].ephemeral_owner != self._zookeeper.session_id:

@@ -8,7 +8,7 @@ pile up. A new or restarted broker gets the whole image, and so does one that re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import grpc
 from tenacity import RetryCallState
@@ -28,7 +28,7 @@ RETRY_MAX_MS = 1000
 
 _log = get_logger(__name__)
 
-AnswerListener = Callable[[DeletionsAnswered], None]
+AnswerListener = Callable[[DeletionsAnswered], Awaitable[None]]
 
 
 class BrokerChannel:
@@ -129,12 +129,12 @@ class BrokerChannel:
         except BaseException:
             self._pending.deleted_topics |= pending.deleted_topics
             raise
-        self._answer(batch, reply)
         async with self._has_applied:
             self._applied_version = version
             self._has_applied.notify_all()
+        await self._answer(batch, reply)
 
-    def _answer(self, batch: ControlBatch, reply: ControlReply) -> None:
+    async def _answer(self, batch: ControlBatch, reply: ControlReply) -> None:
         if reply.failures:
             self._metrics.record_broker_failures(len(reply.failures))
             for failure in reply.failures:
@@ -146,7 +146,7 @@ class BrokerChannel:
                 )
         if batch.deleted_topics:
             deleted_names = {deleted.name for deleted in batch.deleted_topics} - {topic.name for topic in batch.topics}
-            self._on_answer(
+            await self._on_answer(
                 DeletionsAnswered(
                     node_id=self.broker.node_id,
                     broker_epoch=self.broker.epoch,

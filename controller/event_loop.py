@@ -1,0 +1,271 @@
+"""One active controller: one queue of commands, one task that owns the cluster.
+
+For each command the task decides, commits to ZooKeeper, applies, and hands the effects to the channels; then it answers whoever
+waits. Watches, brokers' answers and clients all put commands into the same bounded queue. Whatever goes wrong with a commit
+ends the tenure: the outcome may be unknown, so the state is dropped and read again by the next active controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kazoo.exceptions import KazooException
+
+from controller.channels import BrokerChannels
+from controller.core import commands as ask
+from controller.core import facts
+from controller.core.cluster import Broker, Cluster
+from controller.core.machine import ControllerMachine
+from controller.core.producer_ids import next_block
+from controller.metrics import ControllerMetrics
+from controller.store import ClusterReader, ClusterWriter
+from controller.tenure import Deposed, Tenure
+from controller.watches import follow
+from runtime.logs import get_logger, state_change_logger
+from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
+from wire import znodes
+from wire.control.cluster_pb2 import LinkRecord
+
+COMMANDS_QUEUED_MAX = 1000
+
+_log = get_logger(__name__)
+
+Reply = tuple[ask.TopicOutcome, ...]
+
+
+class ActiveController:
+    """A controller in office; made with the cluster it loaded, ended by `Deposed` or by cancelling `run`."""
+
+    def __init__(
+        self,
+        *,
+        tenure: Tenure,
+        cluster: Cluster,
+        zookeeper: ZooKeeper,
+        metrics: ControllerMetrics,
+        deletion_retry_ms: int,
+    ) -> None:
+        self.tenure = tenure
+        self._zookeeper = zookeeper
+        self._metrics = metrics
+        self._deletion_retry_ms = deletion_retry_ms
+        self._machine = ControllerMachine(cluster)
+        self._reader = ClusterReader(zookeeper)
+        self._writer = ClusterWriter(zookeeper, tenure)
+        self._channels = BrokerChannels(lambda: self._machine.cluster, on_answer=self._on_answer, metrics=metrics)
+        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[Reply]]] = asyncio.Queue(COMMANDS_QUEUED_MAX)
+        self._has_changed = asyncio.Condition()
+        self._producer_ids_lock = asyncio.Lock()
+        self._is_over = False
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster as committed; read only."""
+        return self._machine.cluster
+
+    async def submit(self, command: ask.Command) -> Reply:
+        """Have a command handled in its turn. Deposed when the tenure ends first: whether it took effect is then unknown."""
+        if self._is_over:
+            raise Deposed("this controller is no longer active")
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        await self._queue.put((command, future))
+        return await future
+
+    async def _tell(self, command: ask.Command) -> None:
+        """Queue a command that nobody waits for."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await self._queue.put((command, future))
+
+    async def _on_answer(self, answer: ask.DeletionsAnswered) -> None:
+        await self._tell(answer)
+
+    async def wait_applied(self, *, timeout_ms: float) -> bool:
+        """Wait until every living broker knows what is decided so far; False when time is over first."""
+        return await self._channels.wait_applied(timeout_ms=timeout_ms)
+
+    async def wait_until(self, condition: Callable[[Cluster], bool], *, timeout_ms: float) -> bool:
+        """Wait until the cluster fulfils the condition. Deposed when the tenure ends first."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000), self._has_changed:
+                await self._has_changed.wait_for(lambda: self._is_over or condition(self.cluster))
+        except TimeoutError:
+            return False
+        if self._is_over:
+            raise Deposed("this controller is no longer active")
+        return True
+
+    async def run(self) -> None:
+        """Take over, then handle commands until deposed. Raises Deposed; ends everything it started."""
+        started = time.monotonic()
+        try:
+            await self._handle(ask.TakeOver())
+            _log.info(
+                "controller is in office",
+                controller_epoch=self.tenure.epoch,
+                brokers=len(self.cluster.brokers),
+                topics=len(self.cluster.topics),
+                partitions=len(self.cluster.partition_phases),
+                took_ms=round((time.monotonic() - started) * 1000),
+            )
+            await self._serve_and_watch()
+        finally:
+            await self._end()
+
+    async def _serve_and_watch(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for watch in self._watches():
+                    tasks.create_task(watch)
+                tasks.create_task(self._retry_deletions())
+                await self._serve()
+        except BaseExceptionGroup as group:
+            cause = group.exceptions[0]
+            if isinstance(cause, KazooException):
+                raise Deposed(f"ZooKeeper could not be written: {cause!r}") from group
+            raise cause from group
+
+    async def _serve(self) -> None:
+        while True:
+            command, future = await self._queue.get()
+            try:
+                reply = await self._handle(command)
+            except BaseException as error:
+                if not future.done():
+                    future.set_exception(Deposed(f"the controller gave up: {error!r}"))
+                raise
+            if not future.done():
+                future.set_result(reply)
+
+    async def _handle(self, command: ask.Command) -> Reply:
+        started = time.monotonic()
+        decision = self._machine.decide(command)
+        if decision.facts:
+            try:
+                await self._writer.commit(decision.facts, before=self.cluster)
+            except KazooException as error:
+                raise Deposed(f"a commit failed ({error!r}) on: {decision.reason}") from error
+            self._machine.apply(decision.facts)
+            self._report(decision)
+        self._act(decision.effects)
+        async with self._has_changed:
+            self._has_changed.notify_all()
+        self._metrics.record_event(type(command).__name__, time.monotonic() - started, queued=self._queue.qsize())
+        return decision.reply
+
+    def _act(self, effects: tuple[ask.Effect, ...]) -> None:
+        self._channels.follow_membership()
+        for effect in effects:
+            match effect:
+                case ask.PublishImage():
+                    self._channels.publish_image(effect.node_ids)
+                case ask.Publish():
+                    self._channels.publish(effect)
+
+    def _report(self, decision: ask.Decision) -> None:
+        self._metrics.record_facts(decision.facts)
+        self._metrics.record_cluster(self.cluster)
+        _log.info("decided", reason=decision.reason, facts=len(decision.facts), controller_epoch=self.tenure.epoch)
+        log = state_change_logger()
+        for change in decision.facts:
+            match change:
+                case facts.LeadershipChanged(partition=partition, leadership=leadership):
+                    log.info(
+                        "leadership",
+                        partition=str(partition),
+                        leader=leadership.leader,
+                        leader_epoch=leadership.leader_epoch,
+                        isr=list(leadership.isr),
+                        controller_epoch=leadership.controller_epoch,
+                    )
+                case facts.BrokerJoined(broker=broker):
+                    log.info("broker joined", broker=broker.node_id, broker_epoch=broker.epoch)
+                case facts.BrokerLeft(node_id=node_id):
+                    log.info("broker left", broker=node_id)
+                case facts.LinkStored(link=link):
+                    log.info(
+                        "link", link=link.name, link_epoch=link.epoch, active_site=link.active_site, phase=link.phase
+                    )
+                case facts.TopicDeleted(topic=topic):
+                    log.info("topic deleted", topic=topic)
+                case _:
+                    pass
+
+    def _watches(self) -> list[Coroutine[Any, Any, None]]:
+        return [
+            follow(self._reader.brokers, self._on_brokers),
+            follow(self._reader.topic_names, self._on_topic_names),
+            follow(self._reader.deletion_marks, self._on_deletion_marks),
+            follow(self._reader.config_changes, self._on_config_changes),
+            follow(self._reader.links, self._on_links),
+        ]
+
+    async def _on_brokers(self, brokers: dict[int, Broker]) -> None:
+        await self._tell(ask.BrokersListed(brokers=brokers))
+
+    async def _on_topic_names(self, names: list[str]) -> None:
+        unknown = [name for name in names if name not in self.cluster.topics]
+        found = []
+        for name in unknown:
+            try:
+                found.append(await self._reader.topic(name))
+            except znodes.MalformedZnode as error:
+                _log.error("a topic written by somebody else is not taken over", problem=str(error))
+        topics = tuple(topic for topic in found if topic is not None and topic.assignment)
+        if topics:
+            await self._tell(ask.TopicsDiscovered(topics=topics))
+
+    async def _on_deletion_marks(self, names: list[str]) -> None:
+        await self._tell(ask.DeletionsMarked(topics=tuple(names)))
+
+    async def _on_links(self, links: dict[str, LinkRecord]) -> None:
+        await self._tell(ask.LinksListed(links=links))
+
+    async def _on_config_changes(self, notices: dict[str, str]) -> None:
+        """Take the configs over that the notices name, then remove the notices: nobody else reads them here."""
+        for topic in {entity.removeprefix("topics/") for entity in notices.values() if entity.startswith("topics/")}:
+            configs = await self._reader.topic_configs(topic)
+            await self._tell(ask.TopicConfigsRead(topic=topic, configs=configs or {}))
+        if notices:
+            await self._writer.write([DeleteNode(path=path) for path in notices])
+
+    async def _retry_deletions(self) -> None:
+        while True:
+            await asyncio.sleep(self._deletion_retry_ms / 1000)
+            if self.cluster.deletions:
+                await self._tell(ask.RetryDeletions())
+
+    async def allocate_producer_ids(
+        self, broker_id: int, *, range_start: int, range_size: int
+    ) -> znodes.ProducerIdBlock:
+        """The next block of the site's producer ids. ProducerIdsExhausted; Deposed when it could not be stored."""
+        async with self._producer_ids_lock:
+            try:
+                return await self._allocate(broker_id, range_start=range_start, range_size=range_size)
+            except KazooException as error:
+                raise Deposed(f"a block of producer ids could not be stored: {error!r}") from error
+
+    async def _allocate(self, broker_id: int, *, range_start: int, range_size: int) -> znodes.ProducerIdBlock:
+        found = await self._zookeeper.get_or_none(znodes.PRODUCER_ID_BLOCK)
+        latest = None if found is None else znodes.decode_producer_id_block(found[0])
+        block = next_block(latest, broker_id=broker_id, range_start=range_start, range_size=range_size)
+        path, value = znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block)
+        if found is None:
+            await self._writer.write([CreateNode(path=path, value=value)])
+        else:
+            await self._writer.write([SetNode(path=path, value=value, version=found[1].version)])
+        return block
+
+    async def _end(self) -> None:
+        self._is_over = True
+        while not self._queue.empty():
+            _, future = self._queue.get_nowait()
+            if not future.done():
+                future.set_exception(Deposed("this controller is no longer active"))
+            await asyncio.sleep(0)  # whoever waited for room in the queue puts its command, and is answered too
+        async with self._has_changed:
+            self._has_changed.notify_all()
+        await self._channels.close()

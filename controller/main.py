@@ -1,0 +1,167 @@
+"""A controller candidate as a part of a process: `cli` hosts one inside a broker process or runs one alone.
+
+candidate = ControllerCandidate(settings, grpc_server=server, registry=registry)   # adds the service
+port = await server.start()
+await candidate.start(grpc_address=f"{host}:{port}")                               # stands for election from here on
+...
+await candidate.stop()                                                             # resigns; before server.stop()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+
+from kazoo.exceptions import KazooException, NodeExistsError
+from prometheus_client import CollectorRegistry
+
+from controller.candidacy import Candidacy
+from controller.config import ControllerSettings
+from controller.core.cluster import InvariantBroken
+from controller.event_loop import ActiveController
+from controller.metrics import ControllerMetrics
+from controller.service import Controller
+from controller.store import ClusterReader
+from controller.tenure import Deposed, Tenure
+from runtime.clock import Clock, SystemClock
+from runtime.configuration import ConfigurationError
+from runtime.grpc_server import GrpcServer
+from runtime.logs import get_logger
+from runtime.zookeeper import ZooKeeper
+from wire import znodes
+from wire.control import controller_pb2, controller_pb2_grpc
+
+PAUSE_AFTER_FAILED_TENURE_S = 0.5
+
+_log = get_logger(__name__)
+
+
+class ControllerCandidate:
+    """Stands for election for as long as it runs, and governs while elected; has a ZooKeeper session of its own."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        *,
+        grpc_server: GrpcServer,
+        registry: CollectorRegistry,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._metrics = ControllerMetrics(registry)
+        self._zookeeper: ZooKeeper | None = None
+        self._candidacy: Candidacy | None = None
+        self._active: ActiveController | None = None
+        self._cluster_id = ""
+        self._task: asyncio.Task[None] | None = None
+        service = Controller(settings, office=lambda: self._active, known_controller=self._known_controller)
+        controller_pb2_grpc.add_ControllerServicer_to_server(service, grpc_server.server)  # type: ignore[no-untyped-call]
+        grpc_server.add_service_name(controller_pb2.DESCRIPTOR.services_by_name["Controller"].full_name)
+
+    @property
+    def active(self) -> ActiveController | None:
+        """The active controller while this candidate is elected."""
+        return self._active
+
+    @property
+    def controller_epoch(self) -> int:
+        """Epoch of the present tenure, 0 when not elected."""
+        return 0 if self._active is None else self._active.tenure.epoch
+
+    def _known_controller(self) -> znodes.ControllerRegistration | None:
+        return None if self._candidacy is None else self._candidacy.active_controller
+
+    async def start(self, *, grpc_address: str) -> None:
+        """Connect and begin to stand; `grpc_address` is where others reach this process's gRPC server.
+
+        OperationalFailure when ZooKeeper does not answer or the cluster id is another than configured.
+        """
+        settings = self._settings
+        zookeeper = ZooKeeper(settings.zookeeper_connect, session_timeout_ms=settings.zookeeper_session_timeout_ms)
+        self._zookeeper = zookeeper
+        await zookeeper.start(timeout_ms=settings.zookeeper_connection_timeout_ms)
+        try:
+            self._cluster_id = await self._settle_cluster_id(zookeeper)
+        except BaseException:
+            await zookeeper.stop()
+            raise
+        self._candidacy = Candidacy(
+            zookeeper,
+            node_id=settings.node_id,
+            grpc_address=grpc_address,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            clock=self._clock,
+        )
+        self._task = asyncio.create_task(self._stand(zookeeper, self._candidacy), name="controller candidate")
+
+    async def stop(self) -> None:
+        """Resign if elected, and leave."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if self._zookeeper is not None:
+            await self._zookeeper.stop()
+
+    async def _settle_cluster_id(self, zookeeper: ZooKeeper) -> str:
+        """The stored id, or the configured or a random one stored now."""
+        wanted = self._settings.cluster_id
+        found = await zookeeper.get_or_none(znodes.CLUSTER_ID)
+        if found is None:
+            fresh = wanted or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            try:
+                await zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh), make_path=True)
+            except NodeExistsError:
+                return await self._settle_cluster_id(zookeeper)
+            return fresh
+        stored = znodes.decode_cluster_id(found[0])
+        if wanted and wanted != stored:
+            raise ConfigurationError(
+                "antipode.cluster.id", wanted, f"the site's ZooKeeper holds {stored!r}; accepted: that, or nothing"
+            )
+        return stored
+
+    async def _stand(self, zookeeper: ZooKeeper, candidacy: Candidacy) -> None:
+        while True:
+            tenure = await candidacy.win()
+            reason = "the process stops"
+            try:
+                reason = await self._govern(zookeeper, candidacy, tenure)
+            except (Deposed, KazooException, znodes.MalformedZnode) as error:
+                reason = str(error) or repr(error)
+                _log.error("the tenure failed", controller_epoch=tenure.epoch, problem=reason)
+            except InvariantBroken as error:
+                reason = "the controller contradicted itself"
+                _log.exception(reason, controller_epoch=tenure.epoch, story=str(error))
+            finally:
+                self._active = None
+                self._metrics.record_resignation()
+                await asyncio.shield(candidacy.resign(tenure, reason))
+            await asyncio.sleep(PAUSE_AFTER_FAILED_TENURE_S)
+
+    async def _govern(self, zookeeper: ZooKeeper, candidacy: Candidacy, tenure: Tenure) -> str:
+        """Load, take over and serve until deposed; returns why it ended."""
+        cluster = await ClusterReader(zookeeper).load(rules=self._settings.rules(), tenure=tenure)
+        cluster.cluster_id = self._cluster_id
+        active = ActiveController(
+            tenure=tenure,
+            cluster=cluster,
+            zookeeper=zookeeper,
+            metrics=self._metrics,
+            deletion_retry_ms=self._settings.deletion_retry_ms,
+        )
+        self._active = active
+        self._metrics.record_tenure(tenure.epoch)
+        serving = asyncio.create_task(active.run(), name=f"controller epoch {tenure.epoch}")
+        deposed = asyncio.create_task(candidacy.until_deposed(tenure), name="controller node watch")
+        try:
+            await asyncio.wait((serving, deposed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            serving.cancel()
+            deposed.cancel()
+            await asyncio.gather(serving, deposed, return_exceptions=True)
+        if not serving.cancelled() and (error := serving.exception()) is not None:
+            raise error
+        return "" if deposed.cancelled() else deposed.result()

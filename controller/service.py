@@ -1,0 +1,242 @@
+"""The Controller service of one candidate: clients' requests in, commands to the active controller, replies out.
+
+A candidate that is not active refuses with FAILED_PRECONDITION and names the active one in trailing metadata; one that is deposed
+while it works answers UNAVAILABLE, because whether the request took effect is then unknown. A reply to a change waits, for a bounded
+time, until the living brokers know of it, so that a client that asks any of them next finds it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+import grpc
+from kio.schema.errors import ErrorCode
+
+from controller.config import PRODUCER_IDS_PER_SITE, ControllerSettings
+from controller.core import commands as ask
+from controller.core.cluster import Topic
+from controller.core.producer_ids import ProducerIdsExhausted
+from controller.event_loop import ActiveController, Reply
+from controller.images import broker_info
+from controller.tenure import Deposed
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ACTIVE_CONTROLLER_KEY
+from wire.control.controller_pb2_grpc import ControllerServicer
+from wire.znodes import TOPIC_ID_BYTES, ControllerRegistration
+
+NO_CONTROLLER = -1
+
+
+class Controller(ControllerServicer):
+    """See the module. `office` gives the active controller of this process, None while it stands by."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        *,
+        office: Callable[[], ActiveController | None],
+        known_controller: Callable[[], ControllerRegistration | None],
+    ) -> None:
+        self._settings = settings
+        self._office = office
+        self._known_controller = known_controller
+
+    async def _active(self, context: grpc.aio.ServicerContext) -> ActiveController:
+        active = self._office()
+        if active is not None:
+            return active
+        known = self._known_controller()
+        address = "" if known is None else known.grpc_address
+        context.set_trailing_metadata(((ACTIVE_CONTROLLER_KEY, address),))
+        await context.abort(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            f"node {self._settings.node_id} is not the active controller; that is at {address or '(unknown)'}",
+        )
+
+    async def _submit(
+        self, active: ActiveController, command: ask.Command, context: grpc.aio.ServicerContext, *, timeout_ms: int = 0
+    ) -> Reply:
+        """Have a change made and wait until the brokers know, at most as long as the client and the settings allow."""
+        try:
+            reply = await active.submit(command)
+        except Deposed as error:
+            await _abort_deposed(context, error)
+        if any(outcome.error is ErrorCode.none for outcome in reply):
+            allowed_ms = self._settings.apply_wait_ms
+            await active.wait_applied(timeout_ms=min(timeout_ms, allowed_ms) if timeout_ms > 0 else allowed_ms)
+        return reply
+
+    async def CreateTopics(  # noqa: N802 (the service's own name)
+        self, request: pb.CreateTopicsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CreateTopicsReply:
+        """Create topics."""
+        active = await self._active(context)
+        command = ask.CreateTopics(
+            topics=tuple(_topic_request(topic) for topic in request.topics), is_validate_only=request.is_validate_only
+        )
+        if refused := _refused_ids(request):
+            return pb.CreateTopicsReply(results=refused)
+        reply = await self._submit(active, command, context, timeout_ms=request.timeout_ms)
+        return pb.CreateTopicsReply(results=_results(reply))
+
+    async def CreatePartitions(  # noqa: N802
+        self, request: pb.CreatePartitionsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CreatePartitionsReply:
+        """Grow topics."""
+        active = await self._active(context)
+        command = ask.CreatePartitions(
+            topics=tuple(_growth_request(topic) for topic in request.topics), is_validate_only=request.is_validate_only
+        )
+        return pb.CreatePartitionsReply(results=_results(await self._submit(active, command, context)))
+
+    async def AlterTopicConfigs(  # noqa: N802
+        self, request: pb.AlterTopicConfigsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.AlterTopicConfigsReply:
+        """Change topic configs."""
+        active = await self._active(context)
+        command = ask.AlterTopicConfigs(
+            changes=tuple(_config_change(change) for change in request.changes),
+            is_validate_only=request.is_validate_only,
+        )
+        return pb.AlterTopicConfigsReply(results=_results(await self._submit(active, command, context)))
+
+    async def DeleteTopics(  # noqa: N802
+        self, request: pb.DeleteTopicsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DeleteTopicsReply:
+        """Delete topics; a deletion that is not complete in time goes on and is answered REQUEST_TIMED_OUT."""
+        active = await self._active(context)
+        command = ask.DeleteTopics(
+            names=tuple(request.names),
+            topic_ids=tuple(request.topic_ids),
+            claim=ask.LinkClaim(link=request.link, epoch=request.link_epoch),
+        )
+        reply = await self._submit(active, command, context)
+        accepted = {outcome.topic.topic_id for outcome in reply if outcome.topic is not None}
+        try:
+            is_complete = await active.wait_until(
+                lambda cluster: accepted.isdisjoint(cluster.topics[name].topic_id for name in cluster.deletions),
+                timeout_ms=self._settings.apply_wait_ms,
+            )
+        except Deposed as error:
+            await _abort_deposed(context, error)
+        results = list(_results(reply))
+        if not is_complete:
+            pending = {active.cluster.topics[name].topic_id for name in active.cluster.deletions}
+            for result in results:
+                if result.error_code == ErrorCode.none and result.topic_id in pending:
+                    result.error_code = ErrorCode.request_timed_out
+                    result.error_message = "The deletion goes on; a broker with a replica has not confirmed it yet."
+        return pb.DeleteTopicsReply(results=results)
+
+    async def AllocateProducerIds(  # noqa: N802
+        self, request: pb.AllocateProducerIdsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.AllocateProducerIdsReply:
+        """A block of producer ids from the site's range."""
+        active = await self._active(context)
+        try:
+            block = await active.allocate_producer_ids(
+                request.node_id, range_start=self._settings.first_producer_id, range_size=PRODUCER_IDS_PER_SITE
+            )
+        except Deposed as error:
+            await _abort_deposed(context, error)
+        except ProducerIdsExhausted as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        return pb.AllocateProducerIdsReply(
+            first_producer_id=block.first_producer_id, count=block.last_producer_id - block.first_producer_id + 1
+        )
+
+    async def DescribeController(  # noqa: N802
+        self,
+        request: pb.DescribeControllerRequest,
+        context: grpc.aio.ServicerContext,  # noqa: ARG002 (gRPC's signature)
+    ) -> pb.DescribeControllerReply:
+        """Who is active, as this candidate knows it; brokers only from the active one."""
+        active = self._office()
+        if active is None:
+            known = self._known_controller()
+            return pb.DescribeControllerReply(controller_id=NO_CONTROLLER if known is None else known.controller_id)
+        return pb.DescribeControllerReply(
+            controller_id=active.tenure.controller_id,
+            controller_epoch=active.tenure.epoch,
+            is_active=True,
+            brokers=[broker_info(active.cluster.brokers[node]) for node in sorted(active.cluster.brokers)],
+        )
+
+
+async def _abort_deposed(context: grpc.aio.ServicerContext, error: Deposed) -> NoReturn:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, f"{error}; whether the request took effect is unknown")
+    raise error
+
+
+def new_topic_id() -> bytes:
+    """A random topic id whose text form does not begin with a dash, which command lines would take for an option."""
+    while True:
+        topic_id = uuid.uuid4().bytes
+        if topic_id[0] >> 2 != 0b111110:
+            return topic_id
+
+
+def _refused_ids(request: pb.CreateTopicsRequest) -> list[pb.TopicResult]:
+    """Requests with a topic id of the wrong length: a mistake of the caller, refused as a whole."""
+    if all(len(topic.topic_id) in (0, TOPIC_ID_BYTES) for topic in request.topics):
+        return []
+    message = f"A topic id has {TOPIC_ID_BYTES} bytes."
+    return [
+        pb.TopicResult(name=topic.name, error_code=ErrorCode.invalid_request, error_message=message)
+        for topic in request.topics
+    ]
+
+
+def _topic_request(topic: pb.NewTopic) -> ask.TopicRequest:
+    return ask.TopicRequest(
+        name=topic.name,
+        topic_id=topic.topic_id or new_topic_id(),
+        partition_count=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        configs=dict(topic.configs),
+        assignments=tuple((item.partition, tuple(item.replicas)) for item in topic.assignments),
+        claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
+        start_shift=secrets.randbelow(1 << 16),
+    )
+
+
+def _growth_request(topic: pb.NewPartitions) -> ask.GrowthRequest:
+    ordered = sorted(topic.assignments, key=lambda item: item.partition)
+    return ask.GrowthRequest(
+        name=topic.name,
+        total_count=topic.total_count,
+        assignments=tuple(tuple(item.replicas) for item in ordered),
+        claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
+        start_shift=secrets.randbelow(1 << 16),
+    )
+
+
+def _config_change(change: pb.TopicConfigChange) -> ask.ConfigChange:
+    return ask.ConfigChange(
+        name=change.name,
+        set_configs=dict(change.set),
+        remove=tuple(change.remove),
+        replaces_all=change.replaces_all,
+        claim=ask.LinkClaim(link=change.link, epoch=change.link_epoch),
+    )
+
+
+def _results(reply: Reply) -> Iterable[pb.TopicResult]:
+    return [_result(outcome, outcome.topic) for outcome in reply]
+
+
+def _result(outcome: ask.TopicOutcome, topic: Topic | None) -> pb.TopicResult:
+    if topic is None:
+        return pb.TopicResult(name=outcome.name, error_code=outcome.error, error_message=outcome.message)
+    return pb.TopicResult(
+        name=outcome.name,
+        topic_id=topic.topic_id,
+        error_code=outcome.error,
+        error_message=outcome.message,
+        partition_count=len(topic.assignment),
+        replication_factor=topic.replication_factor,
+        configs=dict(topic.configs),
+    )

@@ -151,7 +151,14 @@ class Mirror:
     @property
     def parts(self) -> MirrorParts:
         """What MirrorAdmin answers from."""
-        return MirrorParts(self.board, self.queue, self.link, lambda: self._groups.synced_at_ms)
+        return MirrorParts(self.board, self.queue, self.link, lambda: self._groups.synced_at_ms, self._outage)
+
+    def _outage(self) -> tuple[FlowState, str] | None:
+        problem = self._topics.problem
+        if problem is None:
+            return None
+        state = FlowState.SOURCE_UNAVAILABLE if problem.side is Side.SOURCE else FlowState.PREPARING
+        return state, str(problem)
 
     def start(self) -> None:
         """Start all workers."""

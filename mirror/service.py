@@ -40,6 +40,8 @@ class MirrorParts:
     queue: ByteQueue
     link: Callable[[], LinkStanding]
     groups_synced_at_ms: Callable[[], int]
+    # A site that does not answer when its topics are looked at, and the state that this means; None while both answer.
+    outage: Callable[[], tuple[FlowState, str] | None]
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -73,7 +75,9 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
     """The reply of DescribeMirror."""
     link = parts.link()
     partitions = [_partition(parts.board, key) for key in sorted(parts.board)]
-    state, reason = gravest((FlowState(partition.state), partition.reason) for partition in partitions)
+    states = [(FlowState(partition.state), partition.reason) for partition in partitions]
+    outage = parts.outage()
+    state, reason = gravest([*states, outage] if outage is not None else states)
     return pb.DescribeMirrorReply(
         link=link.name,
         link_epoch=link.epoch,

@@ -7,10 +7,11 @@ puts every partition that both sites have on the board with its leaders. Configs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from mirror.board import NOBODY, FlowBoard
-from mirror.core.flow_events import LinkRole, LinkTurned, Start, TopicAgrees, TopicConflict, TopicReplaced
+from mirror.core.flow_events import LinkRole, LinkTurned, Side, Start, TopicAgrees, TopicConflict, TopicReplaced
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, Finding, GrowTopic, Plan, TopicView, Trouble, plan
 from mirror.link_watch import LinkStanding
@@ -22,7 +23,17 @@ from wire.links import carries_topic
 PAUSE_WHEN_POKED_S = 0.05
 """Rest before a round that somebody asked for, so that many partitions that lost their leader make one round."""
 
+Result = TypeVar("Result")
+
 _log = get_logger("mirror.topics")
+
+
+class SiteUnreachable(Exception):
+    """One of the sites does not answer."""
+
+    def __init__(self, side: Side, reason: str) -> None:
+        super().__init__(f"{side.value}: {reason}")
+        self.side = side
 
 
 class TopicSync:
@@ -54,9 +65,14 @@ class TopicSync:
         self._on_topology = on_topology
         self._poked = asyncio.Event()
         self._configs_at_ms = float("-inf")
-        self._problem = ""
+        self._problem: SiteUnreachable | None = None
         self._troubles: dict[str, Trouble] = {}
         self.synced_at_ms = -1
+
+    @property
+    def problem(self) -> SiteUnreachable | None:
+        """Why the last round could not compare the sites."""
+        return self._problem
 
     @property
     def troubles(self) -> Mapping[str, Trouble]:
@@ -72,10 +88,10 @@ class TopicSync:
         while True:
             try:
                 again = await self.round()
-                self._tell("")
-            except Unreachable as error:
+                self._tell(None)
+            except SiteUnreachable as error:
                 again = False
-                self._tell(str(error))
+                self._tell(error)
             if not again:
                 await self._pause()
 
@@ -84,7 +100,9 @@ class TopicSync:
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             return False
-        source_topics, target_topics = await _both(self._source, self._target)
+        source_topics, target_topics = await asyncio.gather(
+            _asking(Side.SOURCE, self._source.topics()), _asking(Side.TARGET, self._target.topics())
+        )
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
         configs = await self._configs(source, target)
@@ -101,17 +119,18 @@ class TopicSync:
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._configs_at_ms >= self._config_interval_ms:
             both = sorted(source.keys() & target.keys())
-            ours = await self._source.configs(sorted(source)) if source else {}
-            theirs = await self._target.configs(both) if both else {}
+            ours = await _asking(Side.SOURCE, self._source.configs(sorted(source))) if source else {}
+            theirs = await _asking(Side.TARGET, self._target.configs(both)) if both else {}
             self._configs_at_ms = now_ms
             return ours, theirs
         missing = sorted(source.keys() - target.keys())
-        return (await self._source.configs(missing) if missing else {}), {}
+        return (await _asking(Side.SOURCE, self._source.configs(missing)) if missing else {}), {}
 
     async def _act(self, actions: Sequence[Action], link: LinkStanding) -> bool:
         has_changed = False
         for action in actions:
-            problem = await self._actor.act(action, link=link.name, link_epoch=link.epoch)
+            acting = self._actor.act(action, link=link.name, link_epoch=link.epoch)
+            problem = await _asking(Side.TARGET, acting)
             if problem:
                 _log.warning("the target's controller refuses", action=_describe(action), reason=problem)
             else:
@@ -124,12 +143,10 @@ class TopicSync:
         for name in wanted.agreed:
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(PartitionKey(name, partition), source[name], target[name])
-        for key, row in self._board.rows():
-            trouble = wanted.troubles.get(key.topic)
-            if trouble is not None and trouble.finding is not Finding.GONE:
-                command = TopicReplaced if trouble.finding is Finding.REPLACED else TopicConflict
-                self._board.submit(key, command(reason=trouble.reason))
-                row.source = NOBODY
+        for name, trouble in wanted.troubles.items():
+            if trouble.finding is not Finding.GONE:
+                for partition in source[name].leaders:
+                    self._show_trouble(PartitionKey(name, partition), source[name], trouble)
         self._tell_troubles(wanted.troubles)
         if has_moved:
             self._on_topology()
@@ -152,15 +169,22 @@ class TopicSync:
             self._board.submit(key, TopicAgrees())
         return is_new or before != (row.source, row.target)
 
+    def _show_trouble(self, key: PartitionKey, source: SiteTopic, trouble: Trouble) -> None:
+        """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
+        row = self._board.add(key, source.topic_id)
+        row.source = NOBODY
+        command = TopicReplaced if trouble.finding is Finding.REPLACED else TopicConflict
+        self._board.submit(key, command(reason=trouble.reason))
+
     def _tell_troubles(self, troubles: Mapping[str, Trouble]) -> None:
         for name, trouble in troubles.items():
             if self._troubles.get(name) != trouble:
                 _log.warning(trouble.reason, topic=name, finding=trouble.finding.value)
         self._troubles = dict(troubles)
 
-    def _tell(self, problem: str) -> None:
-        if problem and problem != self._problem:
-            _log.warning("topics cannot be compared", reason=problem)
+    def _tell(self, problem: SiteUnreachable | None) -> None:
+        if problem is not None and self._problem is None:
+            _log.warning("topics cannot be compared", reason=str(problem))
         self._problem = problem
 
     async def _pause(self) -> None:
@@ -173,9 +197,11 @@ class TopicSync:
         self._poked.clear()
 
 
-async def _both(source: SitePort, target: SitePort) -> tuple[Mapping[str, SiteTopic], Mapping[str, SiteTopic]]:
-    source_topics, target_topics = await asyncio.gather(source.topics(), target.topics())
-    return source_topics, target_topics
+async def _asking(side: Side, call: Awaitable[Result]) -> Result:
+    try:
+        return await call
+    except Unreachable as error:
+        raise SiteUnreachable(side, str(error)) from error
 
 
 def _views(topics: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]) -> dict[str, TopicView]:

@@ -1,25 +1,234 @@
-"""A mirror between two real brokers: what arrives is byte for byte what was there."""
+"""A mirror between two real brokers: what arrives is byte for byte what was there, and every refusal has a name."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.mirror_sites import describe_mirror, scrape, start_pair
-from tests.support.processes import Processes
+from tests.support.log_batches import CONTROL, TRANSACTIONAL, batch
+from tests.support.mirror_sites import describe_mirror, mirror_ports, raw_log, scrape, start_pair
+from tests.support.processes import Processes, RunningProcess
+from wire.client import KafkaClient
+from wire.control.cluster_pb2 import LinkPhase
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 
+async def wait_for_state(mirror: RunningProcess, state: str, reason: str = "") -> str:
+    """Wait until all partitions are in the state for such a reason; the reason of the first."""
+
+    async def is_so() -> str:
+        partitions = (await describe_mirror(mirror)).partitions
+        assert partitions
+        assert {partition.state for partition in partitions} == {state}, [(p.state, p.reason) for p in partitions]
+        assert all(reason in partition.reason for partition in partitions), [p.reason for p in partitions]
+        return str(partitions[0].reason)
+
+    return await eventually(is_so, 15_000)
+
+
 async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_path: Path) -> None:
+    """M1, M8: codecs, empty partitions, transactional batches, null values; and the page of metrics."""
     pair = await start_pair(processes, tmp_path)
-    await pair.create("orders", 3)
-    for partition in range(3):
-        await pair.produce("orders", partition, 20)
+    await pair.create("orders", 4)
+    async with KafkaClient(pair.source.bootstrap) as client:
+        for codec in range(5):
+            for partition in range(3):
+                values = [(b"key", None), (None, b"value" * 50), (b"", b"")]
+                await client.produce("orders", partition, batch(values, codec=codec, timestamp_ms=1_700_000_000_000))
+        transactional = batch([b"one"], producer_id=7, producer_epoch=0, sequence=0, attributes=TRANSACTIONAL)
+        assert not transactional[22] & CONTROL
+        await client.produce("orders", 0, transactional)
     mirror = pair.start_mirror()
-    await pair.caught_up("orders", 3)
-    reply = await describe_mirror(mirror)
-    assert {partition.state for partition in reply.partitions} == {"MIRRORING"}
-    assert "antipode_mirror_lag_records" in scrape(mirror)
+    await pair.caught_up("orders", 4)
+    await wait_for_state(mirror, "MIRRORING")
+    page = await eventually(lambda: scrape(mirror) if "record_count_total" in scrape(mirror) else "")
+    for name in ("antipode_mirror_lag_records", "antipode_mirror_lag_seconds", "antipode_mirror_queue_bytes"):
+        assert name in page
+    place = 'partition="0",source="a",target="b",topic="orders"'
+    assert f"kafka_connect_mirror_mirrorsourceconnector_record_count_total{{{place}}} 16.0" in page
+    assert f"kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms_avg{{{place}}}" in page
+
+
+async def test_the_first_record_is_there_soon_after_the_start(processes: Processes, tmp_path: Path) -> None:
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders")
+    await pair.produce("orders", 0, 1)
+    pair.start_mirror()
+    await pair.caught_up("orders", within_ms=5_000)
+
+
+async def test_only_topics_of_the_link_are_mirrored(processes: Processes, tmp_path: Path) -> None:
+    """MM-04, MM-11: the blacklist wins, unmatched is out."""
+    pair = await start_pair(
+        processes, tmp_path, whitelist=["orders.*", "control"], blacklist=["orders-secret", "control"]
+    )
+    for topic in ("orders", "orders-secret", "control", "other"):
+        await pair.create(topic)
+        await pair.produce(topic, 0, 2)
+    pair.start_mirror()
+    await pair.caught_up("orders")
+    async with KafkaClient(pair.target.bootstrap, site_local=True) as client:
+        assert set((await client.metadata()).topics) == {"orders"}
+
+
+async def test_filters_of_the_file_that_differ_from_the_links_are_an_error(
+    processes: Processes, tmp_path: Path
+) -> None:
+    pair = await start_pair(processes, tmp_path, whitelist=["orders"])
+    mirror = pair.start_mirror({"whitelist": "orders,flights"})
+    assert mirror.wait_ended() == 1
+    assert (
+        "configuration whitelist='orders,flights' is not usable: the same as link a-b has: orders" in mirror.log_text()
+    )
+
+
+async def test_a_link_that_is_not_there_is_an_error_that_names_those_that_are(
+    processes: Processes, tmp_path: Path
+) -> None:
+    pair = await start_pair(processes, tmp_path)
+    mirror = pair.start_mirror({"link.name": "nowhere"})
+    assert mirror.wait_ended() == 1
+    assert "site b has no link 'nowhere'; its links: a-b" in mirror.log_text()
+
+
+async def test_new_topics_partitions_and_configs_follow_while_it_runs(processes: Processes, tmp_path: Path) -> None:
+    """M6: one refresh interval, ids included; a local change at the target is undone."""
+    pair = await start_pair(processes, tmp_path)
+    mirror = pair.start_mirror()
+    await pair.create("late", 2, {"retention.ms": "3600000"})
+    await pair.produce("late", 1, 3)
+    await pair.caught_up("late", 2)
+    async with (
+        KafkaClient(pair.source.bootstrap) as source,
+        KafkaClient(pair.target.bootstrap, site_local=True) as target,
+    ):
+        ids = [(await client.metadata(["late"])).topics["late"].topic_id for client in (source, target)]
+        assert ids[0] == ids[1]
+        assert (await target.topic_configs(["late"]))["late"] == {"retention.ms": "3600000"}
+        await pair.grow("late", 3)
+        await pair.produce("late", 2, 3)
+        await pair.caught_up("late", 3)
+        await pair.alter(pair.target, "late", {"retention.ms": "1", "segment.bytes": "1048576"})
+        await pair.alter(pair.source, "late", {"cleanup.policy": "compact,delete"})
+
+        async def configs_agree() -> bool:
+            wanted = {"retention.ms": "3600000", "cleanup.policy": "compact,delete"}
+            return (await target.topic_configs(["late"]))["late"] == wanted
+
+        await eventually(configs_agree)
+    await wait_for_state(mirror, "MIRRORING")
+
+
+async def test_a_graceful_stop_drains_and_a_restart_copies_nothing_again(processes: Processes, tmp_path: Path) -> None:
+    """MM-25, M10."""
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders", 2)
+    for partition in range(2):
+        await pair.produce("orders", partition, 30, records=50, size=1000)
+    mirror = pair.start_mirror()
+    await pair.caught_up("orders", 2)
+    mirror.stop()
+    assert mirror.exit_code == 0
+    assert '{"drained": true}' in mirror.log_text()
+    again = pair.start_mirror()
+    await wait_for_state(again, "MIRRORING")
+    await pair.produce("orders", 0, 1, records=10)
+    await pair.caught_up("orders", 2)
+
+    async def has_counted() -> bool:
+        return sum(partition.mirrored_records for partition in (await describe_mirror(again)).partitions) == 10
+
+    await eventually(has_counted)
+
+
+async def test_a_fenced_source_is_drained_and_a_promoted_target_is_left_alone(
+    processes: Processes, tmp_path: Path
+) -> None:
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders")
+    await pair.produce("orders", 0, 3)
+    mirror = pair.start_mirror()
+    await pair.caught_up("orders")
+    await pair.turn(epoch=1, active="a", phase=LinkPhase.FENCED)
+    await wait_for_state(mirror, "PROMOTING")
+    await pair.turn(epoch=2, active="b")
+    await wait_for_state(mirror, "PROMOTED", "site b is active at link epoch 2")
+    async with KafkaClient(pair.target.bootstrap) as client:
+        await client.produce("orders", 0, batch([b"written at b"]))
+    before = await raw_log(pair.target, "orders", 0, 0, 31)
+    # The link turns back without b's extra record ever having been at a: named, never overwritten.
+    await pair.turn(epoch=3, active="a")
+    await wait_for_state(mirror, "FAULTED", "30")
+    assert await raw_log(pair.target, "orders", 0, 0, 31) == before
+
+
+async def test_a_recreated_topic_is_a_reset_naming_both_ids(processes: Processes, tmp_path: Path) -> None:
+    """M9."""
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders")
+    await pair.produce("orders", 0, 3)
+    mirror = pair.start_mirror()
+    await pair.caught_up("orders")
+    before = await raw_log(pair.target, "orders", 0, 0, 30)
+    async with KafkaClient(pair.source.bootstrap) as client:
+        await client.delete_topics(["orders"])
+        await pair.create("orders")
+        await pair.produce("orders", 0, 5)
+        new_id = (await client.metadata(["orders"])).topics["orders"].topic_id
+    reason = await wait_for_state(mirror, "RESET")
+    assert str(new_id) in reason
+    assert await raw_log(pair.target, "orders", 0, 0, 30) == before
+
+
+async def test_two_mirrors_of_one_link_write_everything_once(processes: Processes, tmp_path: Path) -> None:
+    """M11."""
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders", 2)
+    pair.start_mirror()
+    pair.start_mirror()
+    for partition in range(2):
+        await pair.produce("orders", partition, 40)
+    await pair.caught_up("orders", 2)
+    for mirror in pair.mirrors:
+        await wait_for_state(mirror, "MIRRORING")
+
+
+async def test_a_small_queue_that_never_waits_loses_nothing(processes: Processes, tmp_path: Path) -> None:
+    """MM-06 with queue.enqueueTimeout.ms=0, spelled as long ago."""
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders", 2)
+    for partition in range(2):
+        await pair.produce("orders", partition, 60, records=50, size=1000)
+    mirror = pair.start_mirror({"queue.byte.size": "1048576", "queue.enqueueTimeout.ms": "0"})
+    await pair.caught_up("orders", 2)
+    assert "queue.enqueue.timeout.ms is not -1" in mirror.log_text()
+
+
+async def test_a_taken_port_is_one_clear_message(processes: Processes, tmp_path: Path) -> None:
+    pair = await start_pair(processes, tmp_path)
+    first = pair.start_mirror()
+    await first.wait_ready_async(lambda: '"ready"' in first.log_text())
+    second = pair.start_mirror({"antipode.metrics.listener": f"127.0.0.1:{mirror_ports(first)['ready']}"})
+    assert second.wait_ended() == 1
+    assert "antipode.metrics.listener" in second.log_text()
+    assert "Traceback" not in second.log_text()
+
+
+async def test_idle_partitions_tell_the_target_how_the_source_is(processes: Processes, tmp_path: Path) -> None:
+    """What a failover counts from: the source's high watermark with its time, known at the target without traffic."""
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders")
+    await pair.produce("orders", 0, 2)
+    pair.start_mirror()
+    await pair.caught_up("orders")
+    began_ms = time.time() * 1000
+
+    async def is_told() -> bool:
+        (partition,) = await pair.describe_partitions(pair.target)
+        return partition.source_high_watermark == 20 and partition.source_seen_at_ms > began_ms
+
+    await eventually(is_told)

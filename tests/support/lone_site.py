@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from broker.config import load_broker_settings
@@ -45,10 +46,13 @@ class LinkedController(LoneController):
     async def adopt(self, record: cluster_pb2.LinkRecord) -> None:
         """Store the link and have the broker enforce it."""
         self.links[record.name] = record
-        with open(self._links_path, "wb") as state:
-            state.write(broker_pb2.ControlBatch(links=self.links.values()).SerializeToString())
+        self._keep_links()
         await self._send()
         await self._confirm()
+
+    def _keep_links(self) -> None:
+        kept = broker_pb2.ControlBatch(links=self.links.values())
+        Path(self._links_path).write_bytes(kept.SerializeToString())
 
     async def _confirm(self) -> None:
         assert self.registration is not None
@@ -66,11 +70,11 @@ class LoneAgent(site_pb2_grpc.SiteAgentServicer):
     def __init__(self, controller: LinkedController) -> None:
         self._controller = controller
 
-    async def ListLinks(self, request: Any, context: Any) -> site_pb2.ListLinksReply:  # noqa: N802
+    async def ListLinks(self, request: Any, context: Any) -> site_pb2.ListLinksReply:
         links = [site_pb2.LinkStatus(record=record, is_confirmed=True) for record in self._controller.links.values()]
         return site_pb2.ListLinksReply(site=self._controller.site, links=links)
 
-    async def GetSiteView(self, request: Any, context: Any) -> site_pb2.GetSiteViewReply:  # noqa: N802
+    async def GetSiteView(self, request: Any, context: Any) -> site_pb2.GetSiteViewReply:
         registration = self._controller.registration
         assert registration is not None
         broker = cluster_pb2.BrokerInfo(
@@ -83,7 +87,7 @@ class LoneAgent(site_pb2_grpc.SiteAgentServicer):
         view = cluster_pb2.SiteView(site=self._controller.site, cluster_id=CLUSTER_ID, brokers=[broker])
         return site_pb2.GetSiteViewReply(view=view)
 
-    async def AdoptLink(self, request: site_pb2.AdoptLinkRequest, context: Any) -> site_pb2.LinkReply:  # noqa: N802
+    async def AdoptLink(self, request: site_pb2.AdoptLinkRequest, context: Any) -> site_pb2.LinkReply:
         await self._controller.adopt(request.record)
         return site_pb2.LinkReply(record=request.record)
 

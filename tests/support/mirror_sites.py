@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -24,7 +25,8 @@ from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Proxy, Toxiproxy
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient, NewTopic
-from wire.control import mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
+from wire.control import broker_pb2, controller_pb2, mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
+from wire.control.clients import BrokerControlChannels, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
 from wire.fetch_requests import DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
 from wire.record_batch import iterate_headers
@@ -47,11 +49,6 @@ class Site:
     @property
     def bootstrap(self) -> str:
         return f"{LOOPBACK}:{self.client_port}"
-
-    @property
-    def direct_link(self) -> str:
-        """The LINK listener, past any proxy."""
-        return f"{LOOPBACK}:{self.link_port}"
 
     async def wait_ready(self, starts: int) -> None:
         await self.process.wait_ready_async(lambda: self.process.log_text().count('"ready"') >= starts)
@@ -111,6 +108,30 @@ class Pair:
             (outcome,) = await client.create_topics([new])
             assert not outcome.error_code, outcome
 
+    async def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions at the source."""
+        grown = controller_pb2.NewPartitions(name=topic, total_count=partitions)
+        controller = ControllerClient(lambda: [f"{LOOPBACK}:{self.source.grpc_port}"])
+        await controller.create_partitions(controller_pb2.CreatePartitionsRequest(topics=[grown]))
+        await controller.close()
+
+    async def alter(self, site: Site, topic: str, configs: Mapping[str, str]) -> None:
+        """Set configs of a topic at one site."""
+        change = controller_pb2.TopicConfigChange(name=topic, set=dict(configs))
+        controller = ControllerClient(lambda: [f"{LOOPBACK}:{site.grpc_port}"])
+        await controller.alter_topic_configs(controller_pb2.AlterTopicConfigsRequest(changes=[change]))
+        await controller.close()
+
+    async def describe_partitions(self, site: Site) -> Sequence[broker_pb2.PartitionDescription]:
+        """What the broker of a site says of its partitions over gRPC."""
+        channels = BrokerControlChannels()
+        stub: Any = channels.stub(f"{LOOPBACK}:{site.grpc_port}")
+        reply: broker_pb2.DescribePartitionsReply = await stub.DescribePartitions(
+            broker_pb2.DescribePartitionsRequest()
+        )
+        await channels.close()
+        return list(reply.partitions)
+
     async def produce(self, topic: str, partition: int, batches: int, *, records: int = 10, size: int = 100) -> None:
         """Batches of random-looking records to the source."""
         async with KafkaClient(self.source.bootstrap) as client:
@@ -122,7 +143,7 @@ class Pair:
 
     async def ends(self, site: Site, topic: str, partitions: int) -> list[tuple[int, int]]:
         """Log start and end of each partition; AssertionError while the topic is not there."""
-        async with KafkaClient(site.direct_link, site_local=True, retry_budget_ms=1000) as client:
+        async with KafkaClient(site.bootstrap, site_local=True, retry_budget_ms=1000) as client:
             metadata = await client.metadata([topic])
             assert topic in metadata.topics, f"{topic} not at {site.name}"
             assert len(metadata.topics[topic].partitions) >= partitions, metadata.topics[topic]
@@ -195,7 +216,7 @@ async def start_pair(
 async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) -> bytes:
     """The bytes of all batches from `first` up to `end`, as they lie in the log."""
     found = bytearray()
-    async with KafkaClient(site.direct_link, site_local=True) as client:
+    async with KafkaClient(site.bootstrap, site_local=True) as client:
         metadata = await client.metadata([topic])
         topic_id = metadata.topics[topic].topic_id
         leader = await client.leader(topic, partition)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 from kio.schema.errors import ErrorCode
@@ -26,6 +26,9 @@ from wire.control import controller_pb2 as pb
 from wire.control.clients import ACTIVE_CONTROLLER_KEY
 from wire.control.controller_pb2_grpc import ControllerServicer
 from wire.znodes import TOPIC_ID_BYTES, ControllerRegistration
+
+if TYPE_CHECKING:
+    Context = grpc.aio.ServicerContext[Any, Any]
 
 NO_CONTROLLER = -1
 
@@ -44,7 +47,7 @@ class Controller(ControllerServicer):
         self._office = office
         self._known_controller = known_controller
 
-    async def _active(self, context: grpc.aio.ServicerContext) -> ActiveController:
+    async def _active(self, context: Context) -> ActiveController:
         active = self._office()
         if active is not None:
             return active
@@ -55,9 +58,10 @@ class Controller(ControllerServicer):
             grpc.StatusCode.FAILED_PRECONDITION,
             f"node {self._settings.node_id} is not the active controller; that is at {address or '(unknown)'}",
         )
+        raise AssertionError("abort returned")
 
     async def _submit(
-        self, active: ActiveController, command: ask.Command, context: grpc.aio.ServicerContext, *, timeout_ms: int = 0
+        self, active: ActiveController, command: ask.Command, context: Context, *, timeout_ms: int = 0
     ) -> Reply:
         """Have a change made and wait until the brokers know, at most as long as the client and the settings allow."""
         try:
@@ -70,7 +74,7 @@ class Controller(ControllerServicer):
         return reply
 
     async def CreateTopics(  # noqa: N802 (the service's own name)
-        self, request: pb.CreateTopicsRequest, context: grpc.aio.ServicerContext
+        self, request: pb.CreateTopicsRequest, context: Context
     ) -> pb.CreateTopicsReply:
         """Create topics."""
         active = await self._active(context)
@@ -83,7 +87,7 @@ class Controller(ControllerServicer):
         return pb.CreateTopicsReply(results=_results(reply))
 
     async def CreatePartitions(  # noqa: N802
-        self, request: pb.CreatePartitionsRequest, context: grpc.aio.ServicerContext
+        self, request: pb.CreatePartitionsRequest, context: Context
     ) -> pb.CreatePartitionsReply:
         """Grow topics."""
         active = await self._active(context)
@@ -93,7 +97,7 @@ class Controller(ControllerServicer):
         return pb.CreatePartitionsReply(results=_results(await self._submit(active, command, context)))
 
     async def AlterTopicConfigs(  # noqa: N802
-        self, request: pb.AlterTopicConfigsRequest, context: grpc.aio.ServicerContext
+        self, request: pb.AlterTopicConfigsRequest, context: Context
     ) -> pb.AlterTopicConfigsReply:
         """Change topic configs."""
         active = await self._active(context)
@@ -104,7 +108,7 @@ class Controller(ControllerServicer):
         return pb.AlterTopicConfigsReply(results=_results(await self._submit(active, command, context)))
 
     async def DeleteTopics(  # noqa: N802
-        self, request: pb.DeleteTopicsRequest, context: grpc.aio.ServicerContext
+        self, request: pb.DeleteTopicsRequest, context: Context
     ) -> pb.DeleteTopicsReply:
         """Delete topics; a deletion that is not complete in time goes on and is answered REQUEST_TIMED_OUT."""
         active = await self._active(context)
@@ -132,7 +136,7 @@ class Controller(ControllerServicer):
         return pb.DeleteTopicsReply(results=results)
 
     async def AllocateProducerIds(  # noqa: N802
-        self, request: pb.AllocateProducerIdsRequest, context: grpc.aio.ServicerContext
+        self, request: pb.AllocateProducerIdsRequest, context: Context
     ) -> pb.AllocateProducerIdsReply:
         """A block of producer ids from the site's range."""
         active = await self._active(context)
@@ -150,8 +154,8 @@ class Controller(ControllerServicer):
 
     async def DescribeController(  # noqa: N802
         self,
-        request: pb.DescribeControllerRequest,
-        context: grpc.aio.ServicerContext,  # noqa: ARG002 (gRPC's signature)
+        request: pb.DescribeControllerRequest,  # noqa: ARG002 (gRPC's signature)
+        context: Context,  # noqa: ARG002
     ) -> pb.DescribeControllerReply:
         """Who is active, as this candidate knows it; brokers only from the active one."""
         active = self._office()
@@ -166,7 +170,7 @@ class Controller(ControllerServicer):
         )
 
 
-async def _abort_deposed(context: grpc.aio.ServicerContext, error: Deposed) -> NoReturn:
+async def _abort_deposed(context: Context, error: Deposed) -> NoReturn:
     await context.abort(grpc.StatusCode.UNAVAILABLE, f"{error}; whether the request took effect is unknown")
     raise error
 

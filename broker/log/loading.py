@@ -226,14 +226,14 @@ class _Loading:
             if gap < 0 or (0 < gap <= RELATIVE_OFFSET_MAX and not self.config.is_compacted):
                 reason = f"it begins at {segment.base_offset}, the one before ends at {expected}"
                 return self._drop_from(segments, index, reason)
-            fault = self._recover_segment(segment)
+            fault = self._recover_segment(segment, is_last=segment is segments[-1])
             expected = segment.next_offset
             if fault:
                 reason = f"the segment before it was cut at offset {expected}"
                 return self._drop_from(segments, index + 1, reason)
         return segments
 
-    def _recover_segment(self, segment: Segment) -> str:
+    def _recover_segment(self, segment: Segment, *, is_last: bool) -> str:
         segment.reset_indexes()
         segment.transactions.clear()
         descriptor = segment.file.acquire()
@@ -248,10 +248,11 @@ class _Loading:
             )
             for batch in check.batches():
                 self._take(segment, batch)
-            if check.fault:
-                with storage_errors("truncating", segment.path):
+            with storage_errors("flushing", segment.path):
+                if check.fault:
                     self.disk.truncate(descriptor, check.valid_bytes)
-                    self.disk.fdatasync(descriptor)
+                # after kill -9 the bytes may be in the page cache alone
+                self.disk.fdatasync(descriptor)
         finally:
             segment.file.release()
         self.last_epoch = check.epoch
@@ -262,9 +263,7 @@ class _Loading:
             self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
         segment.size_bytes = check.valid_bytes
         segment.next_offset = check.next_offset
-        # after kill -9 the bytes may be in the page cache alone: the next flush is for them too
-        segment.mark_dirty()
-        segment.write_indexes()
+        segment.write_indexes(is_durable=not is_last)
         return check.fault
 
     def _take(self, segment: Segment, batch: CheckedBatch) -> None:

@@ -264,6 +264,7 @@ class _Loading:
         segment.size_bytes = check.valid_bytes
         segment.next_offset = check.next_offset
         segment.write_indexes(is_durable=not is_last)
+        segment.transactions.flush()
         return check.fault
 
     def _take(self, segment: Segment, batch: CheckedBatch) -> None:

@@ -1,0 +1,17 @@
+"""The group machine told as conversations: `tests/golden/groups/*.txt`; the commands are in `tests/support/group_scene.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.golden import run_script
+from tests.support.group_scene import GroupScene
+
+SCRIPTS = sorted((Path(__file__).parent / "groups").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_groups_answer_as_the_script_says(path: Path, is_golden_rewrite: bool) -> None:
+    run_script(path, GroupScene().answer, is_rewrite=is_golden_rewrite)

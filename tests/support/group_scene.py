@@ -1,0 +1,365 @@
+"""The group machine with a log, a clock and timers of its own, driven by lines of text or by calls.
+
+Durable records go through their bytes into `log`, and are applied from the decision, as the shell does; invariants are checked after
+each record. `restart` replays the log into a new machine. Commands of scripts (`key=value` in any order):
+
+    join GROUP client=a [member=a-1] [instance=i] [protocols=range,sticky] [session=10000] [rebalance=60000] [version=9] [type=consumer]
+    sync GROUP member=a-1 generation=1 [assign=a-1:x,b-2:y] [instance=i] [protocol=range]
+    heartbeat GROUP member=a-1 generation=1 [instance=i]        leave GROUP member=a-1[/i],b-2
+    commit GROUP t-0=5 [t-1=7@3] [member=a-1 generation=1] [metadata=text] [retention=1000]
+    mirror GROUP t-0=5      fetch GROUP      show GROUP      advance MS      restart
+    delete GROUP      forget GROUP t-0       topics-gone GROUP t       expire GROUP      evict GROUP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.core import group_records
+from broker.core.group_messages import (
+    Answer,
+    CancelTimer,
+    CodeReply,
+    Command,
+    CommitOffsets,
+    CommittedOffset,
+    Decision,
+    DeleteGroup,
+    DeleteOffsets,
+    EvictMembers,
+    ExpireOffsets,
+    FireTimer,
+    ForgetTopics,
+    GroupChanged,
+    GroupRecord,
+    GroupRemoved,
+    GroupStored,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    LeavingMember,
+    MirrorOffsets,
+    OffsetCommitted,
+    OffsetRemoved,
+    PartitionsReply,
+    Reply,
+    ResumeGroup,
+    StartTimer,
+    SyncGroup,
+    SyncReply,
+    TimerKey,
+    TopicPartition,
+)
+from broker.core.group_states import AssignmentProtocol, Group
+from broker.core.group_turn import GroupLimits
+from broker.core.groups import Groups
+
+START_MS = 1_000_000
+LIMITS = GroupLimits(
+    session_timeout_ms_min=1000,
+    session_timeout_ms_max=300_000,
+    size_max=4,
+    initial_rebalance_delay_ms=3000,
+    offset_metadata_bytes_max=8,
+    offsets_retention_ms=60_000,
+)
+_UNANSWERED = (ForgetTopics, ExpireOffsets, EvictMembers)
+
+
+class GroupScene:
+    """See the module."""
+
+    def __init__(self, limits: GroupLimits = LIMITS) -> None:
+        self.limits = limits
+        self.now_ms = START_MS
+        self.groups = Groups(limits)
+        self.log: list[group_records.KeyValue] = []
+        self.timers: dict[TimerKey, int] = {}
+        self.replies: dict[int, Reply] = {}
+        self.waiting: set[int] = set()
+        self._token = 0
+        self._ids = 0
+        self.lines: list[str] = []
+
+    # --- calls
+
+    def ask(self, command: Command) -> Reply | None:
+        """Decide, commit, apply, act; the reply, None while it is parked."""
+        self._token += 1
+        token = self._token
+        if not isinstance(command, _UNANSWERED):
+            self.waiting.add(token)
+        self.take(self.groups.decide(command, now_ms=self.now_ms, token=token))
+        return self.replies.get(token)
+
+    def take(self, decision: Decision) -> None:
+        """Commit, apply, act."""
+        self.commit(decision)
+        self.finish(decision)
+
+    def commit(self, decision: Decision) -> None:
+        """The durable records reach the log."""
+        for record in decision.records:
+            if not isinstance(record, GroupChanged):
+                self.log.append(group_records.encode(record))
+
+    def finish(self, decision: Decision) -> None:
+        """Apply the records and act on the effects."""
+        for record in decision.records:
+            self.groups.apply(record)
+            self.lines.append(_record_line(record))
+        self.groups.check_invariants()
+        for effect in decision.effects:
+            match effect:
+                case Answer(token=token, reply=reply):
+                    self.replies[token] = reply
+                    self.waiting.discard(token)
+                    self.lines.append(f"#{token} {reply_text(reply)}")
+                case StartTimer(key=key, delay_ms=delay_ms):
+                    self.timers[key] = self.now_ms + delay_ms
+                    self.lines.append(f"timer {_key_text(key)} {delay_ms}")
+                case CancelTimer(key=key):
+                    if self.timers.pop(key, None) is not None:
+                        self.lines.append(f"cancel {_key_text(key)}")
+
+    def advance(self, elapsed_ms: int) -> None:
+        """Let time pass; what is due fires in its order."""
+        end_ms = self.now_ms + elapsed_ms
+        while due := [(deadline, key) for key, deadline in self.timers.items() if deadline <= end_ms]:
+            deadline, key = min(due, key=lambda timer: timer[0])
+            del self.timers[key]
+            self.now_ms = max(self.now_ms, deadline)
+            self.lines.append(f"{_key_text(key)} fires at +{self.now_ms - START_MS}")
+            self.take(self.groups.decide(FireTimer(group_id=key.group_id, key=key), now_ms=self.now_ms))
+        self.now_ms = end_ms
+
+    def replayed(self) -> Groups:
+        """A new machine from the log."""
+        groups = Groups(self.limits)
+        for key, value in self.log:
+            record = group_records.decode(key, value)
+            assert record is not None
+            groups.apply(record)
+        groups.settle_replay()
+        groups.check_invariants()
+        return groups
+
+    def restart(self) -> None:
+        """The coordinator moves: what was not committed is forgotten."""
+        self.groups = self.replayed()
+        self.timers.clear()
+        self.waiting.clear()
+        for group in self.groups:
+            self.take(self.groups.decide(ResumeGroup(group_id=group.group_id), now_ms=self.now_ms))
+
+    def join(self, group_id: str = "g", **values: Any) -> JoinReply | None:
+        """JoinGroup; see the module for the values."""
+        reply = self.ask(self.join_command(group_id, **values))
+        assert reply is None or isinstance(reply, JoinReply)
+        return reply
+
+    def join_command(
+        self,
+        group_id: str = "g",
+        *,
+        client: str = "a",
+        member: str = "",
+        instance: str | None = None,
+        protocols: str = "range",
+        session: int = 10_000,
+        rebalance: int = 60_000,
+        version: int = 9,
+        type: str = "consumer",  # noqa: A002  as in scripts
+    ) -> JoinGroup:
+        """The command; a fresh member id is the client (or instance) and a running number."""
+        self._ids += 1
+        return JoinGroup(
+            group_id=group_id,
+            member_id=member,
+            fresh_member_id=f"{instance or client}-{self._ids}",
+            group_instance_id=instance,
+            client_id=client,
+            client_host="/127.0.0.1",
+            session_timeout_ms=session,
+            rebalance_timeout_ms=rebalance,
+            protocol_type=type,
+            protocols=tuple(AssignmentProtocol(name, f"{name}/{client}".encode()) for name in protocols.split(",") if name),
+            requires_known_member=version >= 4,
+            may_skip_assignment=version >= 9,
+        )
+
+    def new_member(self, group_id: str = "g", **values: Any) -> tuple[str, JoinReply | None]:
+        """Join as a client of today does, in two steps; the member id and the second answer."""
+        first = self.join(group_id, **values)
+        assert first is not None
+        return first.member_id, self.join(group_id, **{**values, "member": first.member_id})
+
+    # --- scripts
+
+    def answer(self, line: str) -> str:
+        """Run one line of a script; what happened."""
+        self.lines = []
+        verb, *words = line.split()
+        verbs: dict[str, Callable[..., None]] = {
+            "join": self._join,
+            "sync": self._sync,
+            "heartbeat": self._heartbeat,
+            "leave": self._leave,
+            "commit": self._commit,
+            "mirror": self._mirror,
+            "delete": lambda group: self._asked(DeleteGroup(group_id=group)),
+            "forget": lambda group, *names: self._asked(
+                DeleteOffsets(group_id=group, partitions=tuple(_partition(name) for name in names))
+            ),
+            "topics-gone": lambda group, *names: self._asked(ForgetTopics(group_id=group, topics=frozenset(names))),
+            "expire": lambda group: self._asked(ExpireOffsets(group_id=group)),
+            "evict": lambda group: self._asked(EvictMembers(group_id=group)),
+            "fetch": self._fetch,
+            "show": self._show,
+            "advance": lambda elapsed: self.advance(int(elapsed)),
+            "restart": self.restart,
+        }
+        verbs[verb](*words)
+        return "\n".join(self.lines) or "nothing"
+
+    def _asked(self, command: Command) -> None:
+        if self.ask(command) is None and not isinstance(command, _UNANSWERED):
+            self.lines.append(f"#{self._token} waits")
+
+    def _join(self, group: str, *words: str) -> None:
+        values: dict[str, Any] = _values(words)
+        for name in ("session", "rebalance", "version"):
+            if name in values:
+                values[name] = int(values[name])
+        self._asked(self.join_command(group, **values))
+
+    def _sync(self, group: str, *words: str) -> None:
+        values = _values(words)
+        given = (pair.split(":") for pair in values.get("assign", "").split(",") if pair)
+        self._asked(
+            SyncGroup(
+                group_id=group,
+                member_id=values["member"],
+                group_instance_id=values.get("instance"),
+                generation=int(values["generation"]),
+                protocol_type=None,
+                protocol=values.get("protocol"),
+                assignments={member: assignment.encode() for member, assignment in given},
+            )
+        )
+
+    def _heartbeat(self, group: str, *words: str) -> None:
+        values = _values(words)
+        self._asked(
+            Heartbeat(
+                group_id=group,
+                member_id=values["member"],
+                group_instance_id=values.get("instance"),
+                generation=int(values["generation"]),
+            )
+        )
+
+    def _leave(self, group: str, *words: str) -> None:
+        leaving = []
+        for name in _values(words)["member"].split(","):
+            member, _, instance = name.partition("/")
+            leaving.append(LeavingMember(member, instance or None))
+        self._asked(LeaveGroup(group_id=group, members=tuple(leaving)))
+
+    def _commit(self, group: str, *words: str) -> None:
+        values = _values(words)
+        self._asked(
+            CommitOffsets(
+                group_id=group,
+                member_id=values.pop("member", ""),
+                group_instance_id=values.pop("instance", None),
+                generation=int(values.pop("generation", "-1")),
+                offsets=_offsets(values),
+            )
+        )
+
+    def _mirror(self, group: str, *words: str) -> None:
+        self._asked(MirrorOffsets(group_id=group, offsets=_offsets(_values(words))))
+
+    def _fetch(self, group: str) -> None:
+        for partition, value in sorted(self.groups.offsets_of(group).items()):
+            age_ms = self.now_ms - value.commit_timestamp_ms
+            self.lines.append(f"{_partition_text(partition)}={value.offset}@{value.leader_epoch} {value.metadata!r} {age_ms} ms old")
+
+    def _show(self, group: str) -> None:
+        found = self.groups.get(group)
+        self.lines.append("Dead" if found is None else group_text(found))
+
+
+def _values(words: tuple[str, ...]) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words)
+
+
+def _partition(text: str) -> TopicPartition:
+    topic, _, index = text.rpartition("-")
+    return TopicPartition(topic, int(index))
+
+
+def _partition_text(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
+
+
+def _offsets(values: dict[str, str]) -> dict[TopicPartition, CommittedOffset]:
+    metadata, retention_ms = values.pop("metadata", ""), int(values.pop("retention", "-1"))
+    offsets = {}
+    for name, text in values.items():
+        offset, _, epoch = text.partition("@")
+        offsets[_partition(name)] = CommittedOffset(int(offset), int(epoch or -1), metadata, retention_ms)
+    return offsets
+
+
+def _key_text(key: TimerKey) -> str:
+    return " ".join((key.kind.value, key.group_id, *([key.member_id] if key.member_id else [])))
+
+
+def group_text(group: Group) -> str:
+    """A group in one line: * leads, ? is awaited in the sync, j and s wait for an answer."""
+    members = []
+    for member in group.members.values():
+        marks = ("*" if member.member_id == group.leader else "") + ("?" if member.member_id in group.unsynced else "")
+        marks += ("j" if member.join_token is not None else "") + ("s" if member.sync_token is not None else "")
+        assignment = f"={member.assignment.decode()}" if member.assignment else ""
+        members.append(f"{member.member_id}{marks}{assignment}")
+    pending = f" pending {','.join(sorted(group.pending))}" if group.pending else ""
+    return f"{group.group_id} {group.state.value} {group.generation} {group.protocol or '-'} [{' '.join(members)}]{pending}"
+
+
+def _record_line(record: GroupRecord) -> str:
+    match record:
+        case GroupStored(group=group):
+            return f"store {group_text(group)}"
+        case GroupChanged(group=group):
+            return f"in memory {group_text(group)}"
+        case GroupRemoved(group_id=group_id):
+            return f"remove {group_id}"
+        case OffsetCommitted(group_id=group_id, partition=partition, value=value):
+            return f"store {group_id} {_partition_text(partition)}={value.offset}@{value.leader_epoch}"
+        case OffsetRemoved(group_id=group_id, partition=partition):
+            return f"remove {group_id} {_partition_text(partition)}"
+
+
+def reply_text(reply: Reply) -> str:
+    """A reply in one line."""
+    match reply:
+        case JoinReply():
+            members = f" members {' '.join(member.member_id for member in reply.members)}" if reply.members else ""
+            skip = " skip" if reply.skip_assignment else ""
+            joined = f" generation {reply.generation} {reply.protocol} leader {reply.leader}" if reply.leader else ""
+            return f"{reply.error.name} {reply.member_id}{joined}{skip}{members}".rstrip()
+        case SyncReply():
+            return f"{reply.error.name} {reply.protocol} {reply.assignment.decode()}" if not reply.error else reply.error.name
+        case CodeReply():
+            return reply.error.name
+        case LeaveReply():
+            return " ".join(error.name for error in reply.errors)
+        case PartitionsReply():
+            outcomes = [f"{_partition_text(partition)} {error.name}" for partition, error in reply.errors.items()]
+            return ", ".join(outcomes) or reply.error.name

@@ -1,0 +1,57 @@
+"""A controller candidate on its own gRPC server, for tests that start several of them in one site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controller.config import ControllerSettings
+from controller.main import ControllerCandidate
+from runtime.configuration import load_settings
+from runtime.grpc_server import GrpcServer
+
+
+class CandidateProcess:
+    """`async with` starts it; `crash` ends its session without resigning."""
+
+    def __init__(self, connect: str, node_id: int, **properties: str) -> None:
+        mapping: dict[str, Any] = {
+            "node.id": str(node_id),
+            "zookeeper.connect": connect,
+            "zookeeper.session.timeout.ms": "2000",
+            "antipode.site.name": "a",
+            "antipode.site.number": "1",
+            "antipode.replication.factor.max": "3",
+            "antipode.controller.deletion.retry.ms": "100",
+        }
+        mapping |= {key.replace("_", "."): value for key, value in properties.items()}
+        self.registry = CollectorRegistry()
+        self.settings = load_settings(ControllerSettings, mapping)
+        self.server = GrpcServer("127.0.0.1", 0)
+        self.candidate = ControllerCandidate(self.settings, grpc_server=self.server, registry=self.registry)
+        self.address = ""
+
+    async def __aenter__(self) -> CandidateProcess:
+        self.address = f"127.0.0.1:{await self.server.start()}"
+        await self.candidate.start(grpc_address=self.address)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Resign and leave."""
+        await self.candidate.stop()
+        await self.server.stop(0)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is elected and has taken over."""
+        return self.candidate.active is not None
+
+    def metric(self, name: str) -> float:
+        """A value of its metrics."""
+        value = self.registry.get_sample_value(f"kafka_controller_{name}")
+        assert value is not None, name
+        return value

@@ -128,13 +128,13 @@ class Mirror:
             excluded_configs=config.config_properties_exclude,
             on_topology=self._topology_changed,
         )
-        self._metrics = MirrorMetrics(
+        self.metrics = MirrorMetrics(
             registry,
             board=self.board,
             queue=self.queue,
             link=self.link,
             clock=clock,
-            restarts=lambda: dict(self._supervisor.restarts),
+            restarts=lambda: self.restarts,
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
         )
         self.producers = ProducerPool(
@@ -147,6 +147,11 @@ class Mirror:
     def link(self) -> LinkStanding:
         """The link as last read."""
         return self._standing
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often workers died and were started again, by kind."""
+        return dict(self._supervisor.restarts)
 
     @property
     def parts(self) -> MirrorParts:
@@ -235,7 +240,7 @@ class Mirror:
             request_bytes_max=self._config.request_max_bytes,
             in_flight_max=self._config.in_flight_max,
         )
-        producer.on_appended = self._metrics.observe
+        producer.on_appended = self.metrics.observe
         return producer
 
     def _make_fetcher(self, key: FetcherKey) -> Fetcher:

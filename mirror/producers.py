@@ -74,6 +74,7 @@ class Producer:
         self._resting_until_ms: dict[int, float] = {}
         self._reported_at_ms: dict[PartitionKey, tuple[float, int]] = {}
         self._requests: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
         self._wake = asyncio.Event()
         self.sent_bytes = 0
         self.on_appended: Callable[[PartitionKey, QueuedBatches], None] = lambda *_: None
@@ -88,6 +89,8 @@ class Producer:
         """Send until cancelled; what is kept then is given back by `abandon`."""
         while True:
             self._wake.clear()
+            if self._failure is not None:
+                raise self._failure
             self._pull()
             self._send_ready()
             await self._wake.wait()
@@ -111,7 +114,8 @@ class Producer:
             row = self._board.row(key)
             if self._is_report_due(key, row, now_ms):
                 self._reported_at_ms[key] = (now_ms, row.facts.source_log_start_offset)
-                sent = _Sent(key, row.facts.generation, None, row.facts.progress.target_log_end_offset)
+                end_offset = max(row.facts.progress.target_log_end_offset, row.facts.restart_offset)
+                sent = _Sent(key, row.facts.generation, None, end_offset)
                 part = self._part(row, sent)
                 by_leader.setdefault(row.target.node_id, []).append((part, sent))
         for node_id, pairs in by_leader.items():
@@ -223,7 +227,14 @@ class Producer:
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
         request = asyncio.get_running_loop().create_task(self._request(node_id, parts, sent))
         self._requests.add(request)
-        request.add_done_callback(self._requests.discard)
+        request.add_done_callback(self._request_ended)
+
+    def _request_ended(self, request: asyncio.Task[None]) -> None:
+        """What escapes a request ends the producer: its windows no longer know what is in flight."""
+        self._requests.discard(request)
+        if not request.cancelled() and request.exception() is not None:
+            self._failure = request.exception()
+            self._wake.set()
 
     async def _request(self, node_id: int, parts: Sequence[AppendPart], sent: Sequence[_Sent]) -> None:
         link = self._link()

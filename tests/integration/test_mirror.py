@@ -11,6 +11,7 @@ from tests.support.eventually import eventually
 from tests.support.log_batches import CONTROL, TRANSACTIONAL, batch
 from tests.support.mirror_sites import describe_mirror, mirror_ports, raw_log, scrape, start_pair
 from tests.support.processes import Processes, RunningProcess
+from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase
 
@@ -182,6 +183,36 @@ async def test_a_recreated_topic_is_a_reset_naming_both_ids(processes: Processes
     reason = await wait_for_state(mirror, "RESET")
     assert str(new_id) in reason
     assert await raw_log(pair.target, "orders", 0, 0, 30) == before
+
+
+async def test_group_offsets_come_along_clamped_and_go_back_only_after_a_reset(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """M3, M4: also a group at offset 0, and one that is ahead of the log."""
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders", 2)
+    for partition in range(2):
+        await pair.produce("orders", partition, 3)
+    pair.start_mirror()
+    await pair.caught_up("orders", 2)
+    keys = [("orders", 0), ("orders", 1)]
+    async with KafkaClient(pair.source.bootstrap) as source, KafkaClient(pair.target.bootstrap) as target:
+
+        async def carried(first: int, second: int) -> None:
+            async def is_there() -> bool:
+                found = await target.committed("billing", keys)
+                assert [found[key].offset for key in keys] == [first, second], found
+                return True
+
+            await eventually(is_there)
+
+        await source.commit("billing", {keys[0]: CommittedOffset(0), keys[1]: CommittedOffset(20, 0, "mine")})
+        await carried(0, 20)
+        assert (await target.committed("billing", keys))[keys[1]].metadata == "mine"
+        await source.commit("billing", {keys[0]: CommittedOffset(1000), keys[1]: CommittedOffset(5)})
+        await carried(30, 5)
+        await pair.produce("orders", 0, 1)
+        await carried(40, 5)
 
 
 async def test_two_mirrors_of_one_link_write_everything_once(processes: Processes, tmp_path: Path) -> None:

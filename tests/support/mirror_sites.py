@@ -187,8 +187,9 @@ async def start_pair(
     blacklist: Sequence[str] = (),
 ) -> Pair:
     """Two sites with a link a -> b at epoch 1, no mirror yet."""
-    source, proxy = _start_site(processes, directory, "a", 1, toxiproxy)
-    target, _ = _start_site(processes, directory, "b", 2, None)
+    ports = free_ports(6)
+    source, proxy = _start_site(processes, directory, "a", 1, ports[:3], toxiproxy)
+    target, _ = _start_site(processes, directory, "b", 2, ports[3:], None)
     for site in (source, target):
         await site.wait_ready(1)
     record = LinkRecord(
@@ -265,9 +266,14 @@ def scrape(mirror: RunningProcess) -> str:
 
 
 def _start_site(
-    processes: Processes, directory: Path, name: str, number: int, toxiproxy: Toxiproxy | None
+    processes: Processes,
+    directory: Path,
+    name: str,
+    number: int,
+    ports: Sequence[int],
+    toxiproxy: Toxiproxy | None,
 ) -> tuple[Site, Proxy | None]:
-    client_port, link_port, grpc_port = free_ports(3)
+    client_port, link_port, grpc_port = ports
     proxy = toxiproxy.create(f"link-{name}", f"{LOOPBACK}:{link_port}") if toxiproxy is not None else None
     advertised = f"{LOOPBACK}:{link_port}" if proxy is None else proxy.address
     home = directory / name
@@ -282,6 +288,8 @@ def _start_site(
         "antipode.grpc.listener": f"{LOOPBACK}:{grpc_port}",
         "log.dirs": str(home / "logs"),
         "zookeeper.connect": "unused:2181",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
     }
     command = [sys.executable, "-m", "tests.support.lone_site", *(f"{k}={v}" for k, v in properties.items())]
     process = processes.run_command(f"site-{name}", command, home, _environment())

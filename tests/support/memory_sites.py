@@ -1,0 +1,302 @@
+"""Two sites in memory behind the mirror's ports: logs of real batches, a target that answers by the table of MirrorAppend.
+
+For tests of the mirror's shells without sockets: a site can be down, calls can raise, answers can be held back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from mirror.assembly import Ports
+from mirror.core.flow_events import LinkRole
+from mirror.core.offsets import GroupOffset
+from mirror.core.partitions import PartitionKey, survey
+from mirror.core.plan import Action, AlterConfigs, CreateTopic
+from mirror.link_watch import LinkStanding, stand
+from mirror.ports import (
+    AppendAnswer,
+    AppendPart,
+    EpochEnd,
+    FetchAnswer,
+    FetchPart,
+    Leader,
+    LogEnds,
+    Refused,
+    SiteTopic,
+    Unreachable,
+)
+from tests.support.log_batches import batch
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.record_batch import iterate_headers
+
+
+@dataclass
+class MemoryLog:
+    """One partition's batches."""
+
+    start: int = 0
+    batches: list[bytes] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return survey(self.batches[-1]).next_offset if self.batches else self.start  # type: ignore[union-attr]
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.batches)
+
+    def last_epoch(self) -> int:
+        return survey(self.batches[-1]).last_epoch if self.batches else -1  # type: ignore[union-attr]
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        found = -1
+        end = -1
+        for one in self.batches:
+            run = survey(one)
+            assert run is not None
+            if run.last_epoch <= epoch:
+                found, end = run.last_epoch, run.next_offset
+        return EpochEnd(found, end)
+
+
+class MemorySite:
+    """SitePort, GroupPort and TopicActor."""
+
+    def __init__(self, name: str, node_id: int) -> None:
+        self.name = name
+        self.leader = Leader(node_id, 0)
+        self.ids: dict[str, UUID] = {}
+        self.logs: dict[PartitionKey, MemoryLog] = {}
+        self.topic_configs: dict[str, dict[str, str]] = {}
+        self.group_offsets: dict[str, dict[PartitionKey, GroupOffset]] = {}
+        self.group_states: dict[str, str] = {}
+        self.commits: list[tuple[str, PartitionKey, int]] = []
+        self.is_up = True
+        self.changed = asyncio.Event()
+
+    def add(self, topic: str, partitions: int, *, number: int = 1) -> None:
+        self.ids[topic] = UUID(int=number)
+        for partition in range(partitions):
+            self.logs.setdefault(PartitionKey(topic, partition), MemoryLog())
+
+    def produce(self, topic: str, partition: int, count: int = 1, *, epoch: int = 0) -> None:
+        log = self.logs[PartitionKey(topic, partition)]
+        for _ in range(count):
+            log.batches.append(batch([b"value"] * 3, base_offset=log.end, leader_epoch=epoch))
+        self.changed.set()
+
+    def _check(self) -> None:
+        if not self.is_up:
+            raise Unreachable(f"site {self.name} is down")
+
+    async def topics(self) -> Mapping[str, SiteTopic]:
+        self._check()
+        return {
+            topic: SiteTopic(
+                topic_id=topic_id,
+                leaders={key.partition: self.leader for key in self.logs if key.topic == topic},
+            )
+            for topic, topic_id in self.ids.items()
+        }
+
+    async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        self._check()
+        return {name: self.topic_configs.get(name, {}) for name in names if name in self.ids}
+
+    async def log_ends(
+        self, leaders: Mapping[PartitionKey, Leader]
+    ) -> Mapping[PartitionKey, LogEnds | Refused | Unreachable]:
+        if not self.is_up:
+            return dict.fromkeys(leaders, Unreachable(f"site {self.name} is down"))
+        return {
+            key: LogEnds(
+                log_start_offset=self.logs[key].start,
+                end_offset=self.logs[key].end,
+                last_epoch=self.logs[key].last_epoch(),
+            )
+            for key in leaders
+        }
+
+    async def epoch_ends(
+        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
+    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        if not self.is_up:
+            return dict.fromkeys(asked, Unreachable(f"site {self.name} is down"))
+        return {key: self.logs[key].epoch_end(epoch) for key, (_, epoch) in asked.items()}
+
+    async def groups(self) -> Mapping[str, str]:
+        self._check()
+        return {group: self.group_states.get(group, "Empty") for group in self.group_offsets}
+
+    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+        self._check()
+        return dict(self.group_offsets.get(group, {}))
+
+    async def commit(
+        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[PartitionKey, ErrorCode]:
+        self._check()
+        self.group_offsets.setdefault(group, {}).update(offsets)
+        self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
+        return dict.fromkeys(offsets, ErrorCode.none)
+
+    async def act(self, action: Action, *, link: str, link_epoch: int) -> str:
+        self._check()
+        if isinstance(action, CreateTopic):
+            self.ids[action.name] = action.topic_id
+            self.topic_configs[action.name] = dict(action.configs)
+        if isinstance(action, AlterConfigs):
+            configs = self.topic_configs.setdefault(action.name, {})
+            configs.update(action.set)
+            for name in action.remove:
+                del configs[name]
+            return ""
+        for partition in range(action.partition_count):
+            self.logs.setdefault(PartitionKey(action.name, partition), MemoryLog())
+        return ""
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryFetch:
+    """FetchPort over a site; `before` runs in front of each fetch and may raise."""
+
+    def __init__(self, site: MemorySite, before: Callable[[], None]) -> None:
+        self._site = site
+        self._before = before
+
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        self._before()
+        if not self._site.is_up:
+            await asyncio.sleep(0)
+            raise Unreachable(f"site {self._site.name} is down")
+        answers = [answer for part in parts if (answer := self._answer(part)) is not None]
+        if not answers:
+            self._site.changed.clear()
+            try:
+                async with asyncio.timeout(0.02):
+                    await self._site.changed.wait()
+            except TimeoutError:
+                pass
+        await asyncio.sleep(0)
+        return answers
+
+    def _answer(self, part: FetchPart) -> FetchAnswer | None:
+        log = self._site.logs[part.key]
+        error = ErrorCode.none if log.start <= part.offset <= log.end else ErrorCode.offset_out_of_range
+        wanted = [one for one in log.batches if survey(one).next_offset > part.offset][:3]  # type: ignore[union-attr]
+        if error is ErrorCode.none and not wanted:
+            return None
+        return FetchAnswer(
+            key=part.key,
+            error=error,
+            high_watermark=log.end,
+            log_start_offset=log.start,
+            records=memoryview(b"".join(wanted)),
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryAppend:
+    """AppendPort over a site; `before` runs in front of each append and may raise or name an error for all."""
+
+    def __init__(self, site: MemorySite, before: Callable[[], ErrorCode | None]) -> None:
+        self._site = site
+        self._before = before
+
+    async def append(
+        self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
+    ) -> Sequence[AppendAnswer]:
+        error = self._before()
+        await asyncio.sleep(0)
+        if not self._site.is_up:
+            raise Unreachable(f"site {self._site.name} is down")
+        answers = [self._append(part) if error is None else self._answer(part, error) for part in parts]
+        await asyncio.sleep(0)
+        return answers
+
+    def _append(self, part: AppendPart) -> AppendAnswer:
+        log = self._site.logs[part.key]
+        if log.end < part.source_log_start_offset <= part.expected_log_end_offset:
+            log.start, log.batches = part.source_log_start_offset, []
+        if part.records and part.expected_log_end_offset > log.end:
+            return self._answer(part, ErrorCode.offset_out_of_range)
+        for position, header in iterate_headers(part.records):
+            if header.base_offset >= log.end:
+                log.batches.append(bytes(part.records[position : position + header.size_bytes]))
+        return self._answer(part, ErrorCode.none)
+
+    def _answer(self, part: AppendPart, error: ErrorCode) -> AppendAnswer:
+        return AppendAnswer(
+            key=part.key,
+            error=error,
+            message="",
+            log_end_offset=self._site.logs[part.key].end,
+            link_epoch=1,
+            divergence_epoch=-1,
+            divergence_end_offset=-1,
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryWorld:
+    """Both sites, the link between them, and the ports."""
+
+    def __init__(self) -> None:
+        self.source = MemorySite("a", 1001)
+        self.target = MemorySite("b", 2001)
+        self.record = LinkRecord(
+            name="a-b",
+            source_site="a",
+            target_site="b",
+            epoch=1,
+            active_site="a",
+            phase=LinkPhase.MIRRORING,
+            topic_whitelist=[".*"],
+            group_whitelist=[".*"],
+        )
+        self.before_fetch: Callable[[], None] = lambda: None
+        self.before_append: Callable[[], ErrorCode | None] = lambda: None
+
+    async def read_link(self) -> LinkStanding:
+        return stand(self.record, "b")
+
+    @property
+    def role(self) -> LinkRole:
+        return stand(self.record, "b").role
+
+    def ports(self) -> Ports:
+        return Ports(
+            source=self.source,
+            target=self.target,
+            source_groups=self.source,
+            target_groups=self.target,
+            actor=self.target,
+            open_fetch=lambda: MemoryFetch(self.source, lambda: self.before_fetch()),
+            open_append=lambda: MemoryAppend(self.target, lambda: self.before_append()),
+            read_link=self.read_link,
+        )
+
+    def is_equal(self) -> bool:
+        """Everything of the source is at the target, byte by byte."""
+        return all(
+            key in self.target.logs and self.target.logs[key].data == log.data for key, log in self.source.logs.items()
+        )
+
+    def is_prefix(self) -> bool:
+        """M1."""
+        return all(
+            self.source.logs[key].data.startswith(log.data)
+            for key, log in self.target.logs.items()
+            if key in self.source.logs
+        )

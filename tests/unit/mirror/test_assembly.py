@@ -1,0 +1,283 @@
+"""The whole mirror over sites in memory: workers that die, ports that fail, links that turn."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from kio.schema.errors import ErrorCode
+from prometheus_client import CollectorRegistry
+
+from mirror.assembly import Mirror
+from mirror.config import load_config
+from mirror.core.flow_state import FlowState
+from mirror.core.offsets import GroupOffset
+from mirror.core.partitions import PartitionKey
+from mirror.service import describe
+from runtime.clock import SystemClock
+from runtime.process import OperationalFailure
+from tests.support.eventually import eventually
+from tests.support.memory_sites import MemoryWorld
+
+FIRST = PartitionKey("orders", 0)
+
+
+@asynccontextmanager
+async def mirroring(world: MemoryWorld, **settings: str) -> AsyncIterator[Mirror]:
+    properties = {
+        "link.name": "a-b",
+        "site.agents": "127.0.0.1:1",
+        "topics.refresh.interval.ms": "50",
+        "group.sync.interval.ms": "50",
+        "config.sync.interval.ms": "50",
+        "link.refresh.interval.ms": "50",
+        "fetch.wait.max.ms": "100",
+    } | settings
+    mirror = Mirror(
+        load_config(properties),
+        world.ports(),
+        await world.read_link(),
+        registry=CollectorRegistry(),
+        clock=SystemClock(),
+        chance=random.Random(1),
+    )
+    mirror.start()
+    try:
+        yield mirror
+    finally:
+        await mirror.stop(drain_timeout_ms=1000)
+
+
+def world_with(partitions: int = 4, batches: int = 20) -> MemoryWorld:
+    world = MemoryWorld()
+    world.source.add("orders", partitions)
+    for partition in range(partitions):
+        world.source.produce("orders", partition, batches)
+    return world
+
+
+def states(mirror: Mirror) -> set[FlowState]:
+    return {row.facts.state for _, row in mirror.board.rows()}
+
+
+async def test_everything_arrives() -> None:
+    world = world_with()
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        assert mirror.queue.used_bytes == 0
+        assert describe(mirror.parts).state == "MIRRORING"
+
+
+def every(count: int, error: Exception) -> Callable[[], None]:
+    calls = iter(range(1, 1_000_000))
+
+    def maybe() -> None:
+        if next(calls) % count == 0:
+            raise error
+
+    return maybe
+
+
+async def test_a_fetcher_that_dies_again_and_again_is_started_again() -> None:
+    world = world_with(batches=30)
+    world.before_fetch = every(4, RuntimeError("bug in a fetcher"))
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal, 20_000)
+        assert mirror.restarts["fetcher"] > 0
+    assert world.is_prefix()
+
+
+async def test_a_producer_whose_request_breaks_off_sends_again() -> None:
+    world = world_with(batches=30)
+
+    def broken() -> ErrorCode | None:
+        fail()
+        return None
+
+    fail = every(3, RuntimeError("bug in a producer"))
+    world.before_append = broken
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal, 20_000)
+        await eventually(lambda: mirror.queue.used_bytes == 0)
+        assert mirror.restarts["producer"] > 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.offset_out_of_range,
+        ErrorCode.corrupt_message,
+    ],
+)
+async def test_refusals_that_pass_cost_nothing_but_time(error: ErrorCode) -> None:
+    world = world_with(batches=12)
+    calls = iter(range(1_000_000))
+    world.before_append = lambda: error if next(calls) in (1, 2, 5) else None
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal, 20_000)
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
+        assert mirror.queue.used_bytes == 0
+
+
+async def test_corruption_that_stays_is_a_fault_that_says_where() -> None:
+    world = world_with(partitions=1)
+    world.before_append = lambda: ErrorCode.corrupt_message
+    async with mirroring(world) as mirror:
+        await eventually(lambda: states(mirror) == {FlowState.FAULTED})
+        assert "the batches are sound here" in mirror.board.row(FIRST).facts.reason
+        assert mirror.queue.used_bytes == 0
+
+
+async def test_abort_on_send_failure_ends_the_daemon() -> None:
+    world = world_with(partitions=1)
+    world.before_append = lambda: ErrorCode.corrupt_message
+    async with mirroring(world, **{"abort.on.send.failure": "true"}) as mirror:
+        failure = await mirror.failed
+        assert isinstance(failure, OperationalFailure)
+        assert "orders-0 is FAULTED" in str(failure)
+
+
+async def test_sites_that_come_and_go() -> None:
+    world = world_with()
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        for site, state in ((world.source, FlowState.SOURCE_UNAVAILABLE), (world.target, FlowState.PREPARING)):
+            site.is_up = False
+            world.source.produce("orders", 1, 5)
+            await eventually(lambda state=state: state in states(mirror))
+            site.is_up = True
+            await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING})
+
+
+async def test_lag_is_never_zero_while_the_source_is_silent() -> None:
+    world = world_with(partitions=1)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: world.is_equal() and mirror.board.lag(FIRST).records == 0)
+        world.source.is_up = False
+        await eventually(lambda: mirror.board.lag(FIRST).records == -1)
+        before = mirror.board.lag(FIRST).ms
+        await eventually(lambda: mirror.board.lag(FIRST).ms > before > 0)
+        samples = {
+            sample.name: sample.value
+            for family in mirror.metrics.collect()
+            for sample in family.samples
+            if sample.labels.get("partition") == "0"
+        }
+        assert math.isnan(samples["antipode_mirror_lag_records"])
+        assert samples["antipode_mirror_lag_seconds"] > 0
+
+
+async def test_a_gap_halts_and_says_what_is_missing() -> None:
+    """M9."""
+    world = world_with(partitions=1)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        world.source.is_up = False
+        await eventually(lambda: states(mirror) == {FlowState.SOURCE_UNAVAILABLE})
+        expire(world)
+        world.source.is_up = True
+        await eventually(lambda: states(mirror) == {FlowState.GAP})
+        assert (
+            "the source's log starts at 72, the mirror ends at 60: 12 offsets" in mirror.board.row(FIRST).facts.reason
+        )
+        assert world.target.logs[FIRST].end == 60
+
+
+async def test_a_gap_may_be_skipped_and_recorded() -> None:
+    world = world_with(partitions=1)
+    async with mirroring(world, **{"antipode.gap.policy": "skip-and-record"}) as mirror:
+        await eventually(world.is_equal)
+        world.source.is_up = False
+        await eventually(lambda: states(mirror) == {FlowState.SOURCE_UNAVAILABLE})
+        expire(world)
+        world.source.is_up = True
+        await eventually(world.is_equal)
+        assert mirror.board.row(FIRST).facts.skipped_records == 12
+
+
+def expire(world: MemoryWorld) -> None:
+    """The source goes on, and forgets all but its last two batches."""
+    world.source.produce("orders", 0, 6)
+    log = world.source.logs[FIRST]
+    log.batches = log.batches[-2:]
+    log.start = 72
+
+
+async def test_a_source_whose_head_expired_before_the_mirror_began_is_followed_from_its_start() -> None:
+    """M7: the target starts where the source starts, also when nothing is left to copy."""
+    world = MemoryWorld()
+    world.source.add("orders", 2)
+    for key, log in world.source.logs.items():
+        log.start = 500
+        if key.partition:
+            world.source.produce("orders", 1, 2)
+    async with mirroring(world):
+        await eventually(lambda: world.is_equal() and {log.start for log in world.target.logs.values()} == {500})
+
+
+async def test_a_history_that_differs_is_a_fault_and_nothing_is_written() -> None:
+    world = world_with(partitions=1)
+    world.target.add("orders", 1)
+    world.target.produce("orders", 0, 3, epoch=0)
+    world.target.produce("orders", 0, 1, epoch=4)
+    before = world.target.logs[FIRST].data
+    async with mirroring(world) as mirror:
+        await eventually(lambda: states(mirror) == {FlowState.FAULTED})
+        assert "histories diverge" in mirror.board.row(FIRST).facts.reason
+    assert world.target.logs[FIRST].data == before
+
+
+async def test_topics_with_other_ids_are_on_the_board_with_their_reason() -> None:
+    world = world_with(partitions=2)
+    world.target.add("orders", 2, number=9)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: states(mirror) == {FlowState.RESET})
+        assert str(world.target.ids["orders"]) in mirror.board.row(FIRST).facts.reason
+        world.target.ids["orders"] = world.source.ids["orders"]
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING} and world.is_equal())
+
+
+async def test_a_turned_link_stops_the_mirror_and_a_link_turned_back_lets_it_go_on() -> None:
+    world = world_with(partitions=2)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        world.record.active_site, world.record.epoch = "b", 2
+        await eventually(lambda: states(mirror) == {FlowState.PROMOTED})
+        world.source.produce("orders", 0, 5)
+        world.record.active_site, world.record.epoch = "a", 3
+        await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING})
+
+
+async def test_groups_are_carried_clamped_and_left_alone_while_active_at_the_target() -> None:
+    """M3, M4."""
+    world = world_with(partitions=2)
+    second = PartitionKey("orders", 1)
+    world.source.group_offsets["billing"] = {FIRST: GroupOffset(0), second: GroupOffset(999, 3, "mine")}
+    world.source.group_offsets["live"] = {FIRST: GroupOffset(6)}
+    world.target.group_offsets["live"] = {FIRST: GroupOffset(3)}
+    world.target.group_states["live"] = "Stable"
+    async with mirroring(world):
+        wanted = {FIRST: GroupOffset(0), second: GroupOffset(60, -1, "mine")}
+        await eventually(lambda: world.target.group_offsets.get("billing") == wanted)
+        world.target.group_states["live"] = "Empty"
+        await eventually(lambda: world.target.group_offsets["live"] == {FIRST: GroupOffset(6)})
+
+
+async def test_a_stop_with_a_dead_target_says_what_is_left() -> None:
+    world = world_with()
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        world.target.is_up = False
+        world.source.produce("orders", 0, 5)
+        await eventually(lambda: mirror.queue.used_bytes > 0)
+        result = await mirror.stop(drain_timeout_ms=50)
+        assert not result.is_complete
+        assert result.left_bytes > 0

@@ -378,7 +378,8 @@ def heal(world: World) -> None:
         for name in WORK:
             getattr(world, name)()
             world.check()
-        if world.target_end == world.source_end and not world.queue and world.window.is_idle:
+        is_running = world.flow.facts.state in (FlowState.MIRRORING, FlowState.PROMOTING)
+        if is_running and world.target_end == world.source_end and not world.queue and world.window.is_idle:
             return
 
 

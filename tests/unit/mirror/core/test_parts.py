@@ -1,0 +1,320 @@
+"""The small cores: surveys of bytes, assignment, plans, group offsets, lag, fetch sessions, verdicts, windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+
+from mirror.core.answers import Appended, Refusal, SendAgain, judge_append
+from mirror.core.assignment import FetcherKey, assign_fetchers, assign_producers
+from mirror.core.fetch_session import FetchSession
+from mirror.core.flow_events import TargetRefusal
+from mirror.core.lag import Lag, Progress, measure, next_marker
+from mirror.core.offsets import GroupOffset, TargetRange, offset_to_commit
+from mirror.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
+from mirror.core.plan import AlterConfigs, CreateTopic, Finding, GrowTopic, TopicView, plan
+from mirror.core.window import ChainBroken, QueuedBatches, SendWindow
+from tests.support.log_batches import batch
+
+KEY = PartitionKey("orders", 0)
+ID = UUID(int=1)
+
+
+# Surveys.
+
+
+def test_a_survey_says_what_the_whole_batches_cover() -> None:
+    one = batch([b"a", b"b"], base_offset=10, leader_epoch=1, timestamp_ms=5)
+    other = batch([b"c"], base_offset=15, leader_epoch=3, timestamp_ms=9)
+    incomplete = batch([b"d"], base_offset=16, leader_epoch=3)[:70]
+    run = survey(memoryview(one + other + incomplete))
+    assert run == BatchRun(
+        first_offset=10,
+        next_offset=16,
+        size_bytes=len(one) + len(other),
+        record_count=3,
+        first_epoch=1,
+        last_epoch=3,
+        max_timestamp_ms=9,
+    )
+
+
+def test_a_survey_of_an_incomplete_batch_is_none() -> None:
+    one = batch([b"a"])
+    for size in range(len(one)):
+        assert survey(one[:size]) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [({"base_offset": 5}, {"base_offset": 5}), ({"leader_epoch": 2}, {"base_offset": 1, "leader_epoch": 1})],
+)
+def test_offsets_and_epochs_that_go_back_are_malformed(first: Mapping[str, int], second: Mapping[str, int]) -> None:
+    with pytest.raises(MalformedBatches, match="at "):
+        survey(batch([b"a"], **first) + batch([b"b"], **second))
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_break_a_survey(rubbish: bytes) -> None:
+    try:
+        run = survey(batch([b"a"]) + rubbish)
+    except MalformedBatches:
+        return
+    assert run is not None
+
+
+# Assignment.
+
+
+def test_each_partition_has_one_fetcher_at_its_leader_and_one_lasting_producer() -> None:
+    leaders = {PartitionKey("t", index): (1 if index < 4 else 2 if index < 8 else -1) for index in range(10)}
+    assigned = assign_fetchers(leaders, streams_per_broker=2)
+    assert {key.node_id for key in assigned} == {1, 2}
+    assert sorted(key for keys in assigned.values() for key in keys) == [key for key in leaders if leaders[key] >= 0]
+    assert all(len(keys) == 2 for keys in assigned.values())
+    assert FetcherKey(1, 0) in assigned
+    producers = assign_producers(leaders, producers=5)
+    assert {len(keys) for keys in producers.values()} == {2}
+    assert producers == assign_producers(reversed(list(leaders)), producers=5)
+
+
+# Plans.
+
+
+def view(partitions: int = 2, configs: Mapping[str, str] | None = None, *, topic_id: UUID = ID) -> TopicView:
+    return TopicView(topic_id=topic_id, partition_count=partitions, configs=configs)
+
+
+def test_a_missing_topic_is_created_with_the_sources_id_and_configs() -> None:
+    wanted = plan({"t": view(3, {"a": "1", "secret": "2"})}, {}, excluded_configs=["secret"])
+    assert wanted.actions == (CreateTopic(name="t", topic_id=ID, partition_count=3, configs={"a": "1"}),)
+    assert not wanted.agreed
+
+
+def test_growth_and_configs_follow_and_local_changes_are_undone() -> None:
+    wanted = plan({"t": view(3, {"a": "1", "b": "2"})}, {"t": view(2, {"b": "9", "c": "3"})})
+    assert wanted.actions == (
+        GrowTopic(name="t", partition_count=3),
+        AlterConfigs(name="t", set={"a": "1", "b": "2"}, remove=("c",)),
+    )
+    assert wanted.agreed == {"t"}
+
+
+def test_configs_that_are_not_known_are_left_alone() -> None:
+    assert plan({"t": view(configs={"a": "1"})}, {"t": view()}).actions == ()
+
+
+def test_what_no_action_cures_is_found_with_both_ids() -> None:
+    other = UUID(int=2)
+    source = {"replaced": view(topic_id=other), "shrunk": view(1)}
+    wanted = plan(source, {"replaced": view(), "shrunk": view(2), "gone": view()})
+    assert not wanted.actions
+    assert {name: trouble.finding for name, trouble in wanted.troubles.items()} == {
+        "replaced": Finding.REPLACED,
+        "shrunk": Finding.SHRUNK,
+        "gone": Finding.GONE,
+    }
+    assert str(ID) in wanted.troubles["replaced"].reason
+    assert str(other) in wanted.troubles["replaced"].reason
+
+
+# Group offsets.
+
+offsets = st.integers(min_value=0, max_value=100)
+
+
+@given(offsets, st.none() | offsets, st.none() | offsets, offsets, offsets, st.booleans())
+def test_a_group_is_never_ahead_never_behind_and_goes_back_only_after_a_reset(
+    source: int, before: int | None, at_target: int | None, start: int, length: int, is_active: bool
+) -> None:
+    """M3, M4."""
+    commit = offset_to_commit(
+        source=GroupOffset(source),
+        source_before=None if before is None else GroupOffset(before),
+        target_committed=None if at_target is None else GroupOffset(at_target),
+        target=TargetRange(log_start_offset=start, log_end_offset=start + length),
+        is_active_at_target=is_active,
+    )
+    if is_active:
+        assert commit is None
+    if commit is None:
+        return
+    assert start <= commit.offset <= start + length
+    if at_target is not None and commit.offset < at_target:
+        assert before is not None
+        assert source < before
+
+
+def test_a_group_at_offset_zero_is_carried() -> None:
+    """M8."""
+    target = TargetRange(log_start_offset=0, log_end_offset=0)
+    commit = offset_to_commit(
+        source=GroupOffset(0), source_before=None, target_committed=None, target=target, is_active_at_target=False
+    )
+    assert commit == GroupOffset(0)
+
+
+def test_a_clamped_offset_loses_its_epoch_and_keeps_its_metadata() -> None:
+    target = TargetRange(log_start_offset=0, log_end_offset=5)
+    commit = offset_to_commit(
+        source=GroupOffset(9, 4, "mine"),
+        source_before=None,
+        target_committed=None,
+        target=target,
+        is_active_at_target=False,
+    )
+    assert commit == GroupOffset(5, -1, "mine")
+
+
+# Lag.
+
+
+def test_lag_is_zero_only_when_the_source_was_heard_lately() -> None:
+    progress = Progress(
+        source_high_watermark=10, source_heard_at_ms=1000, target_log_end_offset=10, caught_up_at_ms=1000
+    )
+    assert measure(progress, now_ms=1400, stale_after_ms=500) == Lag(records=0, bytes=0, ms=0)
+    assert measure(progress, now_ms=1501, stale_after_ms=500) == Lag(records=-1, bytes=-1, ms=501)
+
+
+def test_lag_in_bytes_comes_from_the_mean_record() -> None:
+    progress = Progress(
+        source_high_watermark=30,
+        target_log_end_offset=10,
+        mirrored_bytes=1000,
+        mirrored_records=10,
+        source_heard_at_ms=1,
+    )
+    assert measure(progress, now_ms=1, stale_after_ms=500).bytes == 2000
+
+
+def test_lag_in_time_counts_from_the_last_moment_with_everything() -> None:
+    def moved(progress: Progress, **changes: int) -> Progress:
+        changed = replace(progress, **changes)
+        caught_up, marker, marker_at = next_marker(changed)
+        return replace(changed, caught_up_at_ms=caught_up, marker_offset=marker, marker_at_ms=marker_at)
+
+    progress = moved(Progress(), source_high_watermark=5, source_heard_at_ms=100, target_log_end_offset=5)
+    progress = moved(progress, source_high_watermark=8, source_heard_at_ms=200)
+    progress = moved(progress, source_high_watermark=20, source_heard_at_ms=300)
+    assert measure(progress, now_ms=400, stale_after_ms=500).ms == 300
+    progress = moved(progress, target_log_end_offset=8)
+    assert measure(progress, now_ms=400, stale_after_ms=500).ms == 200
+    progress = moved(progress, target_log_end_offset=20)
+    assert measure(progress, now_ms=400, stale_after_ms=500) == Lag(records=0, bytes=0, ms=0)
+
+
+# Fetch sessions.
+
+
+def test_a_session_names_only_what_changed_and_begins_anew_after_a_loss() -> None:
+    session, other = FetchSession(), PartitionKey("orders", 1)
+    first = session.next_request({KEY: (0, 0), other: (0, 0)})
+    assert (first.session_id, first.session_epoch, set(first.named)) == (0, 0, {KEY, other})
+    session.answered(77)
+    second = session.next_request({KEY: (5, 0), other: (0, 0)})
+    assert (second.session_id, second.session_epoch, set(second.named)) == (77, 1, {KEY})
+    session.answered(77)
+    third = session.next_request({KEY: (5, 0)})
+    assert (third.session_epoch, set(third.named), third.forgotten) == (2, set(), {other})
+    session.reset()
+    assert session.next_request({KEY: (5, 0)}).named == {KEY: (5, 0)}
+
+
+# Verdicts.
+
+
+@pytest.mark.parametrize(
+    ("error", "divergence_epoch", "wanted"),
+    [
+        (ErrorCode.none, -1, Appended),
+        (ErrorCode.not_leader_or_follower, -1, SendAgain),
+        (ErrorCode.kafka_storage_error, -1, SendAgain),
+        (ErrorCode.unknown_leader_epoch, -1, SendAgain),
+        (ErrorCode.offset_out_of_range, -1, TargetRefusal.OFFSET_MISMATCH),
+        (ErrorCode.offset_out_of_range, 3, TargetRefusal.DIVERGED),
+        (ErrorCode.fenced_leader_epoch, -1, TargetRefusal.STALE_LINK),
+        (ErrorCode.corrupt_message, -1, TargetRefusal.CORRUPT),
+        (ErrorCode.inconsistent_topic_id, -1, TargetRefusal.UNKNOWN_TOPIC),
+    ],
+)
+def test_every_code_of_the_table_has_a_verdict(error: ErrorCode, divergence_epoch: int, wanted: object) -> None:
+    verdict = judge_append(
+        error,
+        message="",
+        expected_log_end_offset=5,
+        log_end_offset=3,
+        link_epoch=1,
+        divergence_epoch=divergence_epoch,
+        divergence_end_offset=2,
+    )
+    assert (verdict.refusal if isinstance(verdict, Refusal) else type(verdict)) == wanted
+
+
+# Windows.
+
+
+def entry(first: int, after: int, generation: int = 0) -> QueuedBatches:
+    run = BatchRun(
+        first_offset=first,
+        next_offset=after,
+        size_bytes=10,
+        record_count=1,
+        first_epoch=0,
+        last_epoch=0,
+        max_timestamp_ms=-1,
+    )
+    return QueuedBatches(
+        key=KEY, generation=generation, expected_log_end_offset=first, run=run, records=memoryview(b"")
+    )
+
+
+def window_with(*entries: QueuedBatches) -> SendWindow:
+    window = SendWindow()
+    for one in entries:
+        assert window.push(one)
+    return window
+
+
+def test_after_a_failure_nothing_is_sent_until_everything_in_flight_is_answered() -> None:
+    first, second, third = entry(0, 1), entry(1, 2), entry(2, 3)
+    window = window_with(first, second, third)
+    window.mark_sent()
+    window.mark_sent()
+    window.fail(first)
+    assert window.next_to_send() is None
+    window.fail(second)
+    assert window.next_to_send() is first
+
+
+def test_an_acknowledged_end_covers_all_entries_below_it() -> None:
+    first, second = entry(0, 1), entry(1, 2)
+    window = window_with(first, second)
+    window.mark_sent()
+    window.mark_sent()
+    assert window.acknowledge(first, 2) == [first, second]
+    assert window.acknowledge(second, 2) == []
+    assert window.is_idle
+
+
+def test_a_hole_in_the_chain_is_refused() -> None:
+    with pytest.raises(ChainBroken):
+        window_with(entry(0, 1)).push(entry(2, 3))
+
+
+def test_a_discarded_generation_is_settled_when_its_last_answer_came() -> None:
+    first, second = entry(0, 1), entry(1, 2)
+    window = window_with(first, second)
+    window.mark_sent()
+    assert window.discard(1) == 10
+    assert window.settle() is None
+    assert window.acknowledge(first, 1) == []
+    assert window.settle() == 10
+    assert not window.push(entry(1, 2, generation=0))
+    assert window.push(entry(1, 2, generation=1))

@@ -1,0 +1,61 @@
+"""The properties file: classic names, old spellings, errors that name the key."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.config import load_config, split_patterns
+from mirror.core.flow_state import GapPolicy
+from runtime.addresses import HostPort
+from runtime.configuration import ConfigurationError
+
+LEAST = {"link.name": "a-b", "site.agents": "h:1, g:2"}
+
+
+def test_the_least_file_has_defaults_that_never_lose_anything() -> None:
+    config = load_config(LEAST)
+    assert config.site_agents == (HostPort("h", 1), HostPort("g", 2))
+    assert config.queue_enqueue_timeout_ms == -1
+    assert config.gap_policy is GapPolicy.HALT
+    assert config.whitelist is None
+
+
+def test_old_spellings_count_unless_the_present_one_is_there() -> None:
+    assert load_config(LEAST | {"queue.enqueueTimeout.ms": "0"}).queue_enqueue_timeout_ms == 0
+    both = LEAST | {"queue.enqueueTimeout.ms": "0", "queue.enqueue.timeout.ms": "7"}
+    assert load_config(both).queue_enqueue_timeout_ms == 7
+    assert load_config(LEAST | {"topics.exclude": "x"}).blacklist == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("orders,flights", ("orders", "flights")),
+        (' "orders" , flights ', ("orders", "flights")),
+        (r"a{1,3}b,[x,y]z", ("a{1,3}b", "[x,y]z")),
+        ("", ()),
+    ],
+)
+def test_lists_of_expressions(text: str, wanted: tuple[str, ...]) -> None:
+    assert split_patterns(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("whitelist", "(["),
+        ("num.streams", "0"),
+        ("num.producers", "many"),
+        ("queue.byte.size", "12"),
+        ("queue.enqueue.timeout.ms", "-2"),
+        ("site.agents", "nowhere"),
+        ("site.agents", ""),
+        ("antipode.metrics.listener", "9090"),
+        ("antipode.gap.policy", "ignore"),
+        ("abort.on.send.failure", "perhaps"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_its_key(key: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=key) as caught:
+        load_config(LEAST | {key: value})
+    assert caught.value.key == key

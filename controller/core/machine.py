@@ -109,3 +109,4 @@ def _take_configs(draft: Draft, command: ask.TopicConfigsRead) -> None:
         draft.record(facts.TopicConfigsReplaced(topic=command.topic, configs=command.configs, must_store=False))
         if not draft.cluster.is_deleting(command.topic):
             draft.changed_topics.add(command.topic)
+            draft.bring_online(draft.cluster.topics[command.topic].partitions())

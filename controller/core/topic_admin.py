@@ -237,6 +237,7 @@ def alter_topic_configs(draft: Draft, command: AlterTopicConfigs) -> None:
         if not command.is_validate_only and configs != draft.cluster.topics[change.name].configs:
             draft.record(facts.TopicConfigsReplaced(topic=change.name, configs=configs))
             draft.changed_topics.add(change.name)
+            draft.bring_online(draft.cluster.topics[change.name].partitions())  # unclean elections may be allowed now
         draft.reply.append(TopicOutcome(name=change.name, topic=draft.cluster.topics[change.name]))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -32,7 +32,7 @@ class CandidateProcess:
         self.candidate = ControllerCandidate(self.settings, grpc_server=self.server, registry=self.registry)
         self.address = ""
 
-    async def __aenter__(self) -> CandidateProcess:
+    async def __aenter__(self) -> Self:
         self.address = f"127.0.0.1:{await self.server.start()}"
         await self.candidate.start(grpc_address=self.address)
         return self

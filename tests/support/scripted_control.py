@@ -6,7 +6,7 @@ A scripted broker can refuse batches, answer with failures, be slow, vanish and 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -39,7 +39,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self, self._server.server)
         self._port = 0
 
-    async def __aenter__(self) -> ScriptedBroker:
+    async def __aenter__(self) -> Self:
         self._port = await self._server.start()
         await self.register()
         return self

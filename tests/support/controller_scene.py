@@ -1,0 +1,342 @@
+"""A site without processes: what ZooKeeper would hold, who is alive, and a controller machine that may crash between two writes.
+
+`SiteModel` commits only the durable facts of a decision and can stop after any of them. `ControllerScene` tells it as a conversation
+for golden scripts; its commands are the methods named `do_*`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from controller.core import commands as ask
+from controller.core import facts
+from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topic, TopicPartition, derive_phases
+from controller.core.machine import ControllerMachine
+from controller.core.replica_states import ReplicaPhase
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.znodes import BrokerRegistration
+
+RULES = SiteRules(site="a", replication_factor_max=3)
+
+
+class Crashed(Exception):
+    """The controller died in the middle of a commit."""
+
+
+def is_durable(change: facts.Fact) -> bool:
+    """Whether the fact has a stored form that the controller writes."""
+    match change:
+        case facts.TopicCreated() | facts.TopicConfigsReplaced() | facts.TopicDeletionRequested():
+            return change.must_store
+        case facts.PartitionsAdded() | facts.LeadershipChanged() | facts.TopicDeleted() | facts.DeletionMarkDropped():
+            return True
+        case _:
+            return False
+
+
+class SiteModel:
+    """Stored facts, living brokers, and at most one controller."""
+
+    def __init__(self, rules: SiteRules = RULES) -> None:
+        self.rules = rules
+        self.zxid = 0
+        self.controller_epoch = 0
+        self.brokers: dict[int, Broker] = {}
+        self.links: dict[str, LinkRecord] = {}
+        self.topics: dict[str, Topic] = {}
+        self.leaderships: dict[TopicPartition, Leadership] = {}
+        self.deletions: set[str] = set()
+        self.machine: ControllerMachine | None = None
+        self.crash_after: int | None = None
+        self.commits = 0
+
+    def alive(self, *nodes: int, racks: dict[int, str] | None = None) -> dict[int, Broker]:
+        """Have exactly these brokers alive; new ones register now."""
+        for node in nodes:
+            if node not in self.brokers:
+                self.zxid += 1
+                registration = BrokerRegistration(
+                    node_id=node, endpoints=(), grpc_address=f"b{node}:1", rack=(racks or {}).get(node, "")
+                )
+                self.brokers[node] = Broker(registration=registration, epoch=self.zxid)
+        self.brokers = {node: broker for node, broker in self.brokers.items() if node in nodes}
+        return dict(self.brokers)
+
+    def take_over(self) -> ask.Decision:
+        """A new controller loads what is stored and takes over."""
+        self.controller_epoch += 1
+        cluster = Cluster(rules=self.rules, controller_id=1, controller_epoch=self.controller_epoch)
+        cluster.brokers = dict(self.brokers)
+        cluster.links = {name: _copy(link) for name, link in self.links.items()}
+        cluster.topics = dict(self.topics)
+        cluster.leaderships = dict(self.leaderships)
+        cluster.deletions = set(self.deletions)
+        derive_phases(cluster)
+        self.machine = ControllerMachine(cluster)
+        return self.give(ask.TakeOver())
+
+    @property
+    def cluster(self) -> Cluster:
+        """The controller's view."""
+        assert self.machine is not None, "no controller"
+        return self.machine.cluster
+
+    def give(self, command: ask.Command) -> ask.Decision:
+        """Decide, commit, apply. Crashed when the commit is to be interrupted; then only a part of it is stored."""
+        assert self.machine is not None, "no controller"
+        decision = self.machine.decide(command)
+        for change in filter(is_durable, decision.facts):
+            if self.crash_after is not None and self.commits >= self.crash_after:
+                self.machine, self.crash_after = None, None
+                raise Crashed
+            self._store(change)
+            self.commits += 1
+        self.machine.apply(decision.facts)
+        self.machine.cluster.check_invariants()
+        return decision
+
+    def _store(self, change: facts.Fact) -> None:
+        self.zxid += 1
+        match change:
+            case facts.TopicCreated(topic=topic):
+                assert topic.name not in self.topics
+                self.topics[topic.name] = topic
+            case facts.PartitionsAdded():
+                topic = self.topics[change.topic]
+                self.topics[change.topic] = replace(
+                    topic, assignment={**topic.assignment, **change.assignment}, version=topic.version + 1
+                )
+            case facts.TopicConfigsReplaced():
+                self.topics[change.topic] = replace(self.topics[change.topic], configs=change.configs)
+            case facts.LeadershipChanged():
+                known = self.leaderships.get(change.partition)
+                assert change.leadership.partition_epoch == (0 if known is None else known.partition_epoch + 1)
+                assert known is None or change.leadership.leader_epoch > known.leader_epoch
+                self.leaderships[change.partition] = replace(change.leadership, written_zxid=self.zxid)
+            case facts.TopicDeletionRequested():
+                self.deletions.add(change.topic)
+            case facts.TopicDeleted():
+                self.deletions.remove(change.topic)
+                topic = self.topics.pop(change.topic)
+                for partition in topic.partitions():
+                    self.leaderships.pop(partition, None)
+            case _:
+                pass
+
+    def answer_deletions(self, *, failing: frozenset[int] = frozenset()) -> list[ask.Decision]:
+        """Every living broker answers what it was asked to delete."""
+        decisions = []
+        for node, broker in sorted(self.brokers.items()):
+            asked = {
+                replica.topic
+                for replica, phase in self.cluster.replica_phases.items()
+                if replica.node == node and phase is ReplicaPhase.DELETION_STARTED
+            }
+            if asked:
+                topics = [self.cluster.topics[name] for name in sorted(asked)]
+                decisions.append(
+                    self.give(
+                        ask.DeletionsAnswered(
+                            node_id=node,
+                            broker_epoch=broker.epoch,
+                            topic_ids=tuple(topic.topic_id for topic in topics),
+                            failed=tuple(
+                                partition for topic in topics for partition in topic.partitions() if node in failing
+                            ),
+                        )
+                    )
+                )
+        return decisions
+
+    def summary(self) -> dict[str, Any]:
+        """What must be equal however often a controller died on the way."""
+        cluster = self.cluster
+        return {
+            "topics": {name: (dict(topic.assignment), dict(topic.configs)) for name, topic in cluster.topics.items()},
+            "partitions": {
+                str(partition): (phase.value, cluster.leaderships[partition].leader, cluster.leaderships[partition].isr)
+                for partition, phase in cluster.partition_phases.items()
+            },
+            "deletions": sorted(cluster.deletions),
+        }
+
+
+def _copy(link: LinkRecord) -> LinkRecord:
+    copied = LinkRecord()
+    copied.CopyFrom(link)
+    return copied
+
+
+def topic_request(name: str, partitions: int = 1, factor: int = 1, **more: Any) -> ask.TopicRequest:
+    """A request with an id made from the name."""
+    topic_id = name.encode().ljust(16, b".")[:16]
+    return ask.TopicRequest(name=name, topic_id=topic_id, partition_count=partitions, replication_factor=factor, **more)
+
+
+def link_record(name: str = "b-a", *, active: str = "b", epoch: int = 1, floor: int = 0, **more: Any) -> LinkRecord:
+    """A link between sites a and b that carries `orders.*`."""
+    more.setdefault("phase", LinkPhase.MIRRORING)
+    more.setdefault("topic_whitelist", ["orders.*"])
+    return LinkRecord(
+        name=name, source_site="b", target_site="a", active_site=active, epoch=epoch, leader_epoch_floor=floor, **more
+    )
+
+
+class ControllerScene:
+    """Golden scripts: one line a command; the answer is what was decided, told, and what it leaves."""
+
+    def __init__(self) -> None:
+        self.model = SiteModel()
+        self.failing: frozenset[int] = frozenset()
+
+    def answer(self, command: str) -> str:
+        """Carry out every line."""
+        return "\n".join(line for text in command.splitlines() for line in self._line(text))
+
+    def _line(self, text: str) -> list[str]:
+        verb, *words = shlex.split(text)
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        names = [word for word in words if "=" not in word]
+        answer: list[str] = getattr(self, f"do_{verb.replace('-', '_')}")(*names, **options)
+        return answer
+
+    def _give(self, command: ask.Command) -> list[str]:
+        try:
+            return told(self.model.give(command))
+        except Crashed:
+            return ["the controller crashed"]
+
+    def do_brokers(self, *nodes: str, **racks: str) -> list[str]:
+        """Exactly these brokers are alive; `1=rack`."""
+        named = {int(node): rack for node, rack in racks.items()}
+        alive = self.model.alive(*map(int, nodes), *named, racks=named)
+        return [] if self.model.machine is None else self._give(ask.BrokersListed(brokers=alive))
+
+    def do_restart(self, node: str) -> list[str]:
+        """A broker registers again before anybody saw it gone."""
+        others = [other for other in self.model.brokers if other != int(node)]
+        self.model.alive(*others)
+        alive = self.model.alive(*others, int(node))
+        return [] if self.model.machine is None else self._give(ask.BrokersListed(brokers=alive))
+
+    def do_die(self) -> list[str]:
+        """The controller is gone."""
+        self.model.machine = None
+        return []
+
+    def do_take_over(self) -> list[str]:
+        """A new controller."""
+        try:
+            return told(self.model.take_over())
+        except Crashed:
+            return ["the controller crashed"]
+
+    def do_crash_after(self, facts_stored: str) -> list[str]:
+        """The controller dies after so many more stored facts."""
+        self.model.crash_after = self.model.commits + int(facts_stored)
+        return []
+
+    def do_create(
+        self, name: str, partitions: str = "1", factor: str = "1", claim: str = "", **configs: str
+    ) -> list[str]:
+        """Create a topic."""
+        link, _, epoch = claim.partition("@")
+        request = topic_request(
+            name,
+            int(partitions),
+            int(factor),
+            claim=ask.LinkClaim(link=link, epoch=int(epoch or 0)),
+            configs=configs,
+        )
+        return self._give(ask.CreateTopics(topics=(request,)))
+
+    def do_grow(self, name: str, total: str) -> list[str]:
+        """Grow a topic."""
+        return self._give(ask.CreatePartitions(topics=(ask.GrowthRequest(name=name, total_count=int(total)),)))
+
+    def do_configure(self, name: str, *removed: str, **configs: str) -> list[str]:
+        """Change configs."""
+        change = ask.ConfigChange(name=name, set_configs=configs, remove=removed)
+        return self._give(ask.AlterTopicConfigs(changes=(change,)))
+
+    def do_delete(self, *names: str) -> list[str]:
+        """Delete topics."""
+        return self._give(ask.DeleteTopics(names=names))
+
+    def do_answers(self, failing: str = "") -> list[str]:
+        """Brokers answer deletions."""
+        nodes = frozenset(int(node) for node in failing.split(",") if node)
+        try:
+            return [line for decision in self.model.answer_deletions(failing=nodes) for line in told(decision)]
+        except Crashed:
+            return ["the controller crashed"]
+
+    def do_retry(self) -> list[str]:
+        """Failed deletions are tried again."""
+        return self._give(ask.RetryDeletions())
+
+    def do_link(self, active: str = "b", epoch: str = "1", floor: str = "0", phase: str = "MIRRORING") -> list[str]:
+        """The link b-a is stored with this record."""
+        record = link_record(active=active, epoch=int(epoch), floor=int(floor), phase=LinkPhase.Value(phase))
+        self.model.links = {"b-a": record}
+        return [] if self.model.machine is None else self._give(ask.LinksListed(links={"b-a": _copy(record)}))
+
+    def do_show(self) -> list[str]:
+        """Partitions as the controller sees them."""
+        cluster = self.model.cluster
+        lines = []
+        for partition, phase in sorted(cluster.partition_phases.items()):
+            known = cluster.leaderships.get(partition)
+            leadership = "never led"
+            if known is not None:
+                leadership = f"leader {known.leader} epoch {known.leader_epoch} isr {_nodes(known.isr)}"
+            replicas = _nodes(cluster.replicas_of(partition))
+            lines.append(f"{partition} {phase.value.removesuffix('Partition')} replicas {replicas} {leadership}")
+        lines += [f"deleting {name}" for name in sorted(cluster.deletions)]
+        return lines or ["nothing"]
+
+
+def _nodes(nodes: tuple[int, ...]) -> str:
+    return ",".join(map(str, nodes))
+
+
+def told(decision: ask.Decision) -> list[str]:
+    """A decision in lines: outcomes, leaderships and topics stored, and what is published to whom."""
+    lines = []
+    for outcome in decision.reply:
+        shown = outcome.error.name if outcome.error else "ok"
+        lines.append(f"{outcome.name or '(unknown)'}: {shown}{' ' + outcome.message if outcome.message else ''}")
+    for change in decision.facts:
+        match change:
+            case facts.TopicCreated(topic=topic):
+                lines.append(f"store topic {topic.name}")
+            case facts.PartitionsAdded(topic=name):
+                lines.append(f"store more partitions of {name}")
+            case facts.TopicConfigsReplaced(topic=name, configs=configs):
+                lines.append(f"store configs of {name}: {dict(configs)}")
+            case facts.LeadershipChanged(partition=partition, leadership=led):
+                lines.append(
+                    f"store {partition}: leader {led.leader} epoch {led.leader_epoch} isr {_nodes(led.isr)}"
+                    f" by controller {led.controller_epoch}"
+                )
+            case facts.TopicDeletionRequested(topic=name):
+                lines.append(f"store the wish to delete {name}")
+            case facts.TopicDeleted(topic=name):
+                lines.append(f"store that {name} is gone")
+            case _:
+                pass
+    for effect in decision.effects:
+        match effect:
+            case ask.PublishImage(node_ids=node_ids):
+                lines.append(f"image to {_nodes(node_ids)}")
+            case ask.Publish():
+                told_of = [
+                    *sorted(map(str, effect.partitions)),
+                    *(f"configs of {name}" for name in sorted(effect.topics)),
+                    *(f"deletion of {name}" for name, _ in effect.deleted_topics),
+                    *(f"link {name}" for name in sorted(effect.links)),
+                ]
+                lines.append(f"tell all brokers: {', '.join(told_of) or 'who is alive'}")
+    return lines or ["nothing to do"]

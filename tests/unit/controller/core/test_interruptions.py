@@ -1,0 +1,159 @@
+"""A controller may die after any stored fact: whoever follows ends in the same state, and epochs never go back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.core import commands as ask
+from controller.core.partition_states import PartitionPhase
+from tests.support.controller_scene import Crashed, SiteModel, link_record, topic_request
+
+Step = Callable[[SiteModel], object]
+
+
+def create(*names: str, partitions: int = 3, factor: int = 2) -> Step:
+    return lambda model: model.give(
+        ask.CreateTopics(topics=tuple(topic_request(name, partitions, factor) for name in names))
+    )
+
+
+def grow(name: str, total: int) -> Step:
+    return lambda model: model.give(ask.CreatePartitions(topics=(ask.GrowthRequest(name=name, total_count=total),)))
+
+
+def configure(name: str, **configs: str) -> Step:
+    change = ask.ConfigChange(name=name, set_configs={key.replace("_", "."): value for key, value in configs.items()})
+    return lambda model: model.give(ask.AlterTopicConfigs(changes=(change,)))
+
+
+def delete(*names: str) -> Step:
+    return lambda model: model.give(ask.DeleteTopics(names=names))
+
+
+def answers(model: SiteModel) -> None:
+    model.answer_deletions()
+
+
+def brokers(*nodes: int) -> Step:
+    def step(model: SiteModel) -> None:
+        alive = model.alive(*nodes)
+        if model.machine is not None:
+            model.give(ask.BrokersListed(brokers=alive))
+
+    return step
+
+
+def link(**fields: Any) -> Step:
+    def step(model: SiteModel) -> None:
+        record = link_record(**fields)
+        model.links = {record.name: record}
+        if model.machine is not None:
+            model.give(ask.LinksListed(links=dict(model.links)))
+
+    return step
+
+
+SEQUENCES: dict[str, list[Step]] = {
+    "create": [create("t", "u")],
+    "grow": [create("t"), grow("t", 6)],
+    "configure": [create("t"), configure("t", retention_ms="5")],
+    "delete": [create("t", "u"), delete("t"), answers],
+    "delete with a dead broker": [create("t"), brokers(1, 3), delete("t"), answers, brokers(1, 2, 3), answers],
+    "lose a broker": [create("t", "u"), brokers(1, 3)],
+    "lose and regain brokers": [create("t", "u"), brokers(3), brokers(1, 2, 3)],
+    "promote": [create("local", "orders.x"), link(active="a", epoch=2, floor=1 << 20)],
+}
+
+
+def play(steps: list[Step], *, crash_after: int | None) -> tuple[SiteModel, bool]:
+    """Play the steps; after a crash the successor takes over and the client asks again."""
+    model = SiteModel()
+    model.alive(1, 2, 3)
+    model.crash_after = crash_after
+    has_crashed = False
+    for step in [SiteModel.take_over, *steps]:
+        try:
+            step(model)
+        except Crashed:
+            has_crashed = True
+            model.take_over()
+            step(model)
+    return model, has_crashed
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_sequence_ends_the_same_wherever_the_controller_died(name: str) -> None:
+    expected, _ = play(SEQUENCES[name], crash_after=None)
+    for crash_after in range(expected.commits):
+        model, has_crashed = play(SEQUENCES[name], crash_after=crash_after)
+        assert has_crashed
+        assert without_order(model.summary()) == without_order(expected.summary()), f"crash after {crash_after}"
+
+
+def without_order(summary: dict[str, Any]) -> dict[str, Any]:
+    """In-sync replicas as sets: their order is history."""
+    partitions = {name: (phase, leader, frozenset(isr)) for name, (phase, leader, isr) in summary["partitions"].items()}
+    return {**summary, "partitions": partitions}
+
+
+def test_a_takeover_that_is_itself_interrupted_is_taken_up_by_the_next() -> None:
+    for first in range(1, 8):
+        for second in range(6):
+            model = SiteModel()
+            model.alive(1, 2, 3)
+            model.take_over()
+            create("t", "u")(model)
+            model.alive(2)
+            for crash_after in (model.commits + second, model.commits + first):
+                model.machine, model.crash_after = None, crash_after
+                try:
+                    model.take_over()
+                except Crashed:
+                    continue
+            model.crash_after = None
+            model.take_over()
+            assert all(
+                (phase is PartitionPhase.ONLINE) == (2 in model.cluster.replicas_of(partition))
+                for partition, phase in model.cluster.partition_phases.items()
+            )
+
+
+ACTIONS = st.one_of(
+    st.builds(create, st.sampled_from(["t", "u", "orders.x"]), partitions=st.integers(1, 4), factor=st.integers(1, 3)),
+    st.builds(grow, st.sampled_from(["t", "u"]), st.integers(1, 6)),
+    st.builds(delete, st.sampled_from(["t", "u", "orders.x"])),
+    st.just(answers),
+    st.sets(st.integers(1, 4)).map(lambda nodes: brokers(*nodes)),
+    st.builds(
+        link, active=st.sampled_from("ab"), epoch=st.integers(1, 5), floor=st.sampled_from([0, 1 << 20, 1 << 21])
+    ),
+)
+
+
+@given(actions=st.lists(st.tuples(ACTIONS, st.none() | st.integers(0, 4)), max_size=25))
+@settings(max_examples=150, deadline=None)
+def test_random_histories_with_crashes_keep_every_invariant_and_heal(
+    actions: list[tuple[Step, int | None]],
+) -> None:
+    model = SiteModel()
+    model.alive(1, 2, 3)
+    model.take_over()
+    for step, crash_after in actions:
+        model.crash_after = None if crash_after is None else model.commits + crash_after
+        try:
+            step(model)
+        except Crashed:
+            model.take_over()
+    model.crash_after = None
+    brokers(1, 2, 3, 4)(model)
+    answers(model)
+    assert not model.cluster.deletions
+    assert all(phase is PartitionPhase.ONLINE for phase in model.cluster.partition_phases.values())
+    before = model.summary()
+    model.take_over()
+    assert model.summary() == before

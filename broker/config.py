@@ -160,6 +160,7 @@ class BrokerSettings(Settings):
     message_bytes_max: int = Field(default=MEBIBYTE + 12, alias="message.max.bytes", ge=0)
     min_insync_replicas: int = Field(default=1, alias="min.insync.replicas", ge=1)
     log_retention_check_interval_ms: int = Field(default=300_000, alias="log.retention.check.interval.ms", ge=1)
+    log_cleaner_backoff_ms: int = Field(default=15_000, alias="log.cleaner.backoff.ms", ge=1)
     log_flush_scheduler_interval_ms: int = Field(default=3000, alias="log.flush.scheduler.interval.ms", ge=1)
     log_checkpoint_interval_ms: int = Field(default=60_000, alias="log.flush.offset.checkpoint.interval.ms", ge=1)
     high_watermark_checkpoint_interval_ms: int = Field(

@@ -43,7 +43,7 @@ class ControllerClient:
 
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsReply:
         """Forward; ControllerUnavailable."""
-        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request)
+        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request, max(request.timeout_ms, CALL_TIMEOUT_MS))
         return reply
 
     async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsReply:
@@ -70,22 +70,22 @@ class ControllerClient:
         """Close the channel."""
         await self._forget()
 
-    async def _call(self, method: str, request: Any) -> Any:
+    async def _call(self, method: str, request: Any, timeout_ms: int = CALL_TIMEOUT_MS) -> Any:
         policy: AsyncRetrying = jittered_backoff(
             retry_on=_NotThere, initial_ms=20, max_ms=500, budget_ms=RETRY_BUDGET_MS
         )
         try:
             async for attempt in policy:
                 with attempt:
-                    return await self._try(method, request)
+                    return await self._try(method, request, timeout_ms)
         except _NotThere as error:
             raise ControllerUnavailable(str(error)) from error
         raise ControllerUnavailable("no attempt was made")
 
-    async def _try(self, method: str, request: Any) -> Any:
+    async def _try(self, method: str, request: Any, timeout_ms: int) -> Any:
         stub = await self._connected()
         try:
-            return await getattr(stub, method)(request, timeout=CALL_TIMEOUT_MS / 1000)
+            return await getattr(stub, method)(request, timeout=timeout_ms / 1000)
         except grpc.aio.AioRpcError as error:
             address = self._address
             await self._forget()

@@ -1,7 +1,7 @@
-"""What a broker does by itself, again and again: flushes, retention, checkpoints.
+"""What a broker does by itself, again and again: flushes, retention, compaction, checkpoints.
 
-Each job is a loop of its own; a failing disk is reported and tried again at the next turn, it never ends the broker. Retention waits
-for the first whole image, because only then the topics' own configs are known.
+Each job is a loop of its own; a failing disk is reported and tried again at the next turn, it never ends the broker. Retention and
+compaction wait for the first whole image, because only then the topics' own configs are known.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Housekeeping:
         jobs: tuple[tuple[str, Callable[[], Awaitable[None]], float, float], ...] = (
             ("flush", self._logs.flush_due, settings.log_flush_scheduler_interval_ms, 0),
             ("retention", self._retain, retention_ms, min(FIRST_RETENTION_DELAY_MS, retention_ms)),
+            ("compaction", self._compact, settings.log_cleaner_backoff_ms, 0),
             ("checkpoint", self._checkpoint, settings.log_checkpoint_interval_ms, 0),
             ("high watermark checkpoint", self._mark, settings.high_watermark_checkpoint_interval_ms, 0),
         )
@@ -48,6 +49,12 @@ class Housekeeping:
             return
         for sentence in await self._logs.maintain(self._settings.producer_id_expiration_ms):
             log.info(sentence)
+        for sentence in await self._logs.compact():
+            log.info(sentence)
+
+    async def _compact(self) -> None:
+        if not self._cluster.image.is_complete:
+            return
         for sentence in await self._logs.compact():
             log.info(sentence)
 

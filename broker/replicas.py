@@ -35,7 +35,8 @@ from wire.record_batch import Buffer, InvalidBatch
 log = get_logger(__name__)
 state_change = state_change_logger()
 
-PARTITIONS_PER_TURN: Final = 32
+TURN_MS_MAX: Final = 5.0
+"""How long `apply` may hold the loop at a time."""
 
 PartitionKey = tuple[str, int]
 
@@ -93,7 +94,7 @@ class Replicas:
         if image.is_complete and not before.is_complete:
             self._delete_strays(image)
         failures: list[pb.PartitionFailure] = []
-        handled = 0
+        turn_began_ms = self._clock.monotonic_ms()
         for topic in change.changed:
             config = self.log_config(topic)
             for partition in topic.partitions.values():
@@ -108,9 +109,9 @@ class Replicas:
                             topic=topic.name, partition=partition.index, error_code=ErrorCode.kafka_storage_error
                         )
                     )
-                handled += 1
-                if handled % PARTITIONS_PER_TURN == 0:
+                if self._clock.monotonic_ms() - turn_began_ms > TURN_MS_MAX:
                     await asyncio.sleep(0)
+                    turn_began_ms = self._clock.monotonic_ms()
         return failures
 
     def _delete_strays(self, image: ClusterImage) -> None:

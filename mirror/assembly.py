@@ -116,18 +116,7 @@ class Mirror:
             clock=clock,
             interval_ms=config.group_sync_interval_ms,
         )
-        self._topics = TopicSync(
-            self.board,
-            source=ports.source,
-            target=ports.target,
-            actor=ports.actor,
-            link=self.link,
-            clock=clock,
-            interval_ms=config.topics_refresh_interval_ms,
-            config_interval_ms=config.config_sync_interval_ms,
-            excluded_configs=config.config_properties_exclude,
-            on_topology=self._topology_changed,
-        )
+        self._topics = self._make_topics()
         self.metrics = MirrorMetrics(
             registry,
             board=self.board,
@@ -227,6 +216,20 @@ class Mirror:
         self._link_watch.doubt()
 
     # Inside.
+
+    def _make_topics(self) -> TopicSync:
+        return TopicSync(
+            self.board,
+            source=self._ports.source,
+            target=self._ports.target,
+            actor=self._ports.actor,
+            link=self.link,
+            clock=self._clock,
+            interval_ms=self._config.topics_refresh_interval_ms,
+            config_interval_ms=self._config.config_sync_interval_ms,
+            excluded_configs=self._config.config_properties_exclude,
+            on_topology=self._topology_changed,
+        )
 
     def _make_producer(self, lane: int) -> Producer:
         producer = Producer(

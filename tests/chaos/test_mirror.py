@@ -55,7 +55,6 @@ class Load:
                 values = [f"{self.batches}-{index}-".encode().ljust(500, b".") for index in range(20)]
                 await client.produce(TOPIC, self.batches % PARTITIONS, batch(values))
                 self.batches += 1
-                await asyncio.sleep(0.002)
 
 
 async def started_pair(processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy | None = None) -> Pair:

@@ -63,7 +63,7 @@ def states(mirror: Mirror) -> set[FlowState]:
     return {row.facts.state for _, row in mirror.board.rows()}
 
 
-async def test_everything_arrives() -> None:
+async def test_the_target_becomes_equal_and_the_queue_empty() -> None:
     world = world_with()
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kio.schema.errors import ErrorCode
 
 from broker.core.group_messages import (
+    Command,
     CommitOffsets,
     CommittedOffset,
     DeleteGroup,
@@ -21,6 +22,7 @@ from broker.core.group_messages import (
     MirrorOffsets,
     PartitionsReply,
     SyncGroup,
+    SyncReply,
     TopicPartition,
 )
 from broker.core.group_offsets import Offsets
@@ -29,7 +31,7 @@ from broker.core.groups import Groups
 from tests.support.examples import examples
 from tests.support.group_scene import GroupScene
 
-GROUPS = st.sampled_from(["g", "h"])
+GROUPS = st.sampled_from(["g", "g", "g", "h"])
 PARTITIONS = st.sampled_from([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)])
 
 
@@ -50,7 +52,7 @@ class GroupHistory(RuleBasedStateMachine):
 
     def a_member(self, data: st.DataObject, group: str) -> str:
         known = self.scene.groups.get(group)
-        ids = sorted(known.members) + sorted(known.pending) if known else []
+        ids: list[str] = sorted(known.members) + sorted(known.pending) if known else []
         return data.draw(st.sampled_from([*ids, "nobody"]))
 
     def generation_of(self, group: str) -> int:
@@ -74,22 +76,65 @@ class GroupHistory(RuleBasedStateMachine):
             instance = known.members[member].group_instance_id
         self.scene.join(group, member=member, instance=instance, protocols=protocols, version=version)
 
+    @rule(group=GROUPS, client=st.sampled_from("abc"))
+    def newcomer_joins(self, group: str, client: str) -> None:
+        self.scene.join(group, client=client, version=3)
+
+    @rule(group=GROUPS)
+    def everybody_joins_again(self, group: str) -> None:
+        known = self.scene.groups.get(group)
+        for member in tuple(known.members.values()) if known else ():
+            if member.join_token is None:
+                names = ",".join(offered.name for offered in member.protocols)
+                self.scene.join(group, member=member.member_id, instance=member.group_instance_id, protocols=names)
+
+    @rule(group=GROUPS)
+    def everybody_syncs(self, group: str) -> None:
+        known = self.scene.groups.get(group)
+        for member_id in sorted(known.members) if known else ():
+            self.sync_as(group, member_id, self.generation_of(group))
+
+    @rule(group=GROUPS, clients=st.lists(st.sampled_from("abc"), min_size=1, max_size=2), is_complete=st.booleans())
+    def a_generation_forms(self, group: str, clients: list[str], is_complete: bool) -> None:
+        for client in clients:
+            self.newcomer_joins(group, client)
+        self.everybody_joins_again(group)
+        self.scene.advance(6000)
+        known = self.scene.groups.get(group)
+        assert known is not None
+        self.sync_as(group, max(known.members), known.generation)
+        if is_complete:
+            self.everybody_syncs(group)
+
+    @rule(elapsed_ms=st.sampled_from([3000, 9000]))
+    def a_little_time_passes(self, elapsed_ms: int) -> None:
+        self.scene.advance(elapsed_ms)
+
     @rule(data=st.data(), group=GROUPS, is_late=st.booleans())
     def sync(self, data: st.DataObject, group: str, is_late: bool) -> None:
         member = self.a_member(data, group)
-        generation = self.generation_of(group) - is_late
+        self.sync_as(group, member, self.generation_of(group) - is_late)
+
+    def sync_as(self, group: str, member: str, generation: int) -> None:
         known = self.scene.groups.get(group)
         given = {name: f"{name}:{generation}".encode() for name in known.members} if known else {}
-        command = SyncGroup(
-            group_id=group,
-            member_id=member,
-            group_instance_id=None,
-            generation=generation,
-            protocol_type=None,
-            protocol=None,
-            assignments=given,
+        reply = self.scene.ask(
+            SyncGroup(
+                group_id=group,
+                member_id=member,
+                group_instance_id=None,
+                generation=generation,
+                protocol_type=None,
+                protocol=None,
+                assignments=given,
+            )
         )
-        self.scene.ask(command)
+        if isinstance(reply, SyncReply) and reply.error is ErrorCode.none:
+            assert reply.assignment in (b"", f"{member}:{generation}".encode()) or self.has_static(group)
+
+    def has_static(self, group: str) -> bool:
+        known = self.scene.groups.get(group)
+        return known is not None and any(member.is_static for member in known.members.values())
 
     @rule(data=st.data(), group=GROUPS)
     def heartbeat(self, data: st.DataObject, group: str) -> None:
@@ -129,22 +174,16 @@ class GroupHistory(RuleBasedStateMachine):
     def time_passes(self, elapsed_ms: int) -> None:
         self.scene.advance(elapsed_ms)
 
-    @rule(group=GROUPS)
-    def expire(self, group: str) -> None:
-        self.scene.ask(ExpireOffsets(group_id=group))
-
-    @rule(group=GROUPS)
-    def evict(self, group: str) -> None:
-        self.scene.ask(EvictMembers(group_id=group))
-        known = self.scene.groups.get(group)
-        assert known is None or not known.members
-
-    @rule(group=GROUPS)
-    def delete(self, group: str) -> None:
+    @rule(group=GROUPS, command=st.sampled_from([ExpireOffsets, EvictMembers, DeleteGroup]))
+    def somebody_tidies_up(self, group: str, command: type[Command]) -> None:
         known = self.scene.groups.get(group)
         has_members = known is not None and bool(known.members)
-        self.scene.ask(DeleteGroup(group_id=group))
-        assert not has_members or self.scene.groups.get(group) is not None
+        self.scene.ask(command(group_id=group))
+        after = self.scene.groups.get(group)
+        if command is EvictMembers:
+            assert after is None or not after.members
+        elif has_members:
+            assert after == known
 
     @rule()
     def the_coordinator_moves(self) -> None:
@@ -175,5 +214,5 @@ class GroupHistory(RuleBasedStateMachine):
         assert not self.scene.waiting
 
 
-GroupHistory.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+GroupHistory.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestGroupHistory = GroupHistory.TestCase

@@ -1,0 +1,50 @@
+"""`__consumer_offsets` in memory, with the failures that a coordinator must live with. See `broker/group_shard.py: InternalLog`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from kio.schema.errors import ErrorCode
+
+from broker.hosted_partition import PartitionFailure
+from wire.records import decode_records
+
+
+class MemoryLog:
+    """Partitions as lists of appended bytes. `gate` holds appends and reads back while it is cleared."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+        self.appends: dict[int, list[bytes]] = {}
+        self.failures: list[tuple[ErrorCode, bool]] = []
+        """Errors for the next appends, and whether the bytes are in the log all the same."""
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.append_count = 0
+
+    def leader_epoch(self, partition: int) -> int | None:
+        return self.epochs.get(partition)
+
+    async def append(self, partition: int, records: bytes) -> int:
+        self.append_count += 1
+        await self.gate.wait()
+        if partition not in self.epochs:
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        if self.failures:
+            code, is_appended = self.failures.pop(0)
+            if is_appended:
+                self.appends.setdefault(partition, []).append(records)
+            raise PartitionFailure(code)
+        self.appends.setdefault(partition, []).append(records)
+        return sum(1 for _ in self.records(partition)) - 1
+
+    async def read_all(self, partition: int) -> AsyncIterator[bytes]:
+        await self.gate.wait()
+        for batches in tuple(self.appends.get(partition, ())):
+            await asyncio.sleep(0)
+            yield batches
+
+    def records(self, partition: int) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values in the partition."""
+        return [(found.key, found.value) for piece in self.appends.get(partition, ()) for found in decode_records(piece)]

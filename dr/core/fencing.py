@@ -40,11 +40,6 @@ def given_back(record: LinkRecord, *, now_ms: int) -> LinkRecord:
     return _changed(record, epoch=record.epoch + 1, phase=LinkPhase.MIRRORING, updated_at_ms=now_ms)
 
 
-def is_same_decision(mine: LinkRecord, stored: LinkRecord) -> bool:
-    """True when another operator stored the same outcome: this epoch, this active site, this phase."""
-    return (mine.epoch, mine.active_site, mine.phase) == (stored.epoch, stored.active_site, stored.phase)
-
-
 def _changed(record: LinkRecord, **changes: object) -> LinkRecord:
     copy = LinkRecord()
     copy.CopyFrom(record)

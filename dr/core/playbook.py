@@ -28,11 +28,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dr.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
-from dr.core.fencing import FIRST_EPOCH, fenced, given_back, is_same_decision, raised
+from dr.core.fencing import FIRST_EPOCH, fenced, given_back, raised
 from dr.core.loss import SourceEnd, best_source_end, source_ends
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import other_site, supersedes
-
 
 FENCE_ATTEMPTS_MAX = 3
 """Fences that are undone by somebody at once, before the source counts as one that cannot be fenced."""
@@ -362,11 +361,6 @@ def kept_ends(
         else:
             unclear.append(key)
     return kept, unclear
-
-
-def winner_after_raise(mine: LinkRecord, stored: LinkRecord) -> bool:
-    """True when the record found at the target after storing is this run's decision, or another operator's same one."""
-    return is_same_decision(mine, stored)
 
 
 def failed_over_from(record: LinkRecord) -> str:

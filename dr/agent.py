@@ -1,0 +1,277 @@
+"""The site agent: one site's voice in links and disaster recovery (`wire/control/site.proto`), hosted in every broker process.
+
+All state is in the site's ZooKeeper (`links_store.py`), so any agent of the site gives the same answers; what it keeps in memory
+are a watched copy (`site_cache.py`) and what its peers last said (`peer_watch.py`). `cli` makes a `SiteAgentHost` before it
+starts the process's gRPC server and calls `start` after it, when the own broker's address is known.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+
+from dr.channels import Channels
+from dr.core.evidence import NOT_ASKED
+from dr.core.link_checks import overlap_problems, record_problems
+from dr.core.site_view import site_view
+from dr.links_store import LinkConflict, LinksStore, LinkUnknown
+from dr.own_brokers import OwnBrokers
+from dr.peer_watch import PeerWatch
+from dr.site_cache import CUT_OFF, SiteCache
+from runtime.clock import Clock, SystemClock
+from runtime.grpc_server import GrpcServer
+from runtime.logs import state_change_logger
+from runtime.zookeeper import ZooKeeper
+from wire.control import site_pb2 as site
+from wire.control.cluster_pb2 import SiteView
+from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
+from wire.links import other_site
+from wire.znodes import MalformedZnode
+
+SERVICE_NAME = "antipode.control.SiteAgent"
+CONFIRM_TIMEOUT_MS = 5_000
+ADOPT_TIMEOUT_MS = 10_000
+"""Used when the caller gives no timeout."""
+
+Reply = TypeVar("Reply")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Refusal(Exception):
+    """An answer that is an error: status code and words."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _answers(
+    method: Callable[[SiteAgentService, Any, Context], Awaitable[Reply]],
+) -> Callable[[SiteAgentService, Any, Context], Awaitable[Reply]]:
+    """Turn the package's own errors into gRPC statuses."""
+
+    @functools.wraps(method)
+    async def answer(self: SiteAgentService, request: Any, context: Context) -> Reply:
+        try:
+            return await method(self, request, context)
+        except Refusal as refusal:
+            await context.abort(refusal.code, str(refusal))
+        except LinkUnknown as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except LinkConflict as error:
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
+        except MalformedZnode as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except CUT_OFF as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"this site's ZooKeeper does not answer: {error!r}")
+
+    return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """What a started agent works with."""
+
+    cache: SiteCache
+    store: LinksStore
+    brokers: OwnBrokers
+    peers: PeerWatch
+
+
+class SiteAgentService(SiteAgentServicer):
+    """Answers `SiteAgent`; UNAVAILABLE until the host has started."""
+
+    def __init__(self, site_name: str, clock: Clock) -> None:
+        self._site = site_name
+        self._clock = clock
+        self._running: AgentParts | None = None
+        self._views: dict[str, tuple[int, SiteView]] = {}
+        self._state_change = state_change_logger()
+
+    def run_with(self, parts: AgentParts | None) -> None:
+        """From now on answer with these parts; None: not any more."""
+        self._running = parts
+
+    @property
+    def _parts(self) -> AgentParts:
+        if self._running is None:
+            raise Refusal(grpc.StatusCode.UNAVAILABLE, f"the agent of site {self._site} is not ready")
+        return self._running
+
+    @_answers
+    async def GetSiteView(self, request: site.GetSiteViewRequest, _: Context) -> site.GetSiteViewReply:  # noqa: N802
+        """How this site looks to the one that asks."""
+        view = self._view(request.asking_site)
+        if request.known_version == view.version:
+            return site.GetSiteViewReply(is_unchanged=True)
+        return site.GetSiteViewReply(view=view)
+
+    def _view(self, asking_site: str) -> SiteView:
+        cache = self._parts.cache
+        known = self._views.get(asking_site)
+        if known is None or known[0] != cache.changes:
+            known = (cache.changes, site_view(cache.facts, asking_site=asking_site))
+            self._views[asking_site] = known
+        return known[1]
+
+    @_answers
+    async def ListLinks(self, _: site.ListLinksRequest, __: Context) -> site.ListLinksReply:  # noqa: N802
+        """Every link of the site, with what this process knows of the peers."""
+        statuses = []
+        for _name, record in sorted(self._parts.cache.facts.links.items()):
+            peer = self._parts.peers.peer(other_site(record, self._site))
+            statuses.append(
+                site.LinkStatus(
+                    record=record,
+                    is_confirmed=self._parts.peers.is_confirmed(record),
+                    is_peer_reachable=peer.is_reachable,
+                    peer_seen_at_ms=peer.seen_at_ms,
+                )
+            )
+        return site.ListLinksReply(site=self._site, links=statuses)
+
+    @_answers
+    async def CreateLink(self, request: site.CreateLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Store a new link after this site's own checks."""
+        record, cache = request.record, self._parts.cache
+        if problems := record_problems(record):
+            _refuse_argument(problems)
+        if self._site not in (record.source_site, record.target_site):
+            _refuse_argument([f"site {self._site} is neither its source nor its target"])
+        links = cache.facts.links.values()
+        if problems := overlap_problems(record, site=self._site, links=links, topics=cache.topic_names):
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(problems))
+        stored = await self._parts.store.create(record)
+        self._state_change.info("link created", link=stored.name, epoch=stored.epoch, active=stored.active_site)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def DeleteLink(self, request: site.DeleteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Forget a link and its accounts; topics and records stay."""
+        stored = await self._parts.store.delete(request.name, epoch=request.epoch)
+        self._state_change.info("link deleted", link=stored.name, epoch=stored.epoch)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def AdoptLink(self, request: site.AdoptLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Store what supersedes, and wait until every live broker enforces what is stored."""
+        stored = await self._parts.store.adopt(request.record)
+        self._state_change.info(
+            "link adopted", link=stored.name, epoch=stored.epoch, active=stored.active_site, phase=stored.phase
+        )
+        timeout_ms = request.timeout_ms or ADOPT_TIMEOUT_MS
+        if problems := await self._parts.brokers.wait_enforced(stored, timeout_ms=timeout_ms):
+            message = f"epoch {stored.epoch} is stored at site {self._site}, but not enforced: {'; '.join(problems)}"
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def ConfirmLink(self, request: site.ConfirmSiteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """The operator's word, instead of the peer's, that the stored epoch stands."""
+        stored, _version = await self._parts.store.get(request.name)
+        if stored.epoch != request.epoch:
+            message = f"link {stored.name!r} is at epoch {stored.epoch}, not {request.epoch}"
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        brokers = self._parts.brokers
+        if problems := await brokers.confirm(stored.name, epoch=stored.epoch, timeout_ms=CONFIRM_TIMEOUT_MS):
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "; ".join(problems))
+        self._parts.peers.note_confirmed(stored.name, stored.epoch)
+        self._state_change.info("link confirmed by the operator", link=stored.name, epoch=stored.epoch)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def DescribeLink(self, request: site.DescribeLinkRequest, _: Context) -> site.DescribeLinkReply:  # noqa: N802
+        """Where every carried partition stands at this site."""
+        stored, _version = await self._parts.store.get(request.name)
+        answers = await self._parts.brokers.describe(stored.name)
+        replies = [answer.reply for answer in answers if answer.reply is not None]
+        return site.DescribeLinkReply(
+            site=self._site,
+            record=stored,
+            partitions=[item for reply in replies for item in reply.partitions],
+            enforced_epochs={
+                answer.node_id: NOT_ASKED
+                if answer.reply is None
+                else answer.reply.link_epochs.get(stored.name, NOT_ASKED)
+                for answer in answers
+            },
+        )
+
+    @_answers
+    async def RecordFailover(  # noqa: N802
+        self, request: site.RecordFailoverRequest, _: Context
+    ) -> site.RecordFailoverReply:
+        """Keep the account of a failover."""
+        await self._parts.store.record_failover(request.link, epoch=request.epoch, document=request.json)
+        return site.RecordFailoverReply()
+
+    @_answers
+    async def ListFailovers(  # noqa: N802
+        self, request: site.ListFailoversRequest, _: Context
+    ) -> site.ListFailoversReply:
+        """Accounts kept at this site, oldest first."""
+        return site.ListFailoversReply(json=(await self._parts.store.failovers(request.link)).values())
+
+
+def _refuse_argument(problems: list[str]) -> NoReturn:
+    raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "; ".join(problems))
+
+
+class SiteAgentHost:
+    """An agent's life in a broker process; registers itself with the gRPC server when made, serves between start and stop."""
+
+    def __init__(
+        self,
+        *,
+        site_name: str,
+        zookeeper_connect: str,
+        grpc_server: GrpcServer,
+        zookeeper_session_timeout_ms: int = 6_000,
+        clock: Clock | None = None,
+    ) -> None:
+        self._site = site_name
+        self._clock = clock or SystemClock()
+        self._connect = zookeeper_connect
+        self._session_timeout_ms = zookeeper_session_timeout_ms
+        self._service = SiteAgentService(site_name, self._clock)
+        self._zookeeper: ZooKeeper | None = None
+        self._channels = Channels()
+        self._parts: AgentParts | None = None
+        add_SiteAgentServicer_to_server(self._service, grpc_server.server)  # type: ignore[no-untyped-call]
+        grpc_server.add_service_name(SERVICE_NAME)
+
+    async def start(self, broker_grpc_address: str) -> None:
+        """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at the address."""
+        self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
+        await self._zookeeper.start()
+        cache = SiteCache(self._site, self._zookeeper)
+        await cache.start()
+        store = LinksStore(self._zookeeper)
+        peers = PeerWatch(
+            site=self._site,
+            cache=cache,
+            store=store,
+            channels=self._channels,
+            broker_address=broker_grpc_address,
+            clock=self._clock,
+        )
+        brokers = OwnBrokers(cache, self._channels, self._clock)
+        self._parts = AgentParts(cache=cache, store=store, brokers=brokers, peers=peers)
+        self._service.run_with(self._parts)
+        peers.start()
+
+    async def stop(self) -> None:
+        """Stop watching and close every connection; safe after a failed start."""
+        self._service.run_with(None)
+        if self._parts is not None:
+            await self._parts.peers.stop()
+            await self._parts.cache.stop()
+            self._parts = None
+        await self._channels.close()
+        if self._zookeeper is not None:
+            await self._zookeeper.stop()
+            self._zookeeper = None

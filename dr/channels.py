@@ -1,0 +1,51 @@
+"""gRPC channels by address, opened once and shared; what an unanswered call means in one place."""
+
+from __future__ import annotations
+
+import grpc
+
+from runtime.grpc_server import open_channel
+from wire.control.broker_pb2_grpc import BrokerControlStub
+from wire.control.mirror_pb2_grpc import MirrorAdminStub
+from wire.control.site_pb2_grpc import SiteAgentStub
+
+UNANSWERED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
+"""The other end may or may not have done it: ask again, there or elsewhere."""
+
+
+class Channels:
+    """Owns every channel it opens; `close` ends them all."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[str, grpc.aio.Channel] = {}
+
+    def to(self, address: str) -> grpc.aio.Channel:
+        """The channel to `address` (host:port)."""
+        channel = self._by_address.get(address)
+        if channel is None:
+            channel = self._by_address[address] = open_channel(address)
+        return channel
+
+    def broker_control(self, address: str) -> BrokerControlStub:
+        """A broker's control service."""
+        return BrokerControlStub(self.to(address))  # type: ignore[no-untyped-call]
+
+    def site_agent(self, address: str) -> SiteAgentStub:
+        """A site agent."""
+        return SiteAgentStub(self.to(address))  # type: ignore[no-untyped-call]
+
+    def mirror_admin(self, address: str) -> MirrorAdminStub:
+        """A mirror daemon."""
+        return MirrorAdminStub(self.to(address))  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        """Close all channels; calls in flight fail as cancelled."""
+        channels, self._by_address = list(self._by_address.values()), {}
+        for channel in channels:
+            await channel.close(None)
+
+
+def problem_of(error: grpc.aio.AioRpcError) -> str:
+    """The error for a person: its code and the other end's words."""
+    details = error.details() or "no details"
+    return f"{error.code().name}: {details}"

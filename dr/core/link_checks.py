@@ -1,0 +1,107 @@
+"""Why a link cannot be made: the checks of one site alone, and those that need both.
+
+Each function returns sentences, empty when all is well, so that a person sees every problem at once. An exact link keeps node
+ids and the cluster id apart from nobody: clients of one site meet the brokers of both in one Metadata answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.links import InvalidPattern, SiteRole, carries_topic, is_internal_topic, matches, role_of
+
+NODE_IDS_PER_SITE = 1000
+"""Node ids of a site are its number times this, plus 0 to 999."""
+
+MODE_EXACT = "exact"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def record_problems(record: LinkRecord) -> list[str]:
+    """What is wrong with the record itself."""
+    problems: list[str] = []
+    if not _NAME.fullmatch(record.name):
+        problems.append(f"name {record.name!r}: accepted are 1 to 100 letters, digits, dots, dashes and underscores")
+    if not record.source_site or not record.target_site:
+        problems.append("a link needs a source site and a target site")
+    elif record.source_site == record.target_site:
+        problems.append(f"source and target are both {record.source_site!r}; a link joins two sites")
+    if record.mode != MODE_EXACT:
+        problems.append(f"mode {record.mode!r}: accepted is {MODE_EXACT!r}")
+    if not record.topic_whitelist:
+        problems.append("the topic whitelist is empty: the link would carry nothing")
+    return problems + _pattern_problems(record)
+
+
+def _pattern_problems(record: LinkRecord) -> list[str]:
+    problems: list[str] = []
+    lists = (record.topic_whitelist, record.topic_blacklist, record.group_whitelist, record.group_blacklist)
+    for pattern in (pattern for patterns in lists for pattern in patterns):
+        try:
+            matches("", whitelist=(pattern,), blacklist=())
+        except InvalidPattern as error:
+            problems.append(str(error))
+    return problems
+
+
+def overlap_problems(record: LinkRecord, *, site: str, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
+    """Topics that two links would carry so that `site` cannot be sure of its role: it must be active under both."""
+    names = [topic for topic in topics if not is_internal_topic(topic)]
+    problems: list[str] = []
+    for other in links:
+        if other.name == record.name:
+            continue
+        if role_of(record, site) is role_of(other, site) is SiteRole.ACTIVE:
+            continue
+        candidates = [*names, *_literals(record), *_literals(other)]
+        shared = sorted({name for name in candidates if carries_topic(record, name) and carries_topic(other, name)})
+        if shared:
+            problems.append(
+                f"link {other.name!r} carries {', '.join(shared[:5])} already; blacklist them in one of the two"
+            )
+        elif same := sorted(set(record.topic_whitelist) & set(other.topic_whitelist)):
+            problems.append(f"link {other.name!r} has the whitelist pattern {same[0]!r} too")
+    return problems
+
+
+def _literals(record: LinkRecord) -> list[str]:
+    return [pattern for pattern in record.topic_whitelist if re.escape(pattern) == pattern]
+
+
+def pair_problems(source: SiteView, target: SiteView, *, source_site: str, target_site: str) -> list[str]:
+    """What keeps two sites from sharing an exact link."""
+    problems = [
+        f"the agents given for site {wanted!r} belong to site {view.site!r}"
+        for wanted, view in ((source_site, source), (target_site, target))
+        if view.site != wanted
+    ]
+    if source.cluster_id != target.cluster_id:
+        problems.append(
+            f"cluster ids differ ({source.cluster_id} and {target.cluster_id}): sites of an exact link share one, "
+            "start one of them with the other's cluster.id"
+        )
+    shared = sorted(_node_ranges(source) & _node_ranges(target))
+    if shared:
+        first = shared[0] * NODE_IDS_PER_SITE
+        problems.append(
+            f"both sites have node ids from {first} to {first + NODE_IDS_PER_SITE - 1}: give each site a range of its own"
+        )
+    return problems
+
+
+def _node_ranges(view: SiteView) -> set[int]:
+    return {broker.node_id // NODE_IDS_PER_SITE for broker in view.brokers}
+
+
+def topic_id_problems(source: SiteView, target: SiteView) -> list[str]:
+    """Carried topics that exist at both sites as two different topics."""
+    ids = {topic.name: topic.topic_id for topic in source.topics}
+    clashing = sorted(topic.name for topic in target.topics if ids.get(topic.name, topic.topic_id) != topic.topic_id)
+    return [_clash(clashing, target.site)] if clashing else []
+
+
+def _clash(topics: Sequence[str], site: str) -> str:
+    return f"at {site} {', '.join(topics[:5])} exist as other topics of the same name: delete or blacklist them"

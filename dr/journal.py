@@ -1,0 +1,59 @@
+"""The journal of a run: one JSON line for each thing about to be done and each thing done, on disk before the next one begins.
+
+A person reads it after a crash; the machine does not need it, because a rerun decides from what the sites say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+
+
+class Journal:
+    """Appends to one file; with no path it keeps nothing. Use as a context manager."""
+
+    def __init__(self, path: Path | None, clock: Clock) -> None:
+        self._clock = clock
+        self._file = None
+        if path is not None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("a", encoding="utf-8")
+            except OSError as error:
+                raise OperationalFailure(f"journal {path} cannot be written: {error.strerror}") from error
+
+    def write(self, event: str, **fields: Any) -> None:
+        """One line, flushed to disk before this returns."""
+        if self._file is None:
+            return
+        line = {"at_ms": self._clock.now_ms(), "event": event, **fields}
+        self._file.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None:
+            self.write("run broken off", error=repr(error))
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """All whole lines; a torn last one, of a process that died while writing, is left out."""
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            break
+    return lines

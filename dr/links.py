@@ -1,0 +1,199 @@
+"""Making, listing, describing, confirming and deleting links: what the `antipode links` commands do at both sites.
+
+A link is at both sites or at neither: what was stored at one is taken back when the other refuses. `cli` prints what these
+functions return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dr.core.fencing import FIRST_EPOCH
+from dr.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
+from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
+from runtime.clock import Clock, SystemClock
+from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite, SiteView
+from wire.control.site_pb2 import DescribeLinkReply, LinkStatus
+
+NOTICE_MS = 5_000
+"""How long a site's agents may take to show a link that was stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteAddresses:
+    """How the other site reaches this one: its LINK listeners and its agents."""
+
+    bootstrap_servers: str
+    agents: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSpec:
+    """What a person asks for."""
+
+    name: str
+    source_site: str
+    target_site: str
+    source: SiteAddresses
+    target: SiteAddresses
+    topic_whitelist: Sequence[str] = (".*",)
+    topic_blacklist: Sequence[str] = ()
+    group_whitelist: Sequence[str] = (".*",)
+    group_blacklist: Sequence[str] = ()
+    is_routed: bool = True
+
+    def record(self, *, now_ms: int) -> LinkRecord:
+        """The record of a new link: the source active, nothing fenced."""
+        return LinkRecord(
+            name=self.name,
+            source_site=self.source_site,
+            target_site=self.target_site,
+            mode=MODE_EXACT,
+            epoch=FIRST_EPOCH,
+            active_site=self.source_site,
+            phase=LinkPhase.MIRRORING,
+            topic_whitelist=self.topic_whitelist,
+            topic_blacklist=self.topic_blacklist,
+            group_whitelist=self.group_whitelist,
+            group_blacklist=self.group_blacklist,
+            is_routed=self.is_routed,
+            sites={
+                self.source_site: LinkSite(bootstrap_servers=self.source.bootstrap_servers, agents=self.source.agents),
+                self.target_site: LinkSite(bootstrap_servers=self.target.bootstrap_servers, agents=self.target.agents),
+            },
+            updated_at_ms=now_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkAtSite:
+    """One site's word on a link; `problem` when it has none."""
+
+    site: str
+    status: LinkStatus | None = None
+    description: DescribeLinkReply | None = None
+    problem: str = ""
+
+
+async def create_link(
+    spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
+) -> LinkRecord:
+    """Store the link at both sites and confirm it there; OperationalFailure says all that is wrong, with nothing left behind."""
+    record = spec.record(now_ms=(clock or SystemClock()).now_ms())
+    _refuse_when(spec.name, record_problems(record))
+    source_view = await source.view(asking_site=spec.target_site)
+    target_view = await target.view(asking_site=spec.source_site)
+    _refuse_when(
+        spec.name,
+        pair_problems(source_view, target_view, source_site=spec.source_site, target_site=spec.target_site),
+    )
+    stored_at: list[SiteClient] = []
+    try:
+        for client in (target, source):  # the passive one first: no moment with two sites that write
+            await _create_at(client, record, stored_at)
+        await _check_topic_ids(record, source=source, target=target)
+        for client in (source, target):
+            await client.confirm_link(record.name, epoch=record.epoch)
+    except BaseException as error:
+        await asyncio.shield(_undo(record, stored_at, error))
+        raise
+    return record
+
+
+async def _create_at(client: SiteClient, record: LinkRecord, stored_at: list[SiteClient]) -> None:
+    try:
+        await client.create_link(record)
+    except SiteUnreachable:
+        stored_at.append(client)  # perhaps it was
+        raise
+    stored_at.append(client)
+
+
+async def _check_topic_ids(record: LinkRecord, *, source: SiteClient, target: SiteClient) -> None:
+    source_view = await _view_with(record, source, asking_site=target.name)
+    target_view = await _view_with(record, target, asking_site=source.name)
+    _refuse_when(record.name, topic_id_problems(source_view, target_view))
+
+
+async def _view_with(record: LinkRecord, client: SiteClient, *, asking_site: str) -> SiteView:
+    """The site's view once its agents have noticed the link, which their watches tell them within milliseconds."""
+    async for attempt in jittered_backoff(retry_on=SiteUnreachable, initial_ms=10, max_ms=100, budget_ms=NOTICE_MS):
+        with attempt:
+            view = await client.view(asking_site=asking_site)
+            if all(link.name != record.name for link in view.links):
+                raise SiteUnreachable(f"site {client.name} has stored link {record.name} but does not show it")
+    return view
+
+
+async def _undo(record: LinkRecord, stored_at: Sequence[SiteClient], cause: BaseException) -> None:
+    for client in reversed(stored_at):
+        try:
+            await client.delete_link(record.name, epoch=record.epoch)
+        except SiteRefused:
+            continue  # it was never stored there
+        except SiteUnreachable as error:
+            raise OperationalFailure(
+                f"{cause}; and link {record.name} could not be taken back at site {client.name} ({error}): delete it there"
+            ) from error
+
+
+def _refuse_when(name: str, problems: Sequence[str]) -> None:
+    if problems:
+        raise OperationalFailure(f"link {name} cannot be made: {'; '.join(problems)}")
+
+
+async def list_links(clients: Sequence[SiteClient]) -> list[LinkAtSite]:
+    """Every link as every site sees it; a site that does not answer gives one entry with its problem."""
+
+    async def ask(client: SiteClient) -> list[LinkAtSite]:
+        try:
+            reply = await client.links()
+        except OperationalFailure as failure:
+            return [LinkAtSite(site=client.name, problem=str(failure))]
+        return [LinkAtSite(site=client.name, status=status) for status in reply.links]
+
+    return [entry for entries in await asyncio.gather(*(ask(client) for client in clients)) for entry in entries]
+
+
+async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAtSite]:
+    """The link's record and partitions at every site asked."""
+
+    async def ask(client: SiteClient) -> LinkAtSite:
+        try:
+            return LinkAtSite(site=client.name, description=await client.describe_link(name))
+        except OperationalFailure as failure:
+            return LinkAtSite(site=client.name, problem=str(failure))
+
+    return list(await asyncio.gather(*(ask(client) for client in clients)))
+
+
+async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unreachable: bool = False) -> list[str]:
+    """Forget the link at every site given; returns those where it is gone. Deleting it twice is no error.
+
+    With `may_skip_unreachable` a site that does not answer keeps its copy: delete it there when it is back.
+    """
+    epochs: dict[str, int] = {}
+    for client in clients:
+        try:
+            epochs[client.name] = (await client.describe_link(name)).record.epoch
+        except SiteRefused:
+            continue  # not known there
+        except SiteUnreachable:
+            if not may_skip_unreachable:
+                raise
+    if not epochs:
+        raise OperationalFailure(f"link {name!r} is not known at {', '.join(client.name for client in clients)}")
+    for client in clients:
+        if client.name in epochs:
+            await client.delete_link(name, epoch=epochs[client.name])
+    return sorted(epochs)
+
+
+async def confirm_link(name: str, client: SiteClient) -> LinkRecord:
+    """The operator's word that the site's stored record stands, although the peer was not asked."""
+    stored = (await client.describe_link(name)).record
+    return await client.confirm_link(name, epoch=stored.epoch)

@@ -1,0 +1,209 @@
+"""A site's ZooKeeper as this process last saw it: brokers, controller, links, carried topics and their states, kept by watches.
+
+Each znode is read once and again only after its watch fired, whatever asks for the view and however often. While the session is
+cut off the last contents stand; kazoo fires every watch then, so all is read again after the reconnect. Owned by the site agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError, SessionExpiredError
+from kazoo.protocol.states import WatchedEvent
+
+from dr.core.site_view import GROUP_OFFSETS_TOPIC, SiteFacts
+from runtime.retries import jittered_backoff
+from runtime.zookeeper import NodeStat, ZooKeeper
+from wire import znodes
+from wire.control.cluster_pb2 import LinkRecord
+from wire.links import carries_topic
+
+CUT_OFF = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
+"""ZooKeeper did not answer; the outcome of a write is unknown."""
+
+READS_AT_ONCE = 200
+
+
+class SiteCache:
+    """Follow one site's ZooKeeper; `facts` is what it says now."""
+
+    def __init__(self, site: str, zookeeper: ZooKeeper) -> None:
+        self._site = site
+        self._zookeeper = zookeeper
+        self._data: dict[str, tuple[bytes, NodeStat] | None] = {}
+        self._children: dict[str, list[str]] = {}
+        self._dirty: set[str] = set()
+        self._dirty_lists: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._facts: SiteFacts | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self.changes = 0
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after the contents have changed."""
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        """Read everything once, then follow."""
+        await self._refresh()
+        self._task = asyncio.create_task(self._follow(), name="site cache")
+
+    async def stop(self) -> None:
+        """Stop following."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            async for attempt in jittered_backoff(retry_on=CUT_OFF):
+                with attempt:
+                    await self._refresh()
+
+    @property
+    def facts(self) -> SiteFacts:
+        """The decoded contents. MalformedZnode when somebody wrote what cannot be understood."""
+        if self._facts is None:
+            self._facts = self._decoded()
+        return self._facts
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """Every topic of the site, carried or not."""
+        return tuple(self._children.get(znodes.TOPICS, ()))
+
+    def _decoded(self) -> SiteFacts:
+        cluster, controller = self._data.get(znodes.CLUSTER_ID), self._data.get(znodes.CONTROLLER)
+        topics = {}
+        states = {}
+        for topic in self._watched_topics():
+            stored = self._data.get(znodes.topic_path(topic))
+            if stored is None:
+                continue
+            topics[topic] = znodes.decode_topic(topic, stored[0])
+            for index in topics[topic].partitions:
+                state = self._data.get(znodes.partition_state_path(topic, index))
+                if state is not None:
+                    states[topic, index] = (znodes.decode_partition_state(topic, index, state[0]), state[1].version)
+        return SiteFacts(
+            site=self._site,
+            cluster_id=znodes.decode_cluster_id(cluster[0]) if cluster else "",
+            controller_id=znodes.decode_controller(controller[0]).controller_id if controller else -1,
+            brokers=self._brokers(),
+            links=self._links(),
+            topics=topics,
+            states=states,
+        )
+
+    def _brokers(self) -> dict[int, tuple[znodes.BrokerRegistration, int]]:
+        brokers = {}
+        for name in self._children.get(znodes.BROKER_IDS, ()):
+            stored = self._data.get(znodes.broker_path(int(name)))
+            if stored is not None:
+                brokers[int(name)] = (znodes.decode_broker(int(name), stored[0]), stored[1].czxid)
+        return brokers
+
+    def _links(self) -> dict[str, LinkRecord]:
+        links = {}
+        for name in self._children.get(znodes.LINKS, ()):
+            stored = self._data.get(znodes.link_path(name))
+            if stored is not None:
+                links[name] = znodes.decode_link(name, stored[0])
+        return links
+
+    def _watched_topics(self) -> list[str]:
+        links = list(self._links().values())
+        return [
+            topic
+            for topic in self.topic_names
+            if topic == GROUP_OFFSETS_TOPIC or any(carries_topic(link, topic) for link in links)
+        ]
+
+    def _wanted(self) -> set[str]:
+        """Paths whose data matter, given what is known so far."""
+        wanted = {znodes.CLUSTER_ID, znodes.CONTROLLER}
+        wanted.update(znodes.broker_path(int(name)) for name in self._children.get(znodes.BROKER_IDS, ()))
+        wanted.update(znodes.link_path(name) for name in self._children.get(znodes.LINKS, ()))
+        for topic in self._watched_topics():
+            path = znodes.topic_path(topic)
+            wanted.add(path)
+            stored = self._data.get(path)
+            if stored is not None:
+                partitions = znodes.decode_topic(topic, stored[0]).partitions
+                wanted.update(znodes.partition_state_path(topic, index) for index in partitions)
+        return wanted
+
+    async def _refresh(self) -> None:
+        has_changed = False
+        while True:
+            lists = [
+                path
+                for path in (znodes.BROKER_IDS, znodes.TOPICS, znodes.LINKS)
+                if path in self._dirty_lists or path not in self._children
+            ]
+            await self._read_each(self._read_children, lists)
+            wanted = self._wanted()
+            for path in self._data.keys() - wanted:
+                del self._data[path]
+            self._dirty &= wanted
+            missing = [path for path in wanted if path in self._dirty or path not in self._data]
+            await self._read_each(self._read_data, missing)
+            if not lists and not missing:
+                break
+            has_changed = True
+        if has_changed:
+            self._facts = None
+            self.changes += 1
+            for listener in tuple(self._listeners):
+                listener()
+
+    async def _read_each(self, read: Callable[[str], object], paths: Iterable[str]) -> None:
+        gate = asyncio.Semaphore(READS_AT_ONCE)
+
+        async def one(path: str) -> None:
+            async with gate:
+                await read(path)  # type: ignore[misc]
+
+        await asyncio.gather(*(one(path) for path in paths))
+
+    async def _read_children(self, path: str) -> None:
+        self._dirty_lists.discard(path)
+        try:
+            watch = partial(self._children_changed, path)
+            self._children[path] = await self._zookeeper.children(path, watch=watch)
+        except NoNodeError:
+            stat = await self._zookeeper.exists(path, watch=watch)
+            self._children[path] = []
+            if stat is not None:
+                self._children_changed(path, None)
+        except CUT_OFF:
+            self._dirty_lists.add(path)
+            raise
+
+    async def _read_data(self, path: str) -> None:
+        self._dirty.discard(path)
+        watch = partial(self._data_changed, path)
+        try:
+            self._data[path] = await self._zookeeper.get(path, watch=watch)
+        except NoNodeError:
+            stat = await self._zookeeper.exists(path, watch=watch)
+            self._data[path] = None
+            if stat is not None:
+                self._data_changed(path, None)
+        except CUT_OFF:
+            self._dirty.add(path)
+            raise
+
+    def _children_changed(self, path: str, _: WatchedEvent | None) -> None:
+        self._dirty_lists.add(path)
+        self._wake.set()
+
+    def _data_changed(self, path: str, _: WatchedEvent | None) -> None:
+        self._dirty.add(path)
+        self._wake.set()

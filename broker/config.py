@@ -125,6 +125,9 @@ class BrokerSettings(Settings):
     rack: str = Field(default="", alias="broker.rack")
 
     site_name: str = Field(default="", alias="antipode.site.name", description="accepted: the site's name, such as a")
+    cluster_id: str = Field(
+        default="", alias="antipode.cluster.id", description="accepted: the id that linked sites share, or nothing"
+    )
     site_number: int = Field(
         default=0,
         alias="antipode.site.number",

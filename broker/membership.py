@@ -17,6 +17,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from broker.config import BrokerSettings
 from runtime.clock import Clock
+from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
@@ -45,12 +46,17 @@ class Membership:
     async def cluster_id(self, *, known: str | None) -> str:
         """The site's cluster id, made when there is none; OperationalFailure when `known` (from the log folder) differs."""
         await self._zookeeper.ensure_path(znodes.CLUSTER)
-        candidate = known or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        wanted = self._settings.cluster_id
+        candidate = known or wanted or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         try:
             await self._zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(candidate))
             stored = candidate
         except NodeExistsError:
             stored = znodes.decode_cluster_id((await self._zookeeper.get(znodes.CLUSTER_ID))[0])
+        if wanted and wanted != stored:
+            raise ConfigurationError(
+                "antipode.cluster.id", wanted, f"the site's ZooKeeper holds {stored!r}; accepted: that, or nothing"
+            )
         if known is not None and known != stored:
             raise OperationalFailure(
                 f"log folder {Path(self._settings.log_dir)} belongs to cluster {known}, "

@@ -1,0 +1,110 @@
+"""A broker and a controller candidate in one process on one gRPC server, against a real ZooKeeper: for controller tests.
+
+`python -m tests.support.site_node key=value...` runs until SIGTERM; it prints one line of JSON once clients are let in.
+`SiteNode` starts it from a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from broker.config import load_broker_settings
+from broker.main import Broker
+from broker.membership import Membership
+from controller.config import ControllerSettings
+from controller.main import ControllerCandidate
+from runtime.children import Child
+from runtime.clock import SystemClock
+from runtime.configuration import load_settings
+from runtime.grpc_server import GrpcServer
+from runtime.logs import configure
+from runtime.metrics import new_registry
+from runtime.process import run_daemon
+from runtime.zookeeper import ZooKeeper
+from tests.support.ports import free_ports
+from tests.support.processes import Processes
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class SiteNode:
+    """One process of a site; it keeps its ports when it is started again."""
+
+    def __init__(self, processes: Processes, directory: Path, connect: str, node_id: int) -> None:
+        self.node_id = node_id
+        self.port, self.grpc_port = free_ports(2)
+        given = {
+            "node.id": str(node_id),
+            "listeners": f"CLIENT://127.0.0.1:{self.port}",
+            "log.dirs": str(directory / f"node-{node_id}" / "data"),
+            "zookeeper.connect": connect,
+            "zookeeper.session.timeout.ms": "2000",
+            "antipode.site.name": "a",
+            "antipode.site.number": "1",
+            "antipode.grpc.listener": f"127.0.0.1:{self.grpc_port}",
+            "offsets.topic.num.partitions": "2",
+            "offsets.topic.replication.factor": "1",
+        }
+        child = Child(
+            name=f"node-{node_id}",
+            command=[sys.executable, "-m", "tests.support.site_node", *(f"{key}={given[key]}" for key in given)],
+            directory=directory / f"node-{node_id}",
+            log=directory / f"node-{node_id}.log",
+            environment={"PYTHONPATH": str(REPOSITORY)},
+        )
+        self.process = processes.run(child)
+        self._starts = 1
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def grpc_address(self) -> str:
+        """Where its gRPC services are."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def wait_ready(self) -> None:
+        """Wait until clients are let in."""
+        self.process.wait_ready(lambda: self.process.log_text().count('{"ready"') >= self._starts)
+
+    def restart(self) -> None:
+        """Start the ended process again."""
+        self._starts += 1
+        self.process.start()
+        self.wait_ready()
+
+
+async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
+    """Run until `stop`."""
+    settings = load_broker_settings(properties)
+    os.makedirs(settings.log_dir, exist_ok=True)
+    zookeeper = ZooKeeper(settings.zookeeper_connect, session_timeout_ms=settings.zookeeper_session_timeout_ms)
+    await zookeeper.start()
+    server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
+    broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()))
+    candidate = ControllerCandidate(
+        load_settings(ControllerSettings, properties), grpc_server=server, registry=new_registry()
+    )
+    port = await server.start()
+    try:
+        await candidate.start(grpc_address=f"127.0.0.1:{port}")
+        await broker.start(grpc_port=port)
+        await broker.ready.wait()
+        print(json.dumps({"ready": os.getpid()}), flush=True)
+        await stop.wait()
+    finally:
+        await broker.stop()
+        await candidate.stop()
+        await server.stop()
+        await zookeeper.stop()
+
+
+if __name__ == "__main__":
+    configure("site-node", level=os.environ.get("LOG_LEVEL", "INFO"))
+    sys.exit(run_daemon(lambda stop: run(dict(argument.split("=", 1) for argument in sys.argv[1:]), stop)))

@@ -38,7 +38,6 @@ from broker.timer_queue import TimerQueue
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.byte_reader import Malformed
-from wire.record_batch import InvalidBatch
 from wire.records import Record, decode_records, encode_batch
 
 log = get_logger(__name__)
@@ -149,7 +148,9 @@ class GroupShard:
         try:
             fact = group_records.decode(record.key, record.value)
         except Malformed as error:
-            raise InvalidBatch(f"offset {record.offset}: {error}", 0) from error
+            # One record that nobody can read must not take all groups of the partition away.
+            log.warning("group record passed over", partition=self.partition, offset=record.offset, reason=str(error))
+            return
         if fact is not None:
             self.groups.apply(fact)
 
@@ -181,9 +182,7 @@ class GroupShard:
         decision = self.groups.decide(command, now_ms=self._clock.now_ms(), token=token)
         if decision.reason:
             log.info("group", group=command.group_id, partition=self.partition, reason=decision.reason)
-        durable = [
-            group_records.encode(record) for record in decision.records if not isinstance(record, GroupChanged)
-        ]
+        durable = [group_records.encode(record) for record in decision.records if not isinstance(record, GroupChanged)]
         if not durable:
             self._take_effect(decision)
             return

@@ -31,6 +31,7 @@ from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.records import Record, encode_batch
 
 PARTITIONS = 4
 GROUP = "billing"
@@ -233,6 +234,13 @@ async def test_members_and_offsets_survive_a_new_coordinator(site: Site) -> None
     found = site.coordinator.describe(GROUP, is_own_tool=False)
     assert found is not None
     assert found.state is GroupState.EMPTY
+
+
+async def test_a_record_that_cannot_be_read_is_passed_over(site: Site) -> None:
+    strange = [Record(b"\0\1\0\x09g", b""), Record(None, b"no key"), Record(b"\0\7later kind", b"")]
+    site.log.appends[HOME] = [encode_batch(strange)]
+    await site.loaded()
+    assert await site.commit(1) is ErrorCode.none
 
 
 async def test_a_command_waits_for_the_write_before_it(site: Site) -> None:

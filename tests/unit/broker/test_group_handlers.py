@@ -1,0 +1,349 @@
+"""The group APIs' handlers in every version they advertise: requests in, responses that can be encoded out."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32Timedelta, i64Timedelta
+
+from broker.coordinator import GroupCoordinator
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch, with_peer_view
+from broker.core.group_turn import GroupLimits
+from broker.group_routing import ImageRouting
+from broker.services import RequestContext
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from tests.support.memory_log import MemoryLog
+from wire import schemas
+from wire.control.broker_pb2 import ControlBatch
+from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.private import CLIENT_SOFTWARE_NAME, link_claim
+
+APIS = [
+    "find_coordinator",
+    "join_group",
+    "sync_group",
+    "heartbeat",
+    "leave_group",
+    "offset_commit",
+    "offset_fetch",
+    "describe_groups",
+    "list_groups",
+    "delete_groups",
+    "offset_delete",
+    "init_producer_id",
+    "mirror_offset_commit",
+]
+HANDLERS = {name: importlib.import_module(f"broker.handlers.{name}") for name in APIS}
+SECOND = timedelta(seconds=10)
+LINK = LinkRecord(
+    name="l", source_site="a", target_site="b", epoch=4, active_site="b", group_whitelist=["linked"], is_routed=True
+)
+
+
+def broker_info(node_id: int) -> BrokerInfo:
+    return BrokerInfo(node_id=node_id, endpoints=[Endpoint(listener="CLIENT", host="host", port=node_id)])
+
+
+class ProducerIds:
+    """Always the same id."""
+
+    async def next_id(self) -> int:
+        return 77
+
+
+class Services(SimpleNamespace):
+    """What the group handlers use of a broker's services."""
+
+
+@pytest.fixture
+async def services(clock: ManualClock) -> AsyncIterator[Services]:
+    log = MemoryLog()
+    log.epochs = {0: 1, 1: 1}
+    partitions = [PartitionState(partition=index, leader=1) for index in range(2)]
+    batch = ControlBatch(
+        is_full=True,
+        brokers=[broker_info(1)],
+        topics=[
+            TopicInfo(name=OFFSETS_TOPIC, topic_id=b"o" * 16, partitions=partitions),
+            TopicInfo(name="t", topic_id=b"t" * 16, partitions=partitions),
+        ],
+        links=[LINK],
+    )
+    image = apply_batch(ClusterImage(site="a", node_id=1), batch)
+    image = with_peer_view(image, SiteView(site="b", version=1, brokers=[broker_info(2001)], group_coordinators=[2001] * 8))
+    coordinator = GroupCoordinator(
+        GroupLimits(initial_rebalance_delay_ms=0), log, ImageRouting(lambda: image), clock
+    )
+    coordinator.refresh_leadership()
+    await eventually(lambda: not coordinator.is_loading)
+    yield Services(
+        groups=coordinator,
+        image=image,
+        config=SimpleNamespace(offsets_partition_count=2),
+        producer_ids=ProducerIds(),
+        topic_creator=SimpleNamespace(request=lambda names, image: None),
+    )
+    await coordinator.stop()
+
+
+def request_of(api_key: int, version: int, **values: Any) -> Any:
+    """A request of the version with those of the values that it has; nested parts are dicts with their class's name."""
+    main = schemas.request_type(api_key, version)
+    module = sys.modules[main.__module__]
+
+    def build(kind: type[Any], given: dict[str, Any]) -> Any:
+        fields = {}
+        for field in dataclasses.fields(kind):
+            if field.name in given:
+                fields[field.name] = convert(given[field.name])
+        return kind(**fields)
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, dict):
+            kind = next(getattr(module, name) for name in value["kinds"] if hasattr(module, name))
+            return build(kind, value)
+        return tuple(convert(item) for item in value) if isinstance(value, list) else value
+
+    return build(main, values)
+
+
+async def ask(services: Services, name: str, version: int, *, software: str = "", **values: Any) -> Any:
+    """The handler's response after a trip through its bytes."""
+    module = HANDLERS[name]
+    context = RequestContext(
+        api_key=module.API_KEY,
+        api_version=version,
+        correlation_id=1,
+        client_id="client",
+        listener="CLIENT",
+        client_address="127.0.0.1",
+        client_software=software,
+    )
+    request = request_of(module.API_KEY, version, **values)
+    assert schemas.decode(type(request), schemas.encode(request)) == request
+    response = await module.handle(services, context, request)
+    decoded = schemas.decode(schemas.response_type(module.API_KEY, version), schemas.encode(response))
+    assert decoded == response
+    return decoded
+
+
+def versions(name: str) -> list[int]:
+    return list(range(HANDLERS[name].MIN_VERSION, HANDLERS[name].MAX_VERSION + 1))
+
+
+def join_values(group: str, member_id: str = "") -> dict[str, Any]:
+    return {
+        "group_id": group,
+        "session_timeout": i32Timedelta.parse(SECOND),
+        "rebalance_timeout": i32Timedelta.parse(SECOND),
+        "member_id": member_id,
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [{"kinds": ["JoinGroupRequestProtocol"], "name": "range", "metadata": b"\0\0\0\0\0\1\0\1t"}],
+        "reason": "because",
+    }
+
+
+async def joined(services: Services, group: str, version: int = 9) -> str:
+    """A member alone in its group, assigned."""
+    reply = await ask(services, "join_group", version, **join_values(group))
+    if reply.error_code is ErrorCode.member_id_required:
+        reply = await ask(services, "join_group", version, **join_values(group, reply.member_id))
+    assert (reply.error_code, reply.generation_id, reply.leader) == (ErrorCode.none, 1, reply.member_id)
+    assert [member.member_id for member in reply.members] == [reply.member_id]
+    member: str = reply.member_id
+    return member
+
+
+def sync_values(group: str, member: str) -> dict[str, Any]:
+    return {
+        "group_id": group,
+        "generation_id": 1,
+        "member_id": member,
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"kinds": ["SyncGroupRequestAssignment"], "member_id": member, "assignment": b"mine"}],
+    }
+
+
+def commit_values(group: str, topic: str = "t", **values: Any) -> dict[str, Any]:
+    partition = {
+        "kinds": ["OffsetCommitRequestPartition"],
+        "partition_index": 0,
+        "committed_offset": 5,
+        "committed_leader_epoch": 2,
+        "committed_metadata": None,
+    }
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "retention_time": i64Timedelta.parse(timedelta(milliseconds=-1)),
+        "topics": [{"kinds": ["OffsetCommitRequestTopic"], "name": topic, "partitions": [partition]}],
+        **values,
+    }
+
+
+def outcomes(response: Any) -> list[ErrorCode]:
+    return [partition.error_code for topic in response.topics for partition in topic.partitions]
+
+
+@pytest.mark.parametrize("version", versions("join_group"))
+async def test_a_member_joins_and_leaves_in_every_version(services: Services, version: int) -> None:
+    member = await joined(services, "g", version)
+    refused = await ask(services, "join_group", version, **join_values("", ""))
+    assert refused.error_code is ErrorCode.invalid_group_id
+    synced = await ask(services, "sync_group", min(version, 5), **sync_values("g", member))
+    assert (synced.error_code, synced.assignment) == (ErrorCode.none, b"mine")
+    heartbeat = {"group_id": "g", "generation_id": 1, "member_id": member, "group_instance_id": None}
+    assert (await ask(services, "heartbeat", min(version, 4), **heartbeat)).error_code is ErrorCode.none
+    leaving = {"kinds": ["MemberIdentity"], "member_id": member, "group_instance_id": None, "reason": None}
+    left = await ask(services, "leave_group", min(version, 5), group_id="g", member_id=member, members=[leaving])
+    assert left.error_code is ErrorCode.none
+    again = await ask(services, "leave_group", min(version, 5), group_id="g", member_id=member, members=[leaving])
+    assert (again.members[0].error_code if version >= 3 else again.error_code) is ErrorCode.unknown_member_id
+
+
+@pytest.mark.parametrize("version", versions("offset_commit"))
+async def test_offsets_are_committed_in_every_version(services: Services, version: int) -> None:
+    assert outcomes(await ask(services, "offset_commit", version, **commit_values("g"))) == [ErrorCode.none]
+    unknown = await ask(services, "offset_commit", version, **commit_values("g", topic="nobody-has-this"))
+    assert outcomes(unknown) == [ErrorCode.unknown_topic_or_partition]
+    elsewhere = await ask(services, "offset_commit", version, **commit_values("linked"))
+    assert outcomes(elsewhere) == [ErrorCode.not_coordinator]
+
+
+@pytest.mark.parametrize("version", versions("offset_fetch"))
+@pytest.mark.parametrize("is_everything", [False, True])
+async def test_offsets_are_fetched_in_every_version(services: Services, version: int, is_everything: bool) -> None:
+    await ask(services, "offset_commit", 9, **commit_values("g"))
+    if is_everything and version < 2:
+        pytest.skip("version 1 cannot ask for everything")
+    kinds = ["OffsetFetchRequestTopics", "OffsetFetchRequestTopic"]
+    topics = None if is_everything else [{"kinds": kinds, "name": "t", "partition_indexes": [0, 1]}]
+    groups = [
+        {"kinds": ["OffsetFetchRequestGroup"], "group_id": group, "topics": topics, "member_id": None, "member_epoch": -1}
+        for group in ("g", "linked")
+    ]
+    response = await ask(services, "offset_fetch", version, group_id="g", topics=topics, groups=groups, require_stable=True)
+    found = response.groups[0] if version >= 8 else response
+    offsets = [partition.committed_offset for partition in found.topics[0].partitions]
+    assert offsets == ([5] if is_everything else [5, -1])
+    if version >= 8:
+        assert response.groups[1].error_code is ErrorCode.not_coordinator
+
+
+@pytest.mark.parametrize("version", versions("find_coordinator"))
+async def test_the_coordinator_is_found_at_the_site_that_has_the_group(services: Services, version: int) -> None:
+    async def node(group: str, *, software: str = "", key_type: int = 0) -> tuple[ErrorCode, int]:
+        response = await ask(
+            services, "find_coordinator", version, software=software, key=group, key_type=key_type, coordinator_keys=[group]
+        )
+        found = response.coordinators[0] if version >= 4 else response
+        return found.error_code, found.node_id
+
+    assert await node("g") == (ErrorCode.none, 1)
+    assert await node("linked") == (ErrorCode.none, 2001)
+    assert await node("linked", software=CLIENT_SOFTWARE_NAME) == (ErrorCode.none, 1)
+    if version >= 1:
+        assert await node("transactions", key_type=1) == (ErrorCode.coordinator_not_available, -1)
+
+
+@pytest.mark.parametrize("version", versions("describe_groups"))
+async def test_groups_are_described_in_every_version(services: Services, version: int) -> None:
+    member = await joined(services, "g")
+    await ask(services, "sync_group", 5, **sync_values("g", member))
+    groups = ["g", "none", "linked"]
+    response = await ask(services, "describe_groups", version, groups=groups, include_authorized_operations=False)
+    stable, dead, elsewhere = response.groups
+    assert (stable.group_state, stable.protocol_data, stable.members[0].member_assignment) == ("Stable", "range", b"mine")
+    assert dead.group_state == "Dead"
+    assert (dead.error_code is ErrorCode.group_id_not_found) is (version >= 6)
+    assert elsewhere.error_code is ErrorCode.not_coordinator
+
+
+@pytest.mark.parametrize("version", versions("list_groups"))
+async def test_groups_are_listed_and_filtered_in_every_version(services: Services, version: int) -> None:
+    await ask(services, "offset_commit", 9, **commit_values("g"))
+
+    async def listed(states: list[str], types: list[str]) -> list[str]:
+        response = await ask(services, "list_groups", version, states_filter=states, types_filter=types)
+        assert response.error_code is ErrorCode.none
+        return [group.group_id for group in response.groups]
+
+    assert await listed([], []) == ["g"]
+    assert await listed(["empty"], ["Classic"]) == ["g"]
+    if version >= 4:
+        assert await listed(["Stable"], []) == []
+    if version >= 5:
+        assert await listed([], ["consumer"]) == []
+
+
+@pytest.mark.parametrize("version", versions("delete_groups"))
+async def test_groups_are_deleted_in_every_version(services: Services, version: int) -> None:
+    await ask(services, "offset_commit", 9, **commit_values("g"))
+    await joined(services, "busy")
+    response = await ask(services, "delete_groups", version, groups_names=["g", "busy", "none", "linked"])
+    assert [result.error_code for result in response.results] == [
+        ErrorCode.none,
+        ErrorCode.non_empty_group,
+        ErrorCode.group_id_not_found,
+        ErrorCode.not_coordinator,
+    ]
+
+
+async def test_offsets_are_deleted_unless_somebody_subscribes(services: Services) -> None:
+    async def delete(group: str, topic: str = "t") -> Any:
+        partition = {"kinds": ["OffsetDeleteRequestPartition"], "partition_index": 0}
+        topics = [{"kinds": ["OffsetDeleteRequestTopic"], "name": topic, "partitions": [partition]}]
+        return await ask(services, "offset_delete", 0, group_id=group, topics=topics)
+
+    await ask(services, "offset_commit", 9, **commit_values("g"))
+    assert outcomes(await delete("g", "nobody-has-this")) == [ErrorCode.unknown_topic_or_partition]
+    assert outcomes(await delete("g")) == [ErrorCode.none]
+    assert (await delete("g")).error_code is ErrorCode.group_id_not_found
+    await joined(services, "busy")
+    assert outcomes(await delete("busy")) == [ErrorCode.group_subscribed_to_topic]
+
+
+@pytest.mark.parametrize("version", versions("init_producer_id"))
+async def test_producers_get_an_id_or_their_next_epoch(services: Services, version: int) -> None:
+    async def given(transactional_id: str | None, producer_id: int, epoch: int) -> tuple[ErrorCode, int, int]:
+        response = await ask(
+            services,
+            "init_producer_id",
+            version,
+            transactional_id=transactional_id,
+            transaction_timeout=i32Timedelta.parse(SECOND),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        return response.error_code, response.producer_id, response.producer_epoch
+
+    assert await given(None, -1, -1) == (ErrorCode.none, 77, 0)
+    assert await given("tx", -1, -1) == (ErrorCode.coordinator_not_available, -1, -1)
+    if version >= 3:
+        assert await given(None, 5, 3) == (ErrorCode.none, 5, 4)
+
+
+@pytest.mark.parametrize("version", versions("mirror_offset_commit"))
+async def test_a_mirror_commits_at_the_links_epoch_only(services: Services, version: int) -> None:
+    async def mirrored(group: str, claim: str | None) -> list[ErrorCode]:
+        values = commit_values(group, topic="not-here-yet", group_instance_id=claim)
+        return outcomes(await ask(services, "mirror_offset_commit", version, **values))
+
+    assert await mirrored("linked", link_claim("l", 4)) == [ErrorCode.none]
+    assert await mirrored("linked", link_claim("l", 3)) == [ErrorCode.fenced_leader_epoch]
+    assert await mirrored("g", link_claim("l", 4)) == [ErrorCode.not_coordinator]
+    assert await mirrored("linked", None) == [ErrorCode.invalid_request]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import ClusterImage
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
@@ -98,7 +98,7 @@ def _append(
 ) -> PartitionProduced:
     hosted: HostedPartition | None = None
     try:
-        records = _checked_records(partition, acks)
+        records = _checked_records(topic, partition, acks)
         hosted = services.replicas.get(image, topic, partition.partition_index)
         info = services.replicas.append(hosted, records, acks=acks)
     except PartitionFailure as failure:
@@ -118,7 +118,9 @@ def _append(
     )
 
 
-def _checked_records(partition: PartitionRecords, acks: int) -> Buffer:
+def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
+    if topic == OFFSETS_TOPIC:
+        raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators write to {topic}")
     if acks not in _ACKS:
         raise PartitionFailure(ErrorCode.invalid_required_acks)
     if partition.records is None:

@@ -226,6 +226,13 @@ def test_idempotent_producers_get_ids(broker: LoneBroker, topic: str) -> None:
         eventually_sync(lambda: member.poll() == 440, within_ms=20_000)
 
 
+def test_clients_cannot_write_into_the_offsets_topic(broker: LoneBroker, topic: str) -> None:
+    with members(Member(broker, topic, "g")) as (member,):
+        eventually_sync(lambda: member.poll() == 40, within_ms=20_000)
+    with pytest.raises(AssertionError, match="TOPIC_EXCEPTION"):
+        librdkafka_produce(broker.bootstrap, "__consumer_offsets", [Record(value=b"x", partition=0)])
+
+
 @pytest.mark.java
 def test_java_tools_consume_describe_and_reset(broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms) -> None:
     assert set(kafka_programs.consume(broker.bootstrap, topic, 40, group="java")) == numbers(40)

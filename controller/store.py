@@ -201,7 +201,7 @@ class ClusterWriter:
             case facts.TopicDeletionRequested(must_store=True):
                 return [CreateNode(path=znodes.delete_topic_path(change.topic))]
             case facts.TopicDeleted():
-                return await self._deletion_steps(before.topics[change.topic])
+                return await self._deletion_steps(before.topics[change.topic], before)
             case facts.DeletionMarkDropped():
                 return await self._delete_existing([znodes.delete_topic_path(change.topic)])
             case _:
@@ -211,18 +211,23 @@ class ClusterWriter:
         path = znodes.partitions_path(topic)
         return [] if await self._zookeeper.exists(path) else [CreateNode(path=path)]
 
-    async def _deletion_steps(self, topic: Topic) -> list[TransactionStep]:
+    async def _deletion_steps(self, topic: Topic, before: Cluster) -> list[TransactionStep]:
         """Leaves first, the mark last: an interrupted deletion still has the mark and is begun again."""
-        paths: list[str] = []
-        for index in sorted(topic.assignment):
-            paths += [znodes.partition_state_path(topic.name, index), znodes.partition_path(topic.name, index)]
-        paths += [
+        stored: list[TransactionStep] = []
+        uncertain: list[str] = []
+        for partition in topic.partitions():
+            paths = [znodes.partition_state_path(*partition), znodes.partition_path(*partition)]
+            if partition in before.leaderships:
+                stored += [DeleteNode(path=path) for path in paths]
+            else:
+                uncertain += paths
+        uncertain += [
             znodes.partitions_path(topic.name),
             znodes.topic_path(topic.name),
             znodes.topic_config_path(topic.name),
             znodes.delete_topic_path(topic.name),
         ]
-        return await self._delete_existing(paths)
+        return [*stored, *await self._delete_existing(uncertain)]
 
     async def _delete_existing(self, paths: Sequence[str]) -> list[TransactionStep]:
         stats = await in_flight(self._zookeeper.exists, paths)

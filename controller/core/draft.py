@@ -16,6 +16,9 @@ from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 from wire.znodes import NO_LEADER
 
+REASONS_SHOWN_MAX = 5
+"""A decision about thousands of partitions is still told in one line of a log."""
+
 
 class Draft:
     """Collects facts and what has to be published about them."""
@@ -130,5 +133,9 @@ class Draft:
             facts=tuple(self._facts),
             effects=tuple(effects),
             reply=tuple(self.reply),
-            reason="; ".join([reason, *self.reasons]),
+            reason="; ".join([reason, *self._shown_reasons()]),
         )
+
+    def _shown_reasons(self) -> list[str]:
+        hidden = len(self.reasons) - REASONS_SHOWN_MAX
+        return self.reasons if hidden <= 0 else [*self.reasons[:REASONS_SHOWN_MAX], f"and {hidden} more"]

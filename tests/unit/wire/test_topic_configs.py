@@ -32,7 +32,7 @@ def test_every_default_is_accepted() -> None:
         {"preallocate": "TRUE"},
     ],
 )
-def test_accepted(overrides: dict[str, str]) -> None:
+def test_values_within_type_and_range_are_accepted(overrides: dict[str, str]) -> None:
     check_overrides(overrides)
 
 
@@ -50,6 +50,6 @@ def test_accepted(overrides: dict[str, str]) -> None:
         ({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}, "conflict"),
     ],
 )
-def test_refused_by_name(overrides: dict[str, str], problem: str) -> None:
+def test_anything_else_is_refused_by_name(overrides: dict[str, str], problem: str) -> None:
     with pytest.raises(InvalidTopicConfig, match=problem):
         check_overrides(overrides)

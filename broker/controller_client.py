@@ -43,7 +43,9 @@ class ControllerClient:
 
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsReply:
         """Forward; ControllerUnavailable."""
-        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request, max(request.timeout_ms, CALL_TIMEOUT_MS))
+        reply: pb.CreateTopicsReply = await self._call(
+            "CreateTopics", request, max(request.timeout_ms, CALL_TIMEOUT_MS)
+        )
         return reply
 
     async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsReply:

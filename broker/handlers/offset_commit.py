@@ -46,9 +46,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return response(API_KEY, context, request, refusal.code, {})
 
 
-def named_offsets(
-    request: Any, is_known: Callable[[TopicPartition], bool]
-) -> Mapping[TopicPartition, CommittedOffset]:
+def named_offsets(request: Any, is_known: Callable[[TopicPartition], bool]) -> Mapping[TopicPartition, CommittedOffset]:
     """The request's offsets of partitions that are known."""
     retention_ms = retention_of(request)
     offsets = {}

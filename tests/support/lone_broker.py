@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import uuid
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -28,6 +28,7 @@ from wire.control.broker_pb2_grpc import BrokerControlStub
 
 CLUSTER_ID = "lone-cluster-0000000000"
 _UNKNOWN_TOPIC, _TOPIC_EXISTS = 3, 36
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class LoneMembership:
@@ -80,7 +81,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         os.replace(self._state_path + ".new", self._state_path)
 
     async def begin(self, registration: znodes.BrokerRegistration) -> None:
-        self._stub = BrokerControlStub(open_channel(registration.grpc_address))
+        self._stub = BrokerControlStub(open_channel(registration.grpc_address))  # type: ignore[no-untyped-call]
         self._broker = cluster_pb2.BrokerInfo(
             node_id=registration.node_id,
             broker_epoch=1,
@@ -115,7 +116,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         ]
 
     async def CreateTopics(
-        self, request: controller_pb2.CreateTopicsRequest, context: grpc.aio.ServicerContext
+        self, request: controller_pb2.CreateTopicsRequest, context: Context
     ) -> controller_pb2.CreateTopicsReply:
         reply = controller_pb2.CreateTopicsReply()
         made = []
@@ -141,7 +142,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         return reply
 
     async def DeleteTopics(
-        self, request: controller_pb2.DeleteTopicsRequest, context: grpc.aio.ServicerContext
+        self, request: controller_pb2.DeleteTopicsRequest, context: Context
     ) -> controller_pb2.DeleteTopicsReply:
         reply = controller_pb2.DeleteTopicsReply()
         gone = []
@@ -154,7 +155,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         return reply
 
     async def CreatePartitions(
-        self, request: controller_pb2.CreatePartitionsRequest, context: grpc.aio.ServicerContext
+        self, request: controller_pb2.CreatePartitionsRequest, context: Context
     ) -> controller_pb2.CreatePartitionsReply:
         reply = controller_pb2.CreatePartitionsReply()
         for new in request.topics:
@@ -165,7 +166,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         return reply
 
     async def AlterTopicConfigs(
-        self, request: controller_pb2.AlterTopicConfigsRequest, context: grpc.aio.ServicerContext
+        self, request: controller_pb2.AlterTopicConfigsRequest, context: Context
     ) -> controller_pb2.AlterTopicConfigsReply:
         reply = controller_pb2.AlterTopicConfigsReply()
         for change in request.changes:
@@ -181,7 +182,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         return reply
 
     async def AllocateProducerIds(
-        self, request: controller_pb2.AllocateProducerIdsRequest, context: grpc.aio.ServicerContext
+        self, request: controller_pb2.AllocateProducerIdsRequest, context: Context
     ) -> controller_pb2.AllocateProducerIdsReply:
         first, self._next_producer_id = self._next_producer_id, self._next_producer_id + 1000
         return controller_pb2.AllocateProducerIdsReply(first_producer_id=first, count=1000)
@@ -195,7 +196,7 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, membership)
     controller = LoneController(f"{settings.log_dir}/../lone-controller.state")
-    controller_pb2_grpc.add_ControllerServicer_to_server(controller, server.server)
+    controller_pb2_grpc.add_ControllerServicer_to_server(controller, server.server)  # type: ignore[no-untyped-call]
     registry = new_registry()
     registry.register(broker.metrics)
     metrics = MetricsServer(registry, host="127.0.0.1", port=0)

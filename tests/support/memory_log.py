@@ -47,4 +47,6 @@ class MemoryLog:
 
     def records(self, partition: int) -> list[tuple[bytes | None, bytes | None]]:
         """Keys and values in the partition."""
-        return [(found.key, found.value) for piece in self.appends.get(partition, ()) for found in decode_records(piece)]
+        return [
+            (found.key, found.value) for piece in self.appends.get(partition, ()) for found in decode_records(piece)
+        ]

@@ -36,7 +36,13 @@ def test_an_empty_or_negative_block_is_refused(first: int, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("producer_id", "epoch", "expected"),
-    [(-1, -1, None), (7, -1, None), (7, 0, 1), (7, PRODUCER_EPOCH_MAX - 1, PRODUCER_EPOCH_MAX), (7, PRODUCER_EPOCH_MAX, None)],
+    [
+        (-1, -1, None),
+        (7, -1, None),
+        (7, 0, 1),
+        (7, PRODUCER_EPOCH_MAX - 1, PRODUCER_EPOCH_MAX),
+        (7, PRODUCER_EPOCH_MAX, None),
+    ],
 )
 def test_an_epoch_is_bumped_until_epochs_are_used_up(producer_id: int, epoch: int, expected: int | None) -> None:
     assert bumped_epoch(producer_id, epoch) == expected

@@ -42,6 +42,8 @@ class PartitionLoss:
     @property
     def sentence(self) -> str:
         """What an operator is told."""
+        if self.kept_below == UNKNOWN:
+            return f"{self.topic}-{self.partition}: no broker at the promoted site answers for it; what it keeps is not known"
         kept = f"{self.topic}-{self.partition}: everything below offset {self.kept_below} is kept"
         if self.is_source_end_exact:
             if self.known_lost_records == 0:
@@ -73,7 +75,7 @@ class LossAccount:
     @property
     def is_exact(self) -> bool:
         """True when nothing unknown remains."""
-        return all(item.is_source_end_exact for item in self.partitions)
+        return all(item.is_source_end_exact and item.kept_below != UNKNOWN for item in self.partitions)
 
     @property
     def last_contact_ms(self) -> int:
@@ -122,7 +124,10 @@ def account(
     source: Mapping[TopicPartition, SourceEnd],
     now_ms: int,
 ) -> LossAccount:
-    """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said."""
+    """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said.
+
+    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked.
+    """
     partitions = tuple(
         _partition_loss(key, kept.get(key, 0), target.get(key), source.get(key), now_ms)
         for key in sorted({*kept, *target, *source})
@@ -138,7 +143,7 @@ def _partition_loss(
     end = best_source_end(target, source)
     if end is None:
         end = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=UNKNOWN, is_exact=False)
-    lost = max(0, end.end_offset - max(kept, end.log_start_offset))
+    lost = 0 if kept == UNKNOWN else max(0, end.end_offset - max(kept, end.log_start_offset))
     return PartitionLoss(
         topic=key.topic,
         partition=key.partition,

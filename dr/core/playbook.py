@@ -29,12 +29,16 @@ from dataclasses import dataclass
 
 from dr.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
 from dr.core.fencing import FIRST_EPOCH, fenced, given_back, raised
-from dr.core.loss import SourceEnd, best_source_end, source_ends
+from dr.core.loss import UNKNOWN, SourceEnd, best_source_end, source_ends
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import other_site, supersedes
 
 FENCE_ATTEMPTS_MAX = 3
 """Fences that are undone by somebody at once, before the source counts as one that cannot be fenced."""
+
+
+CHANGING_STEPS = ("fence", "drain", "raise", "account", "promote", "tell")
+"""What an undisturbed run of a source that answers consists of."""
 
 
 class Step(enum.StrEnum):
@@ -360,6 +364,7 @@ def kept_ends(
             kept[key] = before[key]
         else:
             unclear.append(key)
+    kept |= {key: before.get(key, UNKNOWN) for key in target.leaderless if key not in kept}
     return kept, unclear
 
 

@@ -1,0 +1,65 @@
+"""What a failover would do and cost, said before it is done: for `--dry-run` and for the first lines of a real run.
+
+Uses the playbook itself, so that the plan and the deed cannot differ in their refusals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dr.core.evidence import Evidence
+from dr.core.loss import LossAccount, account
+from dr.core.playbook import CHANGING_STEPS, FailoverPlaybook, FailoverPolicy, Step, StepEnded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """The plan: `steps` in order (none when `refusal` says why not), and the account as it would be now."""
+
+    steps: tuple[str, ...]
+    refusal: str
+    is_source_reachable: bool
+    missing_records: int
+    account: LossAccount | None
+
+
+def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: int) -> Assessment:
+    """Plan a failover from one piece of evidence; a source that answers is expected to be fenced and drained."""
+    playbook = FailoverPlaybook(to_site=to_site, policy=policy)
+    playbook.observe(evidence, now_ms)
+    decision = playbook.decide(evidence, now_ms)
+    if decision.step is Step.DRAIN:
+        playbook.apply(StepEnded(step=Step.DRAIN), now_ms)
+        decision = playbook.decide(evidence, now_ms + policy.drain_timeout_ms)
+    target = evidence.target
+    if target is None or evidence.governing.active_site == to_site or decision.step is Step.REFUSE:
+        refusal = decision.reason if decision.step is Step.REFUSE else ""
+        steps = () if refusal else _remaining_steps(decision.step)
+        return Assessment(
+            steps=steps,
+            refusal=refusal,
+            is_source_reachable=evidence.source is not None,
+            missing_records=0,
+            account=None,
+        )
+    return Assessment(
+        steps=CHANGING_STEPS if evidence.source is not None else ("drain", "raise", "account", "promote"),
+        refusal="",
+        is_source_reachable=evidence.source is not None,
+        missing_records=playbook.drain_state(evidence, now_ms).remaining_records,
+        account=account(
+            link=evidence.link,
+            epoch=evidence.governing.epoch + 1,
+            from_site=evidence.governing.active_site,
+            to_site=to_site,
+            kept={key: position.log_end_offset for key, position in target.partitions.items()},
+            target=target.partitions,
+            source=playbook.known_source_ends,
+            now_ms=now_ms,
+        ),
+    )
+
+
+def _remaining_steps(first: Step) -> tuple[str, ...]:
+    """What is left of a failover that somebody began."""
+    return CHANGING_STEPS[CHANGING_STEPS.index(first) :] if first in CHANGING_STEPS else ()

@@ -1,0 +1,91 @@
+"""Collecting evidence: both sites of a link asked in the order that keeps it sound, the target first and the source after it.
+
+A source that did not answer within its deadline is left alone for a moment, so that a black hole does not slow every step down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dr.core.evidence import Evidence, SiteEvidence, TopicPartition, positions_of
+from dr.core.loss import LossAccount
+from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
+from runtime.clock import Clock
+from wire.control.cluster_pb2 import SiteView
+from wire.control.site_pb2 import ListLinksReply
+
+SILENCE_MS = 2_000
+
+
+class LinkObserver:
+    """Asks two sites about one link."""
+
+    def __init__(self, link: str, *, target: SiteClient, source: SiteClient | None, clock: Clock) -> None:
+        self._link = link
+        self._target = target
+        self._source = source
+        self._clock = clock
+        self._ask_again_at_ms = 0.0
+        self._source_problem = "no agent address is known"
+
+    async def evidence(self) -> Evidence:
+        """Both sites now. SiteRefused when the target does not know the link."""
+        target, target_problem = await self._ask_target()
+        source = await self._ask_source()
+        return Evidence(
+            link=self._link,
+            target_site=self._target.name,
+            target=target,
+            source=source,
+            target_problem=target_problem,
+            source_problem="" if source is not None else self._source_problem,
+        )
+
+    async def _ask_target(self) -> tuple[SiteEvidence | None, str]:
+        try:
+            return await self.site_evidence(self._target), ""
+        except SiteUnreachable as error:
+            return None, str(error)
+
+    async def _ask_source(self) -> SiteEvidence | None:
+        if self._source is None or self._clock.monotonic_ms() < self._ask_again_at_ms:
+            return None
+        try:
+            return await self.site_evidence(self._source)
+        except (SiteUnreachable, SiteRefused) as error:
+            self._source_problem = str(error)
+            self._ask_again_at_ms = self._clock.monotonic_ms() + SILENCE_MS
+            return None
+
+    async def site_evidence(self, client: SiteClient) -> SiteEvidence:
+        """What one site says."""
+        description, view, links, accounts = await asyncio.gather(
+            client.describe_link(self._link),
+            client.view(asking_site=self._peer_of(client)),
+            client.links(),
+            client.failovers(self._link),
+        )
+        partitions = positions_of(description.partitions)
+        return SiteEvidence(
+            site=client.name,
+            seen_at_ms=self._clock.now_ms(),
+            record=description.record,
+            enforced_epochs=dict(description.enforced_epochs),
+            partitions=partitions,
+            leaderless=frozenset(_carried(view) - partitions.keys()),
+            accounted_epochs=frozenset(LossAccount.from_json(text).epoch for text in accounts),
+            is_confirmed=_is_confirmed(links, self._link),
+        )
+
+    def _peer_of(self, client: SiteClient) -> str:
+        if client is self._target:
+            return self._source.name if self._source is not None else ""
+        return self._target.name
+
+
+def _carried(view: SiteView) -> set[TopicPartition]:
+    return {TopicPartition(topic.name, state.partition) for topic in view.topics for state in topic.partitions}
+
+
+def _is_confirmed(reply: ListLinksReply, link: str) -> bool:
+    return any(status.is_confirmed for status in reply.links if status.record.name == link)

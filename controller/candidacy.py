@@ -21,6 +21,8 @@ from runtime.retries import jittered_backoff
 from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper
 from wire import znodes
 
+RESIGN_TIMEOUT_S = 2.0
+
 _log = get_logger(__name__)
 
 
@@ -147,8 +149,9 @@ class Candidacy:
         if self._zookeeper.state is not SessionState.CONNECTED:
             return
         try:
-            found = await self._zookeeper.get_or_none(znodes.CONTROLLER)
-            if found is not None and found[1].ephemeral_owner == self._zookeeper.session_id:
-                await self._zookeeper.delete(znodes.CONTROLLER, version=found[1].version)
-        except KazooException as error:
+            async with asyncio.timeout(RESIGN_TIMEOUT_S):
+                found = await self._zookeeper.get_or_none(znodes.CONTROLLER)
+                if found is not None and found[1].ephemeral_owner == self._zookeeper.session_id:
+                    await self._zookeeper.delete(znodes.CONTROLLER, version=found[1].version)
+        except (KazooException, TimeoutError) as error:
             _log.warning("the controller node could not be removed and ends with the session", problem=repr(error))

@@ -41,6 +41,7 @@ class BrokerChannel:
         cluster: Callable[[], Cluster],
         connections: BrokerControlChannels,
         on_answer: AnswerListener,
+        on_end: Callable[[asyncio.Task[None]], None],
         metrics: ControllerMetrics,
     ) -> None:
         self.broker = broker
@@ -54,6 +55,7 @@ class BrokerChannel:
         self._has_news = asyncio.Event()
         self._has_applied = asyncio.Condition()
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(on_end)
 
     def publish(self, publish: Publish, *, version: int) -> None:
         """Queue a change."""
@@ -173,6 +175,17 @@ class BrokerChannels:
         self._channels: dict[int, BrokerChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._version = 0
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def raise_failure(self) -> None:
+        """Wait until a channel breaks for another reason than its broker, and raise that: a broker that is told nothing
+        more must not go unnoticed."""
+        await self._failure
 
     def follow_membership(self) -> None:
         """Open channels to brokers that came, close those to brokers that went or registered again."""
@@ -190,6 +203,7 @@ class BrokerChannels:
                     cluster=self._cluster,
                     connections=self._connections,
                     on_answer=self._on_answer,
+                    on_end=self._on_end,
                     metrics=self._metrics,
                 )
 

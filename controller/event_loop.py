@@ -120,6 +120,7 @@ class ActiveController:
                 for watch in self._watches():
                     tasks.create_task(watch)
                 tasks.create_task(self._retry_deletions())
+                tasks.create_task(self._channels.raise_failure())
                 await self._serve()
         except BaseExceptionGroup as group:
             cause = group.exceptions[0]

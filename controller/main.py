@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 
 from controller.candidacy import Candidacy
 from controller.config import ControllerSettings
-from controller.core.cluster import InvariantBroken
 from controller.event_loop import ActiveController
 from controller.metrics import ControllerMetrics
 from controller.service import Controller
@@ -132,9 +131,11 @@ class ControllerCandidate:
             except (Deposed, KazooException, znodes.MalformedZnode) as error:
                 reason = str(error) or repr(error)
                 _log.error("the tenure failed", controller_epoch=tenure.epoch, problem=reason)
-            except InvariantBroken as error:
-                reason = "the controller contradicted itself"
-                _log.exception(reason, controller_epoch=tenure.epoch, story=str(error))
+            except Exception as error:
+                reason = f"a defect of the controller: {error!r}"
+                _log.exception(
+                    "the tenure broke; the next one starts from what is stored", controller_epoch=tenure.epoch
+                )
             finally:
                 self._active = None
                 self._metrics.record_resignation()

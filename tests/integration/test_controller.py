@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from kio.schema.errors import ErrorCode
 
+from controller.images import PendingChanges
 from runtime.grpc_server import open_channel
 from runtime.zookeeper import ZooKeeper
 from tests.support.controller_site import CandidateProcess
@@ -19,6 +20,7 @@ from tests.support.eventually import eventually
 from tests.support.scripted_control import ScriptedBroker
 from wire import znodes
 from wire.control import controller_pb2 as pb
+from wire.control.broker_pb2 import ControlBatch
 from wire.control.clients import ACTIVE_CONTROLLER_KEY, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.controller_pb2_grpc import ControllerStub
@@ -363,3 +365,22 @@ async def test_a_thousand_partitions_are_written_in_one_go_and_deleted(
     deleted = await other.delete_topics(pb.DeleteTopicsRequest(names=["wide"]))
     assert deleted.results[0].error_code == ErrorCode.none
     print(f"deleted in {time.monotonic() - started:.3f} s")
+
+
+async def test_a_defect_on_the_way_to_a_broker_ends_the_tenure_instead_of_leaving_the_broker_untold(
+    stack: AsyncExitStack, zookeeper_connect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
+    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
+    client = await start_client(stack, candidate)
+    await eventually(lambda: broker.batches)
+    epoch = candidate.candidate.controller_epoch
+    healthy = PendingChanges.batch
+
+    def broken(*_: object, **__: object) -> ControlBatch:
+        monkeypatch.setattr(PendingChanges, "batch", healthy)
+        raise LookupError("made by the test")
+
+    monkeypatch.setattr(PendingChanges, "batch", broken)
+    await create(client, "t")
+    await eventually(lambda: candidate.candidate.controller_epoch > epoch and broker.leader_of("t") == 1)

@@ -1,0 +1,92 @@
+"""What brokers are told and what is written, apart from the connections that carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.config import ControllerSettings
+from controller.core import commands as ask
+from controller.images import PendingChanges
+from controller.store import STEP_OVERHEAD_BYTES, split_steps
+from runtime.configuration import ConfigurationError, load_settings
+from runtime.zookeeper import CreateNode
+from tests.support.controller_scene import SiteModel, link_record, topic_request
+
+
+def site_with_topics(*names: str) -> SiteModel:
+    model = SiteModel()
+    model.alive(1, 2)
+    model.take_over()
+    model.give(ask.CreateTopics(topics=tuple(topic_request(name, 2) for name in names)))
+    return model
+
+
+def publications(decision: ask.Decision) -> Sequence[ask.Publish]:
+    return [effect for effect in decision.effects if isinstance(effect, ask.Publish)]
+
+
+def test_a_full_image_names_everything_but_topics_that_are_being_deleted() -> None:
+    model = site_with_topics("t", "u")
+    model.give(ask.LinksListed(links={"b-a": link_record(active="a")}))
+    model.give(ask.DeleteTopics(names=("u",)))
+    pending = PendingChanges()
+    pending.add_image()
+    batch = pending.batch(model.cluster, broker_epoch=7)
+    assert (batch.is_full, batch.broker_epoch, batch.controller_epoch) == (True, 7, 1)
+    assert [topic.name for topic in batch.topics] == ["t"]
+    assert [deleted.name for deleted in batch.deleted_topics] == ["u"]
+    assert [link.name for link in batch.links] == ["b-a"]
+    assert [broker.node_id for broker in batch.brokers] == [1, 2]
+
+
+def test_many_changes_of_a_partition_are_told_once_and_as_they_are_now() -> None:
+    model = site_with_topics("t")
+    pending = PendingChanges()
+    for nodes in ((1,), (1, 2), (1,), (1, 2)):
+        decision = model.give(ask.BrokersListed(brokers=model.alive(*nodes)))
+        for publish in publications(decision):
+            pending.add(publish)
+    batch = pending.batch(model.cluster, broker_epoch=1)
+    (topic,) = batch.topics
+    (state,) = topic.partitions
+    assert (batch.is_full, state.partition, state.leader, state.leader_epoch) == (False, 1, 2, 4)
+
+
+def test_a_topic_deleted_and_made_again_before_the_batch_left_is_told_as_both() -> None:
+    model = site_with_topics("t")
+    pending = PendingChanges()
+    first_id = model.cluster.topics["t"].topic_id
+    for publish in publications(model.give(ask.DeleteTopics(names=("t",)))):
+        pending.add(publish)
+    model.answer_deletions()
+    again = topic_request("t")
+    for publish in publications(
+        model.give(ask.CreateTopics(topics=(ask.TopicRequest(name="t", topic_id=bytes(16), partition_count=1),)))
+    ):
+        pending.add(publish)
+    batch = pending.batch(model.cluster, broker_epoch=1)
+    assert again.topic_id == first_id
+    assert [deleted.topic_id for deleted in batch.deleted_topics] == [first_id]
+    assert [topic.topic_id for topic in batch.topics] == [bytes(16)]
+
+
+@given(sizes=st.lists(st.integers(0, 400), max_size=30))
+def test_steps_are_split_in_order_below_the_bound(sizes: list[int]) -> None:
+    steps = [CreateNode(path=f"/{index}", value=bytes(size)) for index, size in enumerate(sizes)]
+    chunks = list(split_steps(steps, bytes_max=1000))
+    assert [step for chunk in chunks for step in chunk] == steps
+    for chunk in chunks:
+        size = sum(STEP_OVERHEAD_BYTES + len(step.path) + len(step.value) for step in chunk)  # type: ignore[union-attr]
+        assert len(chunk) == 1 or size <= 1000
+
+
+def test_a_setting_out_of_range_is_named() -> None:
+    given_ = {"node.id": "-1", "zookeeper.connect": "z:1", "antipode.site.name": "a", "antipode.site.number": "1"}
+    with pytest.raises(ConfigurationError, match=r"node\.id"):
+        load_settings(ControllerSettings, given_)
+    settings = load_settings(ControllerSettings, {**given_, "node.id": "5"})
+    assert (settings.rules().replication_factor_max, settings.first_producer_id) == (1, 1 << 40)

@@ -158,6 +158,7 @@ class Broker:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
             self._control.on_image(self._groups.on_image)
+            self._control.on_image(self._prepare_coordinators)
             self._control.on_image(self._open_the_doors)
             await self._membership.register(self._registration(grpc_port))
             self._housekeeping.start()
@@ -218,6 +219,11 @@ class Broker:
             self._connections.start_accepting()
             self.ready.set()
             log.info("clients are let in", topics=len(after.topics), partitions=len(self._replicas))
+
+    async def _prepare_coordinators(self, _before: ClusterImage, after: ClusterImage) -> None:
+        """A linked site has coordinators before anybody asks: clients may know only the other site's brokers, which cannot make them."""
+        if after.links and OFFSETS_TOPIC not in after.topics:
+            self._services.topic_creator.request([OFFSETS_TOPIC], after)
 
     async def _undo_start(self) -> None:
         self._connections.stop_accepting()

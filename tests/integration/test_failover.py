@@ -1,0 +1,165 @@
+"""Links and failovers between two real sites: brokers, controllers, agents, a mirror, and clients that know only site a."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dr.core.playbook import FailoverPolicy
+from dr.failover import Progress, failover
+from dr.journal import read_journal
+from dr.links import confirm_link, delete_link, list_links
+from runtime.process import OperationalFailure
+from tests.support.eventually import eventually
+from tests.support.full_sites import LINK, LinkedSites
+from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.processes import Processes
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
+    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
+    yield pair
+    await pair.channels.close()
+
+
+def records(count: int, *, first: int = 0) -> list[Record]:
+    return [Record(value=f"v{number}".encode()) for number in range(first, first + count)]
+
+
+async def produce(bootstrap: str, count: int, *, first: int = 0) -> None:
+    settings = {"enable.idempotence": True, "acks": "all"}
+    await asyncio.to_thread(librdkafka_produce, bootstrap, "flights", records(count, first=first), settings=settings)
+
+
+async def values_at(bootstrap: str, count: int) -> list[bytes | None]:
+    received = await asyncio.to_thread(librdkafka_consume, bootstrap, "flights", count, group="board")
+    return [record.value for record in received]
+
+
+async def is_writable(sites: LinkedSites, name: str) -> bool:
+    reply = await sites.client(name).describe_link(LINK)
+    return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
+
+
+class BrokenOff(Exception):
+    """The operator's process ends here."""
+
+
+def break_off_at(stop_at: str) -> Progress:
+    def progress(step: str, _: str) -> None:
+        if step == stop_at:
+            raise BrokenOff(step)
+
+    return progress
+
+
+async def linked(sites: LinkedSites) -> None:
+    await sites.link()
+    await sites.create_topic("flights")
+    sites.start_mirror()
+    await eventually(lambda: is_writable(sites, "a"))
+
+
+async def caught_up(sites: LinkedSites, end: int) -> bool:
+    return (await sites.ends("b")).get(("flights", 0)) == end
+
+
+async def test_a_link_is_confirmed_at_both_sites_and_taken_away_from_both(sites: LinkedSites) -> None:
+    record = await sites.link()
+    clients = [sites.client("a"), sites.client("b")]
+
+    async def all_confirmed() -> bool:
+        entries = await list_links(clients)
+        return len(entries) == 2 and all(entry.status is not None and entry.status.is_confirmed for entry in entries)
+
+    await eventually(all_confirmed)
+    with pytest.raises(OperationalFailure, match="exists already, and differs"):
+        await sites.link(topics=("other",))
+    assert (await confirm_link(LINK, clients[0])).epoch == record.epoch
+    assert await delete_link(LINK, clients) == ["a", "b"]
+    with pytest.raises(OperationalFailure, match="not known at a, b"):
+        await delete_link(LINK, clients)
+
+
+async def test_f1_a_failover_from_a_living_site_loses_nothing_and_clients_follow(
+    sites: LinkedSites, tmp_path: Path
+) -> None:
+    await linked(sites)
+    await produce(sites.a.bootstrap, 200)
+    journal = tmp_path / "journal.jsonl"
+    planned = await failover(LINK, to_site="b", agents=sites.agents, is_dry_run=True)
+    assert planned.outcome == "planned"
+    report = await failover(LINK, to_site="b", agents=sites.agents, journal_path=journal)
+    assert report.is_done, report
+    assert report.account is not None
+    assert [(item.kept_below, item.known_lost_records) for item in report.account.partitions] == [(200, 0)]
+    assert report.account.is_exact
+    assert read_journal(journal)[-1]["outcome"] == "done"
+    await produce(sites.a.bootstrap, 50, first=200)
+    assert await values_at(sites.a.bootstrap, 250) == [record.value for record in records(250)]
+    assert await sites.ends("b") == {("flights", 0): 250}
+    again = await failover(LINK, to_site="b", agents=sites.agents)
+    assert again.outcome == "refused"
+    assert "active for link a-b already" in again.reason
+
+
+async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_site_comes_back_passive(
+    sites: LinkedSites,
+) -> None:
+    await linked(sites)
+    await produce(sites.a.bootstrap, 100)
+    await eventually(lambda: caught_up(sites, 100))
+    assert sites.mirror is not None
+    sites.mirror.kill()
+    await produce(sites.a.bootstrap, 7, first=100)
+    sites.a.process.kill()
+    report = await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))
+    assert report.is_done, report
+    assert report.account is not None
+    assert [item.kept_below for item in report.account.partitions] == [100]
+    assert not report.account.is_exact
+    await produce(sites.b.bootstrap, 20, first=500)
+    await asyncio.to_thread(sites.a.restart)
+
+    async def a_follows() -> bool:
+        return (await sites.client("a").describe_link(LINK)).record.epoch == report.epoch
+
+    await eventually(a_follows)
+    assert not await is_writable(sites, "a")
+    assert await is_writable(sites, "b")
+    assert (await sites.ends("a"))[("flights", 0)] == 107
+    await produce(sites.a.bootstrap, 5, first=520)
+    assert (await sites.ends("b"))[("flights", 0)] == 125
+
+
+async def test_a_site_that_cannot_ask_its_peer_takes_no_write_until_the_operator_says_so(sites: LinkedSites) -> None:
+    await linked(sites)
+    sites.b.process.kill()
+    sites.a.process.kill()
+    await asyncio.to_thread(sites.a.restart)
+    assert not await is_writable(sites, "a")
+    await confirm_link(LINK, sites.client("a"))
+    assert await is_writable(sites, "a")
+
+
+async def test_f7_a_failover_broken_off_at_any_step_is_finished_by_a_second_run(sites: LinkedSites) -> None:
+    await linked(sites)
+    await produce(sites.a.bootstrap, 30)
+    await eventually(lambda: caught_up(sites, 30))
+
+    for stop_at in ("fence", "raise", "account", "promote", "tell"):
+        with contextlib.suppress(BrokenOff):
+            await failover(LINK, to_site="b", agents=sites.agents, progress=break_off_at(stop_at))
+    report = await failover(LINK, to_site="b", agents=sites.agents)
+    assert report.is_done or "active for link a-b already" in report.reason
+    assert report.account is not None
+    assert [item.kept_below for item in report.account.partitions] == [30]
+    assert await is_writable(sites, "b")
+    assert not await is_writable(sites, "a")

@@ -1,0 +1,190 @@
+"""Whole sites for failover tests: ZooKeeper (a chroot each), one process a site with broker, controller and site agent, a mirror.
+
+`python -m tests.support.full_sites key=value...` runs a site's process until SIGTERM; `LinkedSites` starts two of them, the link and
+the mirror, and talks to them. Everything is real; only `antipode up`'s wrapping is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from broker.config import load_broker_settings
+from broker.main import Broker
+from broker.membership import Membership
+from controller.config import ControllerSettings
+from controller.main import ControllerCandidate
+from dr.agent import SiteAgentHost
+from dr.channels import Channels
+from dr.links import LinkSpec, SiteAddresses, create_link
+from dr.site_client import SiteClient
+from runtime.children import Child
+from runtime.clock import SystemClock
+from runtime.configuration import load_settings
+from runtime.grpc_server import GrpcServer
+from runtime.logs import configure
+from runtime.metrics import new_registry
+from runtime.process import run_daemon
+from runtime.zookeeper import ZooKeeper
+from tests.support.ports import LOOPBACK, free_ports
+from tests.support.processes import Processes, RunningProcess
+from wire.client import KafkaClient, NewTopic
+from wire.control.cluster_pb2 import LinkRecord
+
+REPOSITORY = Path(__file__).parents[2]
+LINK = "a-b"
+CLUSTER_ID = "c2l0ZXMtb2YtYS10ZXN0LQ"
+
+
+class FullSite:
+    """One site's only process; it keeps its ports when it is started again."""
+
+    def __init__(self, processes: Processes, directory: Path, *, name: str, number: int, connect: str) -> None:
+        self.name = name
+        self.client_port, self.link_port, self.grpc_port = free_ports(3)
+        self.properties = {
+            "node.id": str(number * 1000 + 1),
+            "listeners": f"CLIENT://{LOOPBACK}:{self.client_port},LINK://{LOOPBACK}:{self.link_port}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
+            "log.dirs": str(directory / name / "data"),
+            "zookeeper.connect": connect,
+            "zookeeper.session.timeout.ms": "2000",
+            "antipode.site.name": name,
+            "antipode.site.number": str(number),
+            "antipode.cluster.id": CLUSTER_ID,
+            "antipode.grpc.listener": f"{LOOPBACK}:{self.grpc_port}",
+            "offsets.topic.num.partitions": "2",
+            "offsets.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        arguments = [f"{key}={value}" for key, value in self.properties.items()]
+        child = Child(
+            name=f"site-{name}",
+            command=[sys.executable, "-m", "tests.support.full_sites", *arguments],
+            directory=directory / name,
+            log=directory / f"site-{name}.log",
+            environment={"PYTHONPATH": str(REPOSITORY)},
+        )
+        self.process = processes.run(child)
+        self._starts = 1
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect."""
+        return f"{LOOPBACK}:{self.client_port}"
+
+    @property
+    def agent(self) -> str:
+        """The agent's gRPC address."""
+        return f"{LOOPBACK}:{self.grpc_port}"
+
+    def wait_ready(self) -> None:
+        """Wait until clients are let in."""
+        self.process.wait_ready(lambda: self.process.log_text().count('{"ready"') >= self._starts)
+
+    def restart(self) -> None:
+        """Start the ended process again."""
+        self._starts += 1
+        self.process.start()
+        self.wait_ready()
+
+
+class LinkedSites:
+    """Sites a (active) and b, and after `link` the link between them with its mirror."""
+
+    def __init__(self, processes: Processes, directory: Path, zookeeper_connect: str) -> None:
+        self._processes = processes
+        self._directory = directory
+        self.a, self.b = (
+            FullSite(processes, directory, name=name, number=number, connect=f"{zookeeper_connect}/{name}")
+            for number, name in enumerate("ab")
+        )
+        self.channels = Channels()
+        self.mirror: RunningProcess | None = None
+        for site in (self.a, self.b):
+            site.wait_ready()
+
+    @property
+    def agents(self) -> dict[str, list[str]]:
+        """Agent addresses by site."""
+        return {site.name: [site.agent] for site in (self.a, self.b)}
+
+    def client(self, name: str) -> SiteClient:
+        """A client of a site's agent."""
+        return SiteClient(name, self.agents[name], self.channels)
+
+    async def link(self, *, topics: tuple[str, ...] = (".*",)) -> LinkRecord:
+        """Create the link."""
+        spec = LinkSpec(
+            name=LINK,
+            source_site="a",
+            target_site="b",
+            source=SiteAddresses(bootstrap_servers=f"{LOOPBACK}:{self.a.link_port}", agents=(self.a.agent,)),
+            target=SiteAddresses(bootstrap_servers=f"{LOOPBACK}:{self.b.link_port}", agents=(self.b.agent,)),
+            topic_whitelist=topics,
+        )
+        return await create_link(spec, source=self.client("a"), target=self.client("b"))
+
+    def start_mirror(self) -> RunningProcess:
+        """Run the link's mirror."""
+        directory = self._directory / "mirror"
+        arguments = [f"link.name={LINK}", f"site.agents={self.b.agent}", "topics.refresh.interval.ms=100"]
+        self.mirror = self._processes.run_command(
+            "mirror",
+            [sys.executable, "-m", "tests.support.lone_mirror", *arguments],
+            directory,
+            {"PYTHONPATH": str(REPOSITORY)},
+        )
+        return self.mirror
+
+    async def create_topic(self, name: str, partitions: int = 1) -> None:
+        """At site a."""
+        async with KafkaClient(self.a.bootstrap, site_local=True) as client:
+            await client.create_topics([NewTopic(name=name, partition_count=partitions, replication_factor=1)])
+
+    async def ends(self, site: str) -> dict[tuple[str, int], int]:
+        """Log ends of the carried partitions."""
+        reply = await self.client(site).describe_link(LINK)
+        return {(item.topic, item.partition): item.log_end_offset for item in reply.partitions}
+
+
+async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
+    """One site's process, until `stop`."""
+    settings = load_broker_settings(properties)
+    os.makedirs(settings.log_dir, exist_ok=True)
+    root, _, chroot = settings.zookeeper_connect.rpartition("/")
+    parent = ZooKeeper(root)
+    await parent.start()
+    await parent.ensure_path(f"/{chroot}")
+    await parent.stop()
+    zookeeper = ZooKeeper(settings.zookeeper_connect, session_timeout_ms=settings.zookeeper_session_timeout_ms)
+    await zookeeper.start()
+    server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
+    broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()))
+    candidate = ControllerCandidate(
+        load_settings(ControllerSettings, properties), grpc_server=server, registry=new_registry()
+    )
+    agent = SiteAgentHost(site_name=settings.site, zookeeper_connect=settings.zookeeper_connect, grpc_server=server)
+    port = await server.start()
+    address = f"{LOOPBACK}:{port}"
+    try:
+        await candidate.start(grpc_address=address)
+        await broker.start(grpc_port=port)
+        await agent.start(address)
+        await broker.ready.wait()
+        print(json.dumps({"ready": os.getpid()}), flush=True)
+        await stop.wait()
+    finally:
+        await agent.stop()
+        await broker.stop()
+        await candidate.stop()
+        await server.stop()
+        await zookeeper.stop()
+
+
+if __name__ == "__main__":
+    configure("full-site", level=os.environ.get("LOG_LEVEL", "INFO"))
+    sys.exit(run_daemon(lambda stop: run(dict(argument.split("=", 1) for argument in sys.argv[1:]), stop)))

@@ -123,11 +123,11 @@ class Pair:
         await controller.close()
 
     async def describe_partitions(self, site: Site) -> Sequence[broker_pb2.PartitionDescription]:
-        """What the broker of a site says of its partitions over gRPC."""
+        """What the broker of a site says over gRPC of the partitions that the link carries."""
         channels = BrokerControlChannels()
         stub: Any = channels.stub(f"{LOOPBACK}:{site.grpc_port}")
         reply: broker_pb2.DescribePartitionsReply = await stub.DescribePartitions(
-            broker_pb2.DescribePartitionsRequest()
+            broker_pb2.DescribePartitionsRequest(link=LINK)
         )
         await channels.close()
         return list(reply.partitions)

@@ -167,9 +167,7 @@ class FailoverRun:
             return ""
         return other_site(evidence.governing, self.target.name)
 
-    async def _carry_out(
-        self, decision: Decision, playbook: FailoverPlaybook, observer: LinkObserver
-    ) -> StepEnded:
+    async def _carry_out(self, decision: Decision, playbook: FailoverPlaybook, observer: LinkObserver) -> StepEnded:
         if decision.step is Step.DRAIN:
             return await self._drain(decision)
         self.journal.write("step begins", step=decision.step.value, reason=decision.reason)

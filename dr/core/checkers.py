@@ -13,6 +13,7 @@ A7 needs to know which offsets hold records (`existing`): compaction and control
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -137,7 +138,7 @@ def send_order(acknowledged: Iterable[Acknowledged]) -> list[Anomaly]:
     found = []
     for (_, place), acks in sorted(by_load.items()):
         acks.sort(key=lambda ack: ack.number)
-        for before, after in zip(acks, acks[1:], strict=False):
+        for before, after in itertools.pairwise(acks):
             if after.offset <= before.offset:
                 found.append(
                     Anomaly("A9", place, after.offset, f"{after.value} is not after {before.value}@{before.offset}")

@@ -1,0 +1,145 @@
+"""The sites that a drill may touch: the JSON that `antipode up --output json` prints, read and checked.
+
+This is the drill's guard rail: a process or proxy that the file does not name cannot be killed, paused or cut, whatever a plan says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runtime.children import Child
+from runtime.process import OperationalFailure
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class EnvironmentProcess(_Part):
+    """One process and how it is started again. `pid` is the one at the time of printing; the pid file in `dir` is newer."""
+
+    name: str
+    pid: int | None = None
+    dir: Path
+    log: Path
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+
+    def child(self) -> Child:
+        """The process as something that can be signalled and started."""
+        return Child(name=self.name, command=self.command, directory=self.dir, log=self.log, environment=self.env)
+
+
+class EnvironmentSite(_Part):
+    """One site's addresses and processes, in the order of starting."""
+
+    bootstrap_servers: str
+    zookeeper: str = ""
+    grpc: tuple[str, ...]
+    metrics: tuple[str, ...] = ()
+    processes: tuple[EnvironmentProcess, ...]
+
+
+class EnvironmentProxy(_Part):
+    """One toxiproxy proxy: how others reach a listener (`kind`) of `site`."""
+
+    name: str
+    site: str = ""
+    kind: str = ""
+    listen: str = ""
+    upstream: str = ""
+
+
+class EnvironmentLink(_Part):
+    """A link and the proxies between its sites."""
+
+    name: str
+    source: str
+    target: str
+    proxies: tuple[EnvironmentProxy, ...] = ()
+
+
+class EnvironmentMirror(EnvironmentProcess):
+    """A mirror daemon; `name` is its link's."""
+
+    metrics: str = ""
+    grpc: str = ""
+
+
+class EnvironmentToxiproxy(_Part):
+    """Where toxiproxy's API is."""
+
+    api: str
+
+
+class Environment(_Part):
+    """Everything that runs."""
+
+    sites: dict[str, EnvironmentSite]
+    links: tuple[EnvironmentLink, ...] = ()
+    mirrors: tuple[EnvironmentMirror, ...] = ()
+    toxiproxy: EnvironmentToxiproxy | None = None
+
+    def link(self, name: str) -> EnvironmentLink:
+        """The link by name. OperationalFailure names those there are."""
+        for link in self.links:
+            if link.name == name:
+                return link
+        raise OperationalFailure(f"link {name!r} is not in the environment; there: {_names(self.links)}")
+
+    def agents(self) -> dict[str, tuple[str, ...]]:
+        """Agent addresses by site."""
+        return {name: site.grpc for name, site in self.sites.items()}
+
+    def _all_processes(self) -> Iterator[tuple[str, str, EnvironmentProcess]]:
+        for name, site in self.sites.items():
+            for process in site.processes:
+                yield name, process.name, process
+        for mirror in self.mirrors:
+            yield "", f"mirror-{mirror.name}", mirror
+
+    def processes(self, *, process: str = "", site: str = "") -> list[EnvironmentProcess]:
+        """One process by name (`broker-1`, `a/broker-1`, `mirror-a-b`), or all of a site in the order of starting."""
+        wanted_site, _, wanted = process.rpartition("/")
+        found = [
+            entry
+            for at, name, entry in self._all_processes()
+            if (at == site if site else name == wanted and wanted_site in ("", at))
+        ]
+        if not found or (process and len(found) > 1):
+            known = ", ".join(f"{at}/{name}" if at else name for at, name, _ in self._all_processes())
+            raise OperationalFailure(
+                f"{process or site!r} names {len(found)} processes of the environment; accepted: one of {known}, "
+                f"or a site of {', '.join(self.sites)}"
+            )
+        return found
+
+
+def _names(links: tuple[EnvironmentLink, ...]) -> str:
+    return ", ".join(link.name for link in links) or "none"
+
+
+def load_environment(path: Path) -> Environment:
+    """Read the file. OperationalFailure names the field that is wrong."""
+    try:
+        return parse_environment(path.read_text(encoding="utf-8"), where=str(path))
+    except OSError as error:
+        raise OperationalFailure(
+            f"environment {path} cannot be read ({error.strerror}): give the JSON that `antipode up --output json` printed"
+        ) from error
+
+
+def parse_environment(text: str, *, where: str) -> Environment:
+    """As `load_environment`, from text."""
+    try:
+        return Environment.model_validate(json.loads(text))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise OperationalFailure(f"environment {where}: {field}: {first['msg']}") from error
+    except ValueError as error:
+        raise OperationalFailure(f"environment {where} is not JSON: {error}") from error

@@ -20,7 +20,6 @@ from dr.core.history import Acknowledged, Delivered, Failed, read_lines
 from runtime.process import OperationalFailure
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-POLL_S = 0.05
 
 
 @dataclass(slots=True)
@@ -67,6 +66,8 @@ class DrillClients:
     acknowledged: list[Acknowledged] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     delivered: dict[str, list[Delivered]] = field(default_factory=dict)
+    _last_acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
+    _last_delivered: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
     def start_producer(self, name: str, settings: dict[str, Any]) -> None:
         """Start a producing client. OperationalFailure when the name is taken."""
@@ -79,6 +80,7 @@ class DrillClients:
         if group in self.groups:
             raise OperationalFailure(f"group {group!r} was started before: give each a name of its own")
         self.delivered[group] = []
+        self._last_delivered[group] = {}
         self.groups[group] = [
             self._start("consume", f"{group}-{number}", {**settings, "name": f"{group}-{number}", "group": group})
             for number in range(1, members + 1)
@@ -106,11 +108,32 @@ class DrillClients:
             for fact in producer.new_facts():
                 if isinstance(fact, Acknowledged):
                     self.acknowledged.append(fact)
+                    self._last_acknowledged[fact.topic, fact.partition] = fact.offset
                 elif isinstance(fact, Failed):
                     self.failed.append(fact)
         for group, members in self.groups.items():
             for member in members:
-                self.delivered[group].extend(fact for fact in member.new_facts() if isinstance(fact, Delivered))
+                self._collect_deliveries(group, member)
+
+    def _collect_deliveries(self, group: str, member: DrillClient) -> None:
+        for fact in member.new_facts():
+            if isinstance(fact, Delivered):
+                self.delivered[group].append(fact)
+                self._last_delivered[group][fact.topic, fact.partition] = fact.offset
+
+    @property
+    def delivered_count(self) -> int:
+        """Deliveries to all groups."""
+        return sum(len(given) for given in self.delivered.values())
+
+    def is_delivered_all(self) -> bool:
+        """True when every group that reads a partition has got to its newest acknowledged record."""
+        return all(
+            last.get(place, -1) >= offset
+            for last in self._last_delivered.values()
+            for place, offset in self._last_acknowledged.items()
+            if any(topic == place[0] for topic, _ in last)
+        )
 
     def check_alive(self) -> None:
         """OperationalFailure when a client ended with an error."""
@@ -135,13 +158,11 @@ class DrillClients:
         for client in clients:
             if client.is_running:
                 client.process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(within_ms / 1000):
-                while any(client.is_running for client in clients):
-                    await asyncio.sleep(POLL_S)
-        except TimeoutError:
-            late = ", ".join(client.name for client in clients if client.is_running)
-            raise OperationalFailure(f"{late} did not end within {within_ms} ms") from None
+        waits = [asyncio.to_thread(client.process.wait, within_ms / 1000) for client in clients]
+        outcomes = await asyncio.gather(*waits, return_exceptions=True)
+        late = [client.name for client, outcome in zip(clients, outcomes, strict=True) if not isinstance(outcome, int)]
+        if late:
+            raise OperationalFailure(f"{', '.join(late)} did not end within {within_ms} ms")
         self.collect()
 
     def end_all(self) -> None:

@@ -110,27 +110,22 @@ def measure(
     kept = {group: surviving(given, missing) for group, given in delivered.items()}
     acks = sorted(ack.acknowledged_at_ms for ack in acknowledged)
     deliveries = sorted(given.at_ms for group in delivered.values() for given in group)
-    pause = None if fault is None else fault
     return Measured(
         acknowledged=len(acknowledged),
         failed=failed,
         delivered=len(deliveries),
         missing=tuple(missing),
         recovery_point_ms=0 if fault is None else recovery_point_ms(missing, acknowledged, fault_at_ms=fault[1]),
-        producer_outage=pause and longest_pause(acks, fault=pause[0], fault_at_ms=pause[1], until_ms=ends_at_ms),
-        consumer_outage=pause and longest_pause(deliveries, fault=pause[0], fault_at_ms=pause[1], until_ms=ends_at_ms),
+        producer_outage=_pause(acks, fault, ends_at_ms),
+        consumer_outage=_pause(deliveries, fault, ends_at_ms),
         duplicates=tuple(checkers.duplicates(log)),
-        gaps=tuple(
-            [
-                *checkers.inconsistent_offsets(still_there, [given for group in kept.values() for given in group], log),
-                *(anomaly for group in kept.values() for anomaly in checkers.skips(group, existing)),
-            ]
+        gaps=(
+            *checkers.inconsistent_offsets(still_there, [given for group in kept.values() for given in group], log),
+            *(anomaly for group in kept.values() for anomaly in checkers.skips(group, existing)),
         ),
-        order_violations=tuple(
-            [
-                *checkers.send_order(still_there),
-                *(anomaly for group in kept.values() for anomaly in checkers.steps_back(group)),
-            ]
+        order_violations=(
+            *checkers.send_order(still_there),
+            *(anomaly for group in kept.values() for anomaly in checkers.steps_back(group)),
         ),
         undelivered=tuple(
             anomaly for group, given in kept.items() for anomaly in _undelivered(still_there, given, delivered[group])
@@ -139,6 +134,12 @@ def measure(
         unaccounted=tuple(unaccounted_losses(missing, accounts)),
         reconciliations=reconciliations,
     )
+
+
+def _pause(times_ms: Sequence[float], fault: tuple[str, float] | None, until_ms: float) -> Outage | None:
+    if fault is None:
+        return None
+    return longest_pause(times_ms, fault=fault[0], fault_at_ms=fault[1], until_ms=until_ms)
 
 
 def _undelivered(

@@ -1,0 +1,118 @@
+"""How far the standby is behind, asked of both sites and of the mirror: for waits, the live view and the report's curve.
+
+The sites' own log ends decide; when the active site does not answer, what its mirror last heard stands for it. The mirror adds time
+and its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from dr.channels import Channels
+from dr.core.evidence import TopicPartition, positions_of
+from dr.environment import Environment
+from dr.site_client import SiteClient
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
+from wire.control.site_pb2 import DescribeLinkReply
+from wire.links import supersedes
+
+SAMPLE_INTERVAL_S = 0.5
+MIRROR_TIMEOUT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagSample:
+    """One look. `lag_records` None: nobody can tell; `lag_ms` -1: the mirror did not say."""
+
+    at_ms: int
+    lag_records: int | None
+    lag_ms: int = -1
+    mirror_state: str = "silent"
+    active_site: str = ""
+    epoch: int = 0
+    unreachable: tuple[str, ...] = ()
+
+
+class LagProbe:
+    """Asks the sites of one link."""
+
+    def __init__(self, environment: Environment, link: str, channels: Channels, clock: Clock) -> None:
+        entry = environment.link(link)
+        self._link = link
+        self._clients = {
+            name: SiteClient(name, environment.sites[name].grpc, channels) for name in (entry.source, entry.target)
+        }
+        mirrors = [mirror.grpc for mirror in environment.mirrors if mirror.name == link and mirror.grpc]
+        self._mirror = channels.mirror_admin(mirrors[0]) if mirrors else None
+        self._clock = clock
+
+    def client(self, site: str) -> SiteClient:
+        """The client of one of the two sites. OperationalFailure for another name."""
+        if site not in self._clients:
+            raise OperationalFailure(f"site {site!r} is not part of link {self._link}: {', '.join(self._clients)}")
+        return self._clients[site]
+
+    async def sample(self) -> LagSample:
+        """One look at both sites and the mirror."""
+        describing = asyncio.create_task(self._describe_mirror())
+        replies = await asyncio.gather(*(self._describe(client) for client in self._clients.values()))
+        mirror = await describing
+        at_sites = dict(zip(self._clients, replies, strict=True))
+        known = {name: reply for name, reply in at_sites.items() if reply is not None}
+        if not known:
+            return LagSample(at_ms=self._clock.now_ms(), lag_records=None, unreachable=tuple(at_sites))
+        record = next(iter(known.values())).record
+        for reply in known.values():
+            record = reply.record if supersedes(reply.record, record) else record
+        return LagSample(
+            at_ms=self._clock.now_ms(),
+            lag_records=_lag(known, record.active_site),
+            lag_ms=max((item.lag_ms for item in mirror.partitions), default=-1) if mirror is not None else -1,
+            mirror_state=mirror.state if mirror is not None else "silent",
+            active_site=record.active_site,
+            epoch=record.epoch,
+            unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
+        )
+
+    async def _describe(self, client: SiteClient) -> DescribeLinkReply | None:
+        try:
+            return await client.describe_link(self._link)
+        except OperationalFailure:
+            return None
+
+    async def _describe_mirror(self) -> DescribeMirrorReply | None:
+        if self._mirror is None:
+            return None
+        try:
+            reply: DescribeMirrorReply = await self._mirror.DescribeMirror(
+                DescribeMirrorRequest(), timeout=MIRROR_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError:
+            return None
+        return reply
+
+    async def follow(self, take: Callable[[LagSample], None]) -> None:
+        """Give a sample to `take` twice a second until cancelled."""
+        while True:
+            take(await self.sample())
+            await asyncio.sleep(SAMPLE_INTERVAL_S)
+
+
+def _lag(known: dict[str, DescribeLinkReply], active_site: str) -> int | None:
+    standby = next((reply for name, reply in known.items() if name != active_site), None)
+    if standby is None:
+        return None
+    there = positions_of(standby.partitions)
+    active = known.get(active_site)
+    ends: dict[TopicPartition, int] = (
+        {key: item.log_end_offset for key, item in positions_of(active.partitions).items()}
+        if active is not None
+        else {key: item.source_high_watermark for key, item in there.items()}
+    )
+    return sum(max(0, end - (there[key].log_end_offset if key in there else 0)) for key, end in ends.items())

@@ -28,10 +28,11 @@ from dr.journal import Journal
 from dr.lag import LagProbe, LagSample
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
+from wire.links import carries_topic
 
 RATE_BUCKET_MS = 500
 READ_LOG_WITHIN_S = 60
-RESTORE_WITHIN_S = 120
+RESTORE_WITHIN_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,10 +149,7 @@ class DrillRun:
 
     async def _one(self, stage: DrillStage, step: PlanStep, stop: asyncio.Event) -> tuple[str, str]:
         """Race the step against the person's stop."""
-        if isinstance(step, Check):
-            work = asyncio.ensure_future(self._check(stage))
-        else:
-            work = asyncio.ensure_future(stage.carry_out(step))
+        work = asyncio.ensure_future(self._check(stage) if isinstance(step, Check) else stage.carry_out(step))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -220,8 +218,12 @@ class DrillRun:
             await asyncio.to_thread(stage.network.heal)
         except OperationalFailure as failure:
             problems.append(str(failure))
-        async with asyncio.timeout(RESTORE_WITHIN_S):
-            problems += await asyncio.to_thread(stage.processes.restore, starts_ended=self._plan.restores)
+        started = list(stage.processes.ended) if self._plan.restores else []
+        problems += await asyncio.to_thread(stage.processes.restore, starts_ended=self._plan.restores)
+        try:
+            await stage.until_served(started, within_ms=RESTORE_WITHIN_MS, what="restored processes")
+        except OperationalFailure as failure:
+            problems.append(str(failure))
         stage.clients.collect()
         self._result.restore_problems = problems
         journal.write("restore ends", problems=problems)
@@ -234,17 +236,19 @@ class DrillRun:
         )
 
     async def _measure(self, stage: DrillStage) -> Measured:
-        """Read the active site's log and count."""
+        """Read the active site's log and count. Topics that the link leaves at home are not part of it."""
         clients = stage.clients
         clients.collect()
         sample = await stage.probe.sample()
         if sample.active_site not in self._environment.sites:
             raise OperationalFailure("no site of the link answers: nothing can be measured")
-        topics = tuple(sorted({ack.topic for ack in clients.acknowledged}))
+        record = (await stage.probe.client(sample.active_site).describe_link(self._plan.link)).record
+        carried = [ack for ack in clients.acknowledged if carries_topic(record, ack.topic)]
+        topics = tuple(sorted({ack.topic for ack in carried}))
         log = await asyncio.to_thread(self._read_log, sample.active_site, topics)
         measured = await asyncio.to_thread(
             measure,
-            acknowledged=list(clients.acknowledged),
+            acknowledged=carried,
             failed=len(clients.failed),
             delivered={group: list(given) for group, given in clients.delivered.items()},
             log=log,

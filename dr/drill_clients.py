@@ -142,11 +142,18 @@ class DrillClients:
         if problems:
             raise OperationalFailure("; ".join(problems))
 
-    async def stop_producer(self, name: str, *, within_ms: int) -> None:
-        """SIGTERM and wait until it has flushed."""
+    def freeze_producer(self, name: str, *, is_frozen: bool) -> None:
+        """SIGSTOP or SIGCONT."""
+        self._producer(name).process.send_signal(signal.SIGSTOP if is_frozen else signal.SIGCONT)
+
+    def _producer(self, name: str) -> DrillClient:
         if name not in self.producers:
             raise OperationalFailure(f"load {name!r} was not started; started: {', '.join(self.producers) or 'none'}")
-        await self._stop([self.producers[name]], within_ms)
+        return self.producers[name]
+
+    async def stop_producer(self, name: str, *, within_ms: int) -> None:
+        """SIGTERM and wait until it has flushed."""
+        await self._stop([self._producer(name)], within_ms)
 
     async def stop_group(self, name: str, *, within_ms: int) -> None:
         """SIGTERM and wait until the members have committed."""
@@ -158,6 +165,7 @@ class DrillClients:
         for client in clients:
             if client.is_running:
                 client.process.send_signal(signal.SIGTERM)
+                client.process.send_signal(signal.SIGCONT)
         waits = [asyncio.to_thread(client.process.wait, within_ms / 1000) for client in clients]
         outcomes = await asyncio.gather(*waits, return_exceptions=True)
         late = [client.name for client, outcome in zip(clients, outcomes, strict=True) if not isinstance(outcome, int)]

@@ -95,6 +95,30 @@ class StopLoad(PlanStep):
         return f"stop load {self.name}"
 
 
+class PauseLoad(PlanStep):
+    """Freeze a producer: nothing new comes, what was sent is acknowledged when it goes on."""
+
+    verb: ClassVar[str] = "pause_load"
+    name: str
+
+    @property
+    def title(self) -> str:
+        """With its name."""
+        return f"pause load {self.name}"
+
+
+class ResumeLoad(PlanStep):
+    """Let a frozen producer go on."""
+
+    verb: ClassVar[str] = "resume_load"
+    name: str
+
+    @property
+    def title(self) -> str:
+        """With its name."""
+        return f"resume load {self.name}"
+
+
 class StartGroup(PlanStep):
     """Start a consumer group that commits as it reads."""
 
@@ -286,8 +310,8 @@ class Check(PlanStep):
 STEPS: dict[str, type[PlanStep]] = {
     step.verb: step
     for step in (
-        CreateTopics, StartLoad, StopLoad, StartGroup, StopGroup, Cut, Slow, Reset, Heal, Kill, Terminate, Stop, Resume,
-        Start, FailOver, Reconcile, Wait, Hold, Check,
+        CreateTopics, StartLoad, PauseLoad, ResumeLoad, StopLoad, StartGroup, StopGroup, Cut, Slow, Reset, Heal, Kill,
+        Terminate, Stop, Resume, Start, FailOver, Reconcile, Wait, Hold, Check,
     )
 }  # fmt: skip
 

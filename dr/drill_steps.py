@@ -59,6 +59,9 @@ class DrillStage:
         match step:
             case plan.CreateTopics() | plan.StartLoad() | plan.StopLoad() | plan.StartGroup() | plan.StopGroup():
                 return await self._load_step(step)
+            case plan.PauseLoad() | plan.ResumeLoad():
+                self.clients.freeze_producer(step.name, is_frozen=isinstance(step, plan.PauseLoad))
+                return ""
             case plan.Cut() | plan.Slow() | plan.Reset() | plan.Heal():
                 return await asyncio.to_thread(self._network_step, step)
             case plan.Kill() | plan.Terminate() | plan.Stop() | plan.Resume() | plan.Start():
@@ -161,13 +164,13 @@ class DrillStage:
                 self._end_faults(lambda fault: fault.title == f"stop {step.process or f'site {step.site}'}")
             case plan.Start():
                 await asyncio.to_thread(self.processes.start, aimed)
-                await self._until_served(step, aimed)
+                await self.until_served(aimed, within_ms=step.within, what=step.title)
                 self._end_faults(lambda fault: fault.title.endswith(step.process or f"site {step.site}"))
             case _:
                 assert_never(step)
         return ", ".join(process.name for process in aimed)
 
-    async def _until_served(self, step: plan.Start, started: Sequence[EnvironmentProcess]) -> None:
+    async def until_served(self, started: Sequence[EnvironmentProcess], *, within_ms: int, what: str) -> None:
         """Wait until the started processes' sites and mirrors answer, with every live broker at the link's epoch."""
         names = {process.name for process in started}
         sites = [
@@ -180,7 +183,7 @@ class DrillStage:
             answers += [await self._is_mirror_serving(mirror.grpc) for mirror in mirrors]
             return all(answers)
 
-        await _until(are_serving, within_ms=step.within, what=f"{step.title}: does not serve")
+        await _until(are_serving, within_ms=within_ms, what=f"{what}: does not serve")
 
     async def _is_serving(self, site: str) -> bool:
         """All brokers of the site are registered and enforce the link."""

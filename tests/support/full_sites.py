@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from broker.config import load_broker_settings
 from broker.main import Broker
@@ -31,6 +32,7 @@ from runtime.process import run_daemon
 from runtime.zookeeper import ZooKeeper
 from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes, RunningProcess
+from tests.support.toxiproxy import Toxiproxy
 from wire.client import KafkaClient, NewTopic
 from wire.control.cluster_pb2 import LinkRecord
 
@@ -42,12 +44,27 @@ CLUSTER_ID = "c2l0ZXMtb2YtYS10ZXN0LQ"
 class FullSite:
     """One site's only process; it keeps its ports when it is started again."""
 
-    def __init__(self, processes: Processes, directory: Path, *, name: str, number: int, connect: str) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        directory: Path,
+        *,
+        name: str,
+        number: int,
+        connect: str,
+        toxiproxy: Toxiproxy | None = None,
+    ) -> None:
         self.name = name
         self.client_port, self.link_port, self.grpc_port = free_ports(3)
+        self.proxies = {
+            kind: toxiproxy.create(f"{name}-{kind}", f"{LOOPBACK}:{port}").address
+            for kind, port in (("link", self.link_port), ("grpc", self.grpc_port))
+            if toxiproxy is not None
+        }
         self.properties = {
             "node.id": str(number * 1000 + 1),
             "listeners": f"CLIENT://{LOOPBACK}:{self.client_port},LINK://{LOOPBACK}:{self.link_port}",
+            "advertised.listeners": f"CLIENT://{LOOPBACK}:{self.client_port},LINK://{self.link}",
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
             "log.dirs": str(directory / name / "data"),
             "zookeeper.connect": connect,
@@ -77,9 +94,19 @@ class FullSite:
         return f"{LOOPBACK}:{self.client_port}"
 
     @property
+    def link(self) -> str:
+        """Where the other site's mirror connects: through the proxy when there is one."""
+        return self.proxies.get("link", f"{LOOPBACK}:{self.link_port}")
+
+    @property
     def agent(self) -> str:
         """The agent's gRPC address."""
         return f"{LOOPBACK}:{self.grpc_port}"
+
+    @property
+    def peer_agent(self) -> str:
+        """The agent as the other site reaches it."""
+        return self.proxies.get("grpc", self.agent)
 
     def wait_ready(self) -> None:
         """Wait until clients are let in."""
@@ -95,11 +122,21 @@ class FullSite:
 class LinkedSites:
     """Sites a (active) and b, and after `link` the link between them with its mirror."""
 
-    def __init__(self, processes: Processes, directory: Path, zookeeper_connect: str) -> None:
+    def __init__(
+        self, processes: Processes, directory: Path, zookeeper_connect: str, toxiproxy: Toxiproxy | None = None
+    ) -> None:
         self._processes = processes
         self._directory = directory
+        self._toxiproxy = toxiproxy
         self.a, self.b = (
-            FullSite(processes, directory, name=name, number=number, connect=f"{zookeeper_connect}/{name}")
+            FullSite(
+                processes,
+                directory,
+                name=name,
+                number=number,
+                connect=f"{zookeeper_connect}/{name}",
+                toxiproxy=toxiproxy,
+            )
             for number, name in enumerate("ab")
         )
         self.channels = Channels()
@@ -122,8 +159,8 @@ class LinkedSites:
             name=LINK,
             source_site="a",
             target_site="b",
-            source=SiteAddresses(bootstrap_servers=f"{LOOPBACK}:{self.a.link_port}", agents=(self.a.agent,)),
-            target=SiteAddresses(bootstrap_servers=f"{LOOPBACK}:{self.b.link_port}", agents=(self.b.agent,)),
+            source=SiteAddresses(bootstrap_servers=self.a.link, agents=(self.a.peer_agent,)),
+            target=SiteAddresses(bootstrap_servers=self.b.link, agents=(self.b.peer_agent,)),
             topic_whitelist=topics,
         )
         return await create_link(spec, source=self.client("a"), target=self.client("b"))
@@ -131,7 +168,13 @@ class LinkedSites:
     def start_mirror(self) -> RunningProcess:
         """Run the link's mirror."""
         directory = self._directory / "mirror"
-        arguments = [f"link.name={LINK}", f"site.agents={self.b.agent}", "topics.refresh.interval.ms=100"]
+        self.mirror_grpc = f"{LOOPBACK}:{free_ports(1)[0]}"
+        arguments = [
+            f"link.name={LINK}",
+            f"site.agents={self.b.agent}",
+            "topics.refresh.interval.ms=100",
+            f"antipode.grpc.listener={self.mirror_grpc}",
+        ]
         self.mirror = self._processes.run_command(
             "mirror",
             [sys.executable, "-m", "tests.support.lone_mirror", *arguments],
@@ -139,6 +182,35 @@ class LinkedSites:
             {"PYTHONPATH": str(REPOSITORY)},
         )
         return self.mirror
+
+    def environment(self) -> dict[str, Any]:
+        """As `antipode up` prints it, with the processes that there are."""
+        assert self.mirror is not None
+        assert self._toxiproxy is not None
+        return {
+            "sites": {
+                site.name: {
+                    "bootstrap_servers": site.bootstrap,
+                    "grpc": [site.agent],
+                    "processes": [_described(site.process.child)],
+                }
+                for site in (self.a, self.b)
+            },
+            "links": [
+                {
+                    "name": LINK,
+                    "source": "a",
+                    "target": "b",
+                    "proxies": [
+                        {"name": f"{site.name}-{kind}", "site": site.name, "kind": kind}
+                        for site in (self.a, self.b)
+                        for kind in site.proxies
+                    ],
+                }
+            ],
+            "mirrors": [{**_described(self.mirror.child), "name": LINK, "grpc": self.mirror_grpc}],
+            "toxiproxy": {"api": f"{LOOPBACK}:{self._toxiproxy.port}"},
+        }
 
     async def create_topic(self, name: str, partitions: int = 1) -> None:
         """At site a."""
@@ -149,6 +221,17 @@ class LinkedSites:
         """Log ends of the carried partitions."""
         reply = await self.client(site).describe_link(LINK)
         return {(item.topic, item.partition): item.log_end_offset for item in reply.partitions}
+
+
+def _described(child: Child) -> dict[str, Any]:
+    return {
+        "name": child.name,
+        "pid": child.pid(),
+        "dir": str(child.directory),
+        "log": str(child.log),
+        "command": list(child.command),
+        "env": dict(child.environment),
+    }
 
 
 async def run(properties: dict[str, str], stop: asyncio.Event) -> None:

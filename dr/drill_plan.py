@@ -369,13 +369,12 @@ def parse_plan(document: object, *, where: str) -> DrillPlan:
 
 
 def _step(entry: object, where: str, index: int) -> PlanStep:
-    if isinstance(entry, str):
-        entry = {entry: {}}
-    if not isinstance(entry, dict) or len(entry) != 1 or next(iter(entry)) not in STEPS:
+    step = {entry: {}} if isinstance(entry, str) else entry
+    if not isinstance(step, dict) or len(step) != 1 or next(iter(step)) not in STEPS:
         raise OperationalFailure(
             f"plan {where}: steps[{index}]={entry!r} is not usable: accepted is one of {', '.join(STEPS)}"
         )
-    verb, fields = next(iter(entry.items()))
+    verb, fields = next(iter(step.items()))
     return _validated(STEPS[verb], fields if fields is not None else {}, where, f"steps[{index}].{verb}")
 
 

@@ -113,7 +113,7 @@ class Environment(_Part):
         if not found or (process and len(found) > 1):
             known = ", ".join(f"{at}/{name}" if at else name for at, name, _ in self._all_processes())
             raise OperationalFailure(
-                f"{process or site!r} names {len(found)} processes of the environment; accepted: one of {known}, "
+                f"{process or site} names {len(found)} processes of the environment; accepted: one of {known}, "
                 f"or a site of {', '.join(self.sites)}"
             )
         return found

@@ -106,6 +106,7 @@ class FailoverPlaybook:
         self._policy = policy
         self._source_ends: dict[TopicPartition, SourceEnd] = {}
         self._is_fence_proven = False
+        self._fenced_epoch = 0
         self._fence_problem = ""
         self._fence_count = 0
         self._ended: dict[Step, StepEnded] = {}
@@ -131,14 +132,23 @@ class FailoverPlaybook:
 
     def observe(self, evidence: Evidence, now_ms: int) -> None:
         """Take in fresh evidence; `now_ms` is monotonic enough to measure a drain."""
-        if evidence.target is None or evidence.governing.active_site == self._to_site:
-            return
         source = evidence.source
         if source is not None and source.is_fenced:
-            self._is_fence_proven = True
+            self._is_fence_proven, self._fenced_epoch = True, source.record.epoch
+            self._remember_source(source)
+        elif self._is_fence_proven and self._was_given_back(evidence):
+            self._is_fence_proven = False
+            self._source_ends.clear()
+        if evidence.target is None or evidence.governing.active_site == self._to_site:
+            return
         if source is not None:
             self._remember_source(source)
         self._watch_arrivals(evidence.target, now_ms)
+
+    def _was_given_back(self, evidence: Evidence) -> bool:
+        """Another operator ended the fence: the source has been writing again."""
+        known = [site.record for site in (evidence.target, evidence.source) if site is not None]
+        return any(record.epoch > self._fenced_epoch and record.active_site != self._to_site for record in known)
 
     def _remember_source(self, source: SiteEvidence) -> None:
         is_exact = source.is_fenced
@@ -301,9 +311,7 @@ class FailoverPlaybook:
     def _give_back_or_refuse(self, governing: LinkRecord, refusal: str, now_ms: int) -> Decision:
         if governing.phase != LinkPhase.FENCED:
             return _refuse(refusal)
-        return Decision(
-            step=Step.GIVE_BACK, reason=f"not promoting: {refusal}", record=given_back(governing, now_ms=now_ms)
-        )
+        return Decision(step=Step.GIVE_BACK, reason=refusal, record=given_back(governing, now_ms=now_ms))
 
     def _after_the_raise(self, target: SiteEvidence, source: SiteEvidence | None, governing: LinkRecord) -> Decision:
         epoch = governing.epoch

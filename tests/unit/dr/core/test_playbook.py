@@ -198,3 +198,20 @@ def test_a_partition_that_never_reached_the_target_is_counted_as_lost() -> None:
     assert Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=100)).run().step is Step.DONE
     lost = {(item.partition, item.known_lost_records) for item in link.b.accounts[2].partitions}
     assert lost == {(0, 0), (1, 2)}
+
+
+def test_ends_seen_under_a_fence_that_somebody_gave_back_are_not_trusted_any_more() -> None:
+    link = link_with_records(written=6, mirrored=2)
+    link.is_link_up = False
+    first = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=60_000, settle_ms=50))
+    run = first.steps()
+    assert [next(run), next(run), next(run)] == [Step.FENCE, Step.DRAIN, Step.DRAIN]
+    assert first.playbook.is_fence_proven
+    Operator(link, policy=FailoverPolicy(drain_timeout_ms=100)).run()
+    assert link.a.write("more")
+    link.a.is_up = False
+    for _ in run:
+        pass
+    lost = link.b.accounts[3].partitions[0]
+    assert not lost.is_source_end_exact
+    assert link.b.is_writable()

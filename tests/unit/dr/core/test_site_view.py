@@ -1,0 +1,95 @@
+"""The view of a site for its peer, and the checks that a link must pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dr.core.link_checks import overlap_problems, pair_problems, record_problems, topic_id_problems
+from dr.core.site_view import SiteFacts, site_view
+from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, SiteView, TopicInfo
+from wire.znodes import BrokerEndpoint, BrokerRegistration, StoredPartitionState, TopicAssignment
+
+
+def link(
+    name: str = "a-b", *, source: str = "a", target: str = "b", topics: tuple[str, ...] = ("flights",)
+) -> LinkRecord:
+    return LinkRecord(
+        name=name,
+        source_site=source,
+        target_site=target,
+        mode="exact",
+        epoch=1,
+        active_site=source,
+        phase=LinkPhase.MIRRORING,
+        topic_whitelist=topics,
+    )
+
+
+def facts() -> SiteFacts:
+    registration = BrokerRegistration(
+        node_id=1, endpoints=(BrokerEndpoint(listener="CLIENT", host="h", port=9),), grpc_address="h:10", rack="r"
+    )
+    assignment = TopicAssignment(topic_id=b"i" * 16, partitions={0: (1,), 1: (1,)})
+    state = StoredPartitionState(leader=1, leader_epoch=4, isr=(1,), controller_epoch=2)
+    return SiteFacts(
+        site="a",
+        cluster_id="c",
+        controller_id=1,
+        brokers={1: (registration, 77)},
+        links={"a-b": link(), "a-c": link("a-c", target="c", topics=("secret",))},
+        topics=dict.fromkeys(("flights", "secret", "__consumer_offsets"), assignment),
+        states={("flights", 0): (state, 3), ("__consumer_offsets", 1): (state, 0)},
+    )
+
+
+def test_a_peer_sees_only_the_topics_of_links_with_it_and_partitions_without_a_state_have_no_leader() -> None:
+    view = site_view(facts(), asking_site="b")
+    (topic,) = view.topics
+    assert (topic.name, [state.leader for state in topic.partitions]) == ("flights", [1, -1])
+    assert topic.partitions[0].partition_epoch == 3
+    assert list(view.group_coordinators) == [-1, 1]
+    assert [record.name for record in view.links] == ["a-b"]
+    assert (view.brokers[0].broker_epoch, view.brokers[0].endpoints[0].port) == (77, 9)
+
+
+def test_the_version_changes_with_the_contents_and_is_the_same_for_the_same() -> None:
+    before = site_view(facts(), asking_site="b")
+    assert before.version == site_view(facts(), asking_site="b").version > 0
+    assert before.version != site_view(replace(facts(), controller_id=2), asking_site="b").version
+
+
+def test_a_record_with_problems_is_told_all_of_them() -> None:
+    record = LinkRecord(name="a b", source_site="a", target_site="a", mode="fast", group_whitelist=["("])
+    problems = "; ".join(record_problems(record))
+    for part in ("name 'a b'", "both 'a'", "mode 'fast'", "whitelist is empty", "not a regular expression"):
+        assert part in problems
+    assert record_problems(link()) == []
+
+
+def test_a_topic_may_be_in_two_links_only_where_the_site_is_active_in_both() -> None:
+    fan_out, back = link("a-c", target="c"), link("b-a", source="b", target="a")
+    assert overlap_problems(fan_out, site="a", links=[link()], topics=[]) == []
+    assert "'a-b' carries flights" in overlap_problems(back, site="a", links=[link()], topics=[])[0]
+    wide = link("c-a", source="c", target="a", topics=("fl.*",))
+    assert overlap_problems(wide, site="a", links=[link(topics=("f.*",))], topics=["flights"])
+    assert overlap_problems(wide, site="a", links=[link(topics=("fl.*",))], topics=[])
+    assert overlap_problems(back, site="a", links=[back], topics=["flights"]) == []
+
+
+def test_sites_that_differ_in_cluster_or_share_node_ids_cannot_be_linked() -> None:
+    source = SiteView(site="a", cluster_id="one", brokers=[BrokerInfo(node_id=1)])
+    target = SiteView(site="b", cluster_id="two", brokers=[BrokerInfo(node_id=2)])
+    problems = pair_problems(source, target, source_site="a", target_site="x")
+    assert len(problems) == 3
+    target.MergeFrom(SiteView(cluster_id="one"))
+    target.brokers[0].node_id = 1001
+    assert pair_problems(source, target, source_site="a", target_site="b") == []
+
+
+def test_topics_of_one_name_and_two_ids_are_told() -> None:
+    source = SiteView(site="a", topics=[TopicInfo(name="flights", topic_id=b"1" * 16)])
+    target = SiteView(site="b", topics=[TopicInfo(name="flights", topic_id=b"2" * 16), TopicInfo(name="new")])
+    assert topic_id_problems(source, target) == [
+        "at b flights exist as other topics of the same name: delete or blacklist them"
+    ]
+    assert topic_id_problems(source, source) == []

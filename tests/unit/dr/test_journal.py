@@ -1,0 +1,34 @@
+"""The journal: on disk line by line, readable after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dr.journal import Journal, read_journal
+from runtime.process import OperationalFailure
+from tests.support.clock import ManualClock
+
+
+def test_lines_are_on_disk_before_the_next_thing_happens(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "runs" / "journal"
+    with Journal(path, clock) as journal:
+        journal.write("step begins", step="fence")
+        assert [line["step"] for line in read_journal(path)] == ["fence"]
+
+
+def test_a_torn_last_line_is_left_out_and_a_broken_run_is_told(tmp_path: Path, clock: ManualClock) -> None:
+    path = tmp_path / "journal"
+    with pytest.raises(ValueError, match="boom"), Journal(path, clock) as journal:
+        journal.write("step begins", step="drain")
+        raise ValueError("boom")
+    with path.open("a") as file:
+        file.write('{"at_ms": 1, "ev')
+    assert [line["event"] for line in read_journal(path)] == ["step begins", "run broken off"]
+
+
+def test_a_journal_that_cannot_be_written_is_one_message(tmp_path: Path, clock: ManualClock) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OperationalFailure, match="cannot be written"):
+        Journal(tmp_path / "file" / "journal", clock)

@@ -20,9 +20,14 @@ def test_lines_are_on_disk_before_the_next_thing_happens(tmp_path: Path, clock: 
 
 def test_a_torn_last_line_is_left_out_and_a_broken_run_is_told(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "journal"
-    with pytest.raises(ValueError, match="boom"), Journal(path, clock) as journal:
-        journal.write("step begins", step="drain")
-        raise ValueError("boom")
+
+    def run() -> None:
+        with Journal(path, clock) as journal:
+            journal.write("step begins", step="drain")
+            raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        run()
     with path.open("a") as file:
         file.write('{"at_ms": 1, "ev')
     assert [line["event"] for line in read_journal(path)] == ["step begins", "run broken off"]

@@ -1,0 +1,72 @@
+"""Writes a reconciliation's result: JSON for programs, one self-contained HTML page for people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+
+from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
+
+STRIP_LABEL_WIDTH = 220
+STRIP_CELLS_WIDTH = 640
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One offset range in the plot."""
+
+    x: float
+    width: float
+    is_equal: bool
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """One partition in the plot."""
+
+    label: str
+    y: int
+    cells: tuple[Cell, ...]
+
+
+def write_json(report: ReconciliationReport, file: Path) -> None:
+    """The whole report."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(report.as_document(), indent=2), encoding="utf-8")
+
+
+def write_html(report: ReconciliationReport, file: Path) -> None:
+    """A page that needs no other file."""
+    environment = Environment(loader=PackageLoader("spark_jobs"), autoescape=select_autoescape(default=True))
+    document = report.as_document()
+    page = environment.get_template("reconciliation.html.j2").render(
+        report=report,
+        started=datetime.fromtimestamp(report.started_at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        different=document["partitions_different"],
+        records_source=document["records_source"],
+        records_target=document["records_target"],
+        bytes_source=document["bytes_source"],
+        strips=[_strip(partition, index) for index, partition in enumerate(report.partitions)],
+        strip_width=STRIP_LABEL_WIDTH + STRIP_CELLS_WIDTH,
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(page, encoding="utf-8")
+
+
+def _strip(partition: PartitionReport, index: int) -> Strip:
+    width = STRIP_CELLS_WIDTH / max(len(partition.ranges), 1)
+    cells = tuple(
+        Cell(
+            x=round(STRIP_LABEL_WIDTH + number * width, 2),
+            width=round(max(width - 1, 0.5), 2),
+            is_equal=one.is_equal,
+            title=f"offsets from {one.start_offset}: {one.source_records} and {one.target_records} records",
+        )
+        for number, one in enumerate(partition.ranges)
+    )
+    return Strip(label=f"{partition.topic} {partition.partition}", y=index * 20 + 3, cells=cells)

@@ -16,7 +16,7 @@ PROTOS := $(wildcard wire/control/*.proto)
 
 SITES ?= a,b
 BROKERS ?= 1
-DIR ?= out/up
+DIR ?= out/sites
 COUNT ?= 2000
 SEED ?=
 SCENARIO ?=
@@ -40,7 +40,7 @@ demo: setup ## Two sites, a cut link, a lost site, a failover, proof of equality
 	@$(BIN)/antipode demo
 
 .PHONY: up
-up: setup ## A pair of embedded sites that runs until Ctrl-C (SITES=a,b BROKERS=1 DIR=out/up)
+up: setup ## A pair of embedded sites that runs until Ctrl-C (SITES=a,b BROKERS=1 DIR=out/sites)
 	@$(BIN)/antipode up --sites $(SITES) --brokers $(BROKERS) --dir $(DIR)
 
 .PHONY: check

@@ -11,7 +11,8 @@ import json
 import sys
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,16 @@ from cli.site_layout import (
 from deploy.ports import free_ports
 from deploy.toxiproxy_server import ToxiproxyServer
 from deploy.zookeeper_server import ZooKeeperServer
+from dr.channels import Channels
+from dr.links import LinkSpec, SiteAddresses, create_link
+from dr.site_client import SiteClient, SiteRefused
 from runtime.addresses import parse_host_port
 from runtime.children import Child
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
 from wire import znodes
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
+from wire.control.cluster_pb2 import LinkRecord
 
 READY_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 20_000
@@ -106,12 +110,28 @@ class EmbeddedSites:
         await asyncio.gather(*(self._start_broker(site, broker) for site, broker in brokers))
         for mirror in self.layout.mirrors:
             self.report(f"linking {mirror.source.name} to {mirror.target.name}")
-            await _create_link(mirror, self.filters)
+            await ensure_link(mirror, self.filters)
             await self._start_mirror(mirror)
         environment = self.environment()
         file = self.layout.directory / ENVIRONMENT_FILE
         file.write_text(json.dumps(environment, indent=2), encoding="utf-8")
         return environment
+
+    @asynccontextmanager
+    async def running(self, stop: asyncio.Event) -> AsyncIterator[dict[str, Any] | None]:
+        """Start; stop when the block ends. The block gets the environment, or None when `stop` was set before all was up."""
+        starting, stopping = asyncio.ensure_future(self.start()), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            yield starting.result() if starting.done() else None
+        finally:
+            for pending in (starting, stopping):
+                pending.cancel()
+            await asyncio.gather(starting, stopping, return_exceptions=True)
+            self.report("stopping")
+            killed = await self.stop()
+            if killed:
+                self.report(f"killed at the deadline: {', '.join(killed)}")
 
     async def stop(self) -> list[str]:
         """End everything, clients first; returns the names of parts that had to be killed."""
@@ -274,35 +294,60 @@ def create_proxies(layout: Layout) -> None:
             server.create(name=proxy.name, listen=proxy.listen, upstream=proxy.upstream)
 
 
-async def _create_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
-    record = LinkRecord(
+async def ensure_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
+    """Make the link unless it is there. OperationalFailure when it is there with other filters."""
+    channels = Channels()
+    try:
+        source, target = (
+            SiteClient(site.name, [broker.grpc for broker in site.brokers], channels)
+            for site in (mirror.source, mirror.target)
+        )
+        spec = _link_spec(mirror, filters)
+        stored = await _stored_link(mirror.name, target)
+        if stored is None:
+            await create_link(spec, source=source, target=target)
+        elif not _has_filters_of(stored, spec):
+            raise OperationalFailure(
+                f"link {mirror.name} exists and carries topics {','.join(stored.topic_whitelist)} without "
+                f"{','.join(stored.topic_blacklist) or 'exception'}; give the same --whitelist and --blacklist, or another --dir"
+            )
+    finally:
+        await channels.close()
+
+
+async def _stored_link(name: str, client: SiteClient) -> LinkRecord | None:
+    try:
+        return (await client.describe_link(name)).record
+    except SiteRefused as refused:
+        if refused.code is grpc.StatusCode.NOT_FOUND:
+            return None
+        raise
+
+
+def _link_spec(mirror: MirrorLayout, filters: LinkFilters) -> LinkSpec:
+    return LinkSpec(
         name=mirror.name,
         source_site=mirror.source.name,
         target_site=mirror.target.name,
-        mode="exact",
-        epoch=1,
-        active_site=mirror.source.name,
-        phase=LinkPhase.MIRRORING,
+        source=_addresses(mirror.source),
+        target=_addresses(mirror.target),
         topic_whitelist=filters.topic_whitelist,
         topic_blacklist=filters.topic_blacklist,
         group_whitelist=filters.group_whitelist,
         group_blacklist=filters.group_blacklist,
-        is_routed=True,
-        sites={site.name: _link_site(site) for site in (mirror.source, mirror.target)},
     )
-    agents = {site.name: _agents(site.brokers) for site in (mirror.source, mirror.target)}
-    await ensure_link(record, agents)
 
 
-def _link_site(site: SiteLayout) -> LinkSite:
-    return LinkSite(
+def _addresses(site: SiteLayout) -> SiteAddresses:
+    return SiteAddresses(
         bootstrap_servers=site.link_bootstrap_servers, agents=[broker.grpc_advertised for broker in site.brokers]
     )
 
 
-def _agents(brokers: Sequence[BrokerLayout]) -> list[str]:
-    return [broker.grpc for broker in brokers]
-
-
-async def ensure_link(record: LinkRecord, agents: Mapping[str, Sequence[str]]) -> None:
-    raise NotImplementedError
+def _has_filters_of(record: LinkRecord, spec: LinkSpec) -> bool:
+    return (
+        tuple(record.topic_whitelist),
+        tuple(record.topic_blacklist),
+        tuple(record.group_whitelist),
+        tuple(record.group_blacklist),
+    ) == (spec.topic_whitelist, spec.topic_blacklist, spec.group_whitelist, spec.group_blacklist)

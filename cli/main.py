@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import typer
 
-from cli import daemons, drill, failover, groups, links, reconcile, status, topics
+from cli import daemons, demo, drill, failover, groups, links, reconcile, status, topics
 from cli.up import up
 
 app = typer.Typer(
@@ -20,6 +18,7 @@ app = typer.Typer(
 )
 
 app.command()(up)
+app.command()(demo.demo)
 app.command()(daemons.broker)
 app.command()(daemons.controller)
 app.command()(daemons.mirror)
@@ -38,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

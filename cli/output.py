@@ -53,6 +53,11 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def report_progress(text: str) -> None:
+    """A line on standard error that says what is being done."""
+    error_console.print(f"[dim]{text}[/]", highlight=False)
+
+
 @contextmanager
 def failures_as_messages() -> Iterator[None]:
     """Turn an operational failure into one line on standard error and exit code 1."""

@@ -202,6 +202,7 @@ def broker_properties(site: SiteLayout, broker: BrokerLayout) -> dict[str, str]:
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
         "log.dirs": str(broker.directory / "data"),
         "zookeeper.connect": site.zookeeper,
+        "zookeeper.session.timeout.ms": "2000",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "8",
         "offsets.topic.replication.factor": "1",

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.output import Output, OutputFormat, console, error_console, print_json, usage_error
+from cli.daemons import parse_property
+from cli.links import split_list
+from cli.output import Output, OutputFormat, console, print_json, report_progress, usage_error
 from cli.site_layout import Wishes, check
 from runtime.process import run_daemon
 
@@ -17,12 +19,19 @@ DEFAULT_DIRECTORY = Path("out/sites")
 
 
 def up(
-    sites: Annotated[str, typer.Option(help="Names of the sites; the first is active and linked to each other one.")] = "a,b",
+    sites: Annotated[
+        str, typer.Option(help="Names of the sites; the first is active and linked to each other one.")
+    ] = "a,b",
     brokers: Annotated[int, typer.Option(help="Broker processes in each site.", min=1)] = 1,
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where logs, data and configuration live; started again it goes on where it left off.")
+        Path,
+        typer.Option(
+            "--dir", help="Where logs, data and configuration live; started again it goes on where it left off."
+        ),
     ] = DEFAULT_DIRECTORY,
-    whitelist: Annotated[str, typer.Option(help="Topics that links carry: comma-separated regular expressions.")] = ".*",
+    whitelist: Annotated[
+        str, typer.Option(help="Topics that links carry: comma-separated regular expressions.")
+    ] = ".*",
     blacklist: Annotated[str, typer.Option(help="Topics that stay at home; wins over the whitelist.")] = "",
     has_proxy: Annotated[bool, typer.Option("--proxy/--no-proxy", help="Put toxiproxy between the sites.")] = True,
     has_link: Annotated[bool, typer.Option("--link/--no-link", help="Link the sites and run mirrors.")] = True,
@@ -46,48 +55,23 @@ def up(
         has_proxy=has_proxy,
         has_link=has_link,
     )
-    filters = LinkFilters(topic_whitelist=_patterns(whitelist), topic_blacklist=_patterns(blacklist))
+    filters = LinkFilters(topic_whitelist=split_list(whitelist), topic_blacklist=split_list(blacklist))
     try:
         check(wishes, whitelist=filters.topic_whitelist, blacklist=filters.topic_blacklist)
-        overrides = dict(_property(text) for text in broker_config or ())
+        overrides = dict(parse_property(text, option="--broker-config") for text in broker_config or ())
     except ValueError as error:
         raise usage_error(str(error)) from error
 
     async def run(stop: asyncio.Event) -> None:
         embedded = EmbeddedSites(
-            layout=layout_in_directory(wishes),
-            filters=filters,
-            broker_overrides=overrides,
-            report=lambda text: error_console.print(f"[dim]{text}[/]"),
+            layout=layout_in_directory(wishes), filters=filters, broker_overrides=overrides, report=report_progress
         )
-        try:
-            starting = asyncio.ensure_future(embedded.start())
-            stopping = asyncio.ensure_future(stop.wait())
-            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if starting.done():
-                _announce(starting.result(), output)
+        async with embedded.running(stop) as environment:
+            if environment is not None:
+                _announce(environment, output)
                 await stop.wait()
-            else:
-                starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)
-        finally:
-            killed = await embedded.stop()
-            if killed:
-                error_console.print(f"killed at the deadline: {', '.join(killed)}")
 
     raise typer.Exit(run_daemon(run))
-
-
-def _patterns(text: str) -> tuple[str, ...]:
-    return tuple(pattern.strip() for pattern in text.split(",") if pattern.strip())
-
-
-def _property(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not separator or not key.strip():
-        raise ValueError(f"--broker-config {text!r}: accepted is key=value")
-    return key.strip(), value.strip()
 
 
 def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
@@ -95,13 +79,15 @@ def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
         print_json(environment)
         return
     for name, site in environment["sites"].items():
-        console.print(f"[bold]site {name}[/]  bootstrap.servers {site['bootstrap_servers']}  zookeeper {site['zookeeper']}")
+        console.print(
+            f"[bold]site {name}[/]  bootstrap.servers {site['bootstrap_servers']}  zookeeper {site['zookeeper']}"
+        )
         console.print(f"        grpc {','.join(site['grpc'])}  metrics http://{site['metrics'][0]}/metrics")
     for mirror in environment["mirrors"]:
-        console.print(f"[bold]mirror {mirror['name']}[/]  metrics http://{mirror['metrics']}/metrics  log {mirror['log']}")
+        console.print(
+            f"[bold]mirror {mirror['name']}[/]  metrics http://{mirror['metrics']}/metrics  log {mirror['log']}"
+        )
     first = next(iter(environment["sites"].values()))
     console.print(f"try: kcat -L -b {first['bootstrap_servers'].split(',')[0]}")
     console.print("stop with Ctrl-C")
     sys.stdout.flush()
-
-

@@ -5,10 +5,17 @@ The same properties file configures a whole broker process; keys for other parts
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
 
 from controller.core.cluster import SiteRules
+from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import Settings
+
+Address = Annotated[
+    HostPort, BeforeValidator(lambda value: parse_host_port(value) if isinstance(value, str) else value)
+]
 
 PRODUCER_IDS_PER_SITE = 1 << 40
 """Producer ids of site n start at n times this, so that those of two sites never meet."""
@@ -37,6 +44,17 @@ class ControllerSettings(Settings):
         "",
         alias="antipode.cluster.id",
         description="shared by the sites of a link; empty takes the stored or a new one",
+    )
+    grpc_listener: Address = Field(
+        HostPort("127.0.0.1", 0),
+        alias="antipode.grpc.listener",
+        description="host:port; read where the candidate has a process of its own",
+    )
+    grpc_advertised: Address | None = Field(
+        None, alias="antipode.grpc.advertised", description="host:port as the brokers reach it"
+    )
+    metrics_listener: Address | None = Field(
+        None, alias="antipode.metrics.listener", description="host:port, or nothing for no metrics"
     )
     default_partition_count: int = Field(1, alias="num.partitions", ge=1, description="at least 1")
     default_replication_factor: int = Field(1, alias="default.replication.factor", ge=1, description="at least 1")

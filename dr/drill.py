@@ -85,7 +85,7 @@ class DrillRun:
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
             stage = self._stage(channels)
-            self._refuse_what_cannot_be()
+            refuse_what_cannot_be(self._plan, self._environment, has_reconcile_command=bool(self._reconcile_command))
             with Journal(self._directory / "drill.journal", self._clock) as journal:
                 try:
                     async with self._watched(stage):
@@ -116,19 +116,6 @@ class DrillRun:
 
     def _take_note(self, text: str) -> None:
         self._note = text
-
-    def _refuse_what_cannot_be(self) -> None:
-        """Aims and sites are checked before anything is touched."""
-        for step in self._plan.steps:
-            process, site = getattr(step, "process", ""), getattr(step, "site", "")
-            if process:
-                self._environment.processes(process=process)
-            elif site and site not in self._environment.sites:
-                raise OperationalFailure(
-                    f"{step.title}: site {site!r} is not in the environment: {', '.join(self._environment.sites)}"
-                )
-        if any(step.verb == "reconcile" for step in self._plan.steps) and not self._reconcile_command:
-            raise OperationalFailure("the plan reconciles, but no command for that is given")
 
     # --- steps
 
@@ -305,6 +292,21 @@ class DrillRun:
     def _ends_with_check(self) -> bool:
         verbs = [step.verb for step in self._plan.steps if step.verb not in (Heal.verb, Resume.verb, Start.verb)]
         return verbs[-1] == Check.verb
+
+
+def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reconcile_command: bool) -> None:
+    """Check that the environment has what the plan aims at, before anything is touched. OperationalFailure."""
+    environment.link(plan.link)
+    for step in plan.steps:
+        process, site = getattr(step, "process", ""), getattr(step, "site", "")
+        if process:
+            environment.processes(process=process)
+        elif site and site not in environment.sites:
+            raise OperationalFailure(
+                f"{step.title}: site {site!r} is not in the environment: {', '.join(environment.sites)}"
+            )
+    if any(step.verb == "reconcile" for step in plan.steps) and not has_reconcile_command:
+        raise OperationalFailure("the plan reconciles, but no command for that is given")
 
 
 def _lasts(fault: FaultSpan, at_ms: int) -> bool:

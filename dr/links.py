@@ -79,10 +79,10 @@ class LinkAtSite:
     problem: str = ""
 
 
-async def create_link(
+async def check_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
 ) -> LinkRecord:
-    """Store the link at both sites and confirm it there; OperationalFailure says all that is wrong, with nothing left behind."""
+    """The record that `create_link` would store; OperationalFailure says all that is in the way. Changes nothing."""
     record = spec.record(now_ms=(clock or SystemClock()).now_ms())
     _refuse_when(spec.name, record_problems(record))
     source_view = await source.view(asking_site=spec.target_site)
@@ -91,6 +91,14 @@ async def create_link(
         spec.name,
         pair_problems(source_view, target_view, source_site=spec.source_site, target_site=spec.target_site),
     )
+    return record
+
+
+async def create_link(
+    spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
+) -> LinkRecord:
+    """Store the link at both sites and confirm it there; OperationalFailure says all that is wrong, with nothing left behind."""
+    record = await check_link(spec, source=source, target=target, clock=clock)
     stored_at: list[SiteClient] = []
     try:
         for client in (target, source):  # the passive one first: no moment with two sites that write

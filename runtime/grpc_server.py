@@ -40,8 +40,11 @@ class GrpcServer:
         """Name a service (`antipode.control.BrokerControl`) for reflection and health; before `start`."""
         self._service_names.append(name)
 
-    async def start(self) -> int:
-        """Bind and serve; returns the port. OperationalFailure when the address is taken."""
+    async def start(self, *, is_ready: bool = True) -> int:
+        """Bind and serve; returns the port. OperationalFailure when the address is taken.
+
+        With `is_ready` False the health of the whole process (the service "") stays NOT_SERVING until `set_serving("")`.
+        """
         reflection.enable_server_reflection((*self._service_names, reflection.SERVICE_NAME), self.server)
         try:
             port = self.server.add_insecure_port(str(self._address))
@@ -50,8 +53,9 @@ class GrpcServer:
                 f"gRPC address {self._address} cannot be bound: is another process using it?"
             ) from error
         await self.server.start()
-        for name in ("", *self._service_names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        for name in self._service_names:
+            await self.set_serving(name, is_serving=True)
+        await self.set_serving("", is_serving=is_ready)
         return port
 
     async def set_serving(self, name: str, *, is_serving: bool) -> None:

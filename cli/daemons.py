@@ -1,0 +1,153 @@
+"""`antipode broker`, `controller` and `mirror`: one process of a real deployment, from a properties file, until SIGTERM.
+
+The three read the same kind of file, log one line an event to standard error, and exit with 0 after an orderly stop, 1 when
+something was in the way (one message says what), 2 for wrong usage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.output import failures_as_messages, usage_error
+from runtime.configuration import ConfigurationError, read_properties
+from runtime.logs import configure
+from runtime.process import ExitCode, run_daemon
+
+
+class LogLevel(enum.StrEnum):
+    """What `--log-level` accepts."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+Config = Annotated[
+    Path, typer.Option("--config", "-c", help="Properties file: key=value lines, Kafka's names where Kafka has one.")
+]
+Override = Annotated[
+    list[str] | None, typer.Option("--override", help="key=value that wins over the file; may be given again.")
+]
+Level = Annotated[
+    LogLevel, typer.Option("--log-level", help="Least important line that is logged.", case_sensitive=False)
+]
+LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log into this file instead of standard error.")]
+CheckOnly = Annotated[bool, typer.Option("--dry-run", help="Check the configuration, start nothing.")]
+
+Properties = dict[str, str]
+
+
+def broker(
+    config: Config,
+    override: Override = None,
+    log_level: Level = LogLevel.INFO,
+    log_file: LogFile = None,
+    is_dry_run: CheckOnly = False,
+) -> None:
+    """Run one broker of a site, with its controller candidate and site agent.
+
+    Needed in the file: node.id, listeners, log.dirs, zookeeper.connect, antipode.site.name, antipode.site.number.
+    `antipode.controller.candidate=false` leaves the controller to others.
+
+    Example: antipode broker --config server.properties --override log.dirs=data
+    """
+    from broker.config import load_broker_settings
+    from cli.hosting import run_broker
+    from controller.config import ControllerSettings
+    from runtime.configuration import load_settings
+
+    def check(properties: Properties) -> None:
+        load_broker_settings(properties)
+        load_settings(ControllerSettings, properties)
+
+    properties = _read("broker", config, override, log_level, log_file)
+    _run(lambda stop: run_broker(properties, stop), lambda: check(properties), is_dry_run=is_dry_run)
+
+
+def controller(
+    config: Config,
+    override: Override = None,
+    log_level: Level = LogLevel.INFO,
+    log_file: LogFile = None,
+    is_dry_run: CheckOnly = False,
+) -> None:
+    """Run a controller candidate alone, for sites whose brokers do not stand for election.
+
+    Needed in the file: node.id, zookeeper.connect, antipode.site.name, antipode.site.number, antipode.grpc.listener.
+
+    Example: antipode controller --config controller.properties
+    """
+    from cli.hosting import run_controller
+    from controller.config import ControllerSettings
+    from runtime.configuration import load_settings
+
+    properties = _read("controller", config, override, log_level, log_file)
+    _run(
+        lambda stop: run_controller(properties, stop),
+        lambda: load_settings(ControllerSettings, properties),
+        is_dry_run=is_dry_run,
+    )
+
+
+def mirror(
+    config: Config,
+    override: Override = None,
+    log_level: Level = LogLevel.INFO,
+    log_file: LogFile = None,
+    is_dry_run: CheckOnly = False,
+) -> None:
+    """Run the mirror daemon of one link, beside the link's target site.
+
+    Needed in the file: link.name and site.agents (gRPC addresses of the target site's brokers). Filters and the epoch are
+    the link's own. MirrorMaker's names for queue, streams, producers and filters are accepted.
+
+    Example: antipode mirror --config mirror.properties
+    """
+    from mirror.config import load_config
+    from mirror.main import run as run_mirror
+
+    properties = _read("mirror", config, override, log_level, log_file)
+
+    async def run(stop: asyncio.Event) -> None:
+        await run_mirror(load_config(properties), stop)
+
+    _run(run, lambda: load_config(properties), is_dry_run=is_dry_run)
+
+
+def _read(
+    process: str, config: Path, override: list[str] | None, log_level: LogLevel, log_file: Path | None
+) -> Properties:
+    try:
+        configure(process, level=log_level, file=log_file)
+    except OSError as error:
+        raise usage_error(f"--log-file {str(log_file)!r} cannot be written ({error.strerror})") from error
+    try:
+        properties = read_properties(config)
+        properties.update(parse_property(text, option="--override") for text in override or ())
+    except (ConfigurationError, ValueError) as error:
+        raise usage_error(str(error)) from error
+    return properties
+
+
+def parse_property(text: str, *, option: str) -> tuple[str, str]:
+    """`key=value` as a pair. ValueError says what is accepted."""
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise ValueError(f"{option} {text!r}: accepted is key=value")
+    return key.strip(), value.strip()
+
+
+def _run(main: Callable[[asyncio.Event], Awaitable[None]], check: Callable[[], object], *, is_dry_run: bool) -> None:
+    with failures_as_messages():
+        try:
+            check()
+        except ConfigurationError as error:
+            raise usage_error(str(error)) from error
+    raise typer.Exit(ExitCode.DONE if is_dry_run else run_daemon(main))

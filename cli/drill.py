@@ -1,0 +1,152 @@
+"""`antipode drill`: rehearse a disaster on a pair of sites, and read what it did to clients."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.output import Output, OutputFormat, console, error_console, failures_as_messages, print_json, print_table
+from cli.sites import EnvironmentFile, needed_environment
+from runtime.process import ExitCode, run_daemon
+
+if TYPE_CHECKING:
+    from dr.drill_plan import DrillPlan
+    from dr.drill_report import ReportFiles
+    from dr.drill_results import DrillResult
+    from dr.environment import Environment
+
+DRILLS = Path("out/drills")
+
+app = typer.Typer(
+    help="Drills: break a pair of sites on purpose while clients work, fail over, measure, put everything right again.\n\n"
+    "Example: antipode drill run deploy/examples/demo-drill.yaml",
+    no_args_is_help=True,
+)
+
+Plan = Annotated[Path, typer.Argument(help="The plan, a YAML file; docs/drills.md lists the steps and expectations.")]
+
+
+@app.command()
+def run(
+    plan: Plan,
+    environment: EnvironmentFile = None,
+    report_dir: Annotated[
+        Path | None, typer.Option(help=f"Where the report goes (default: a new directory in {DRILLS}).")
+    ] = None,
+    is_dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the plan against the environment, list the steps, touch nothing.")
+    ] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Run a drill and write its report. Exit code 1 when a step failed or an expectation was not met.
+
+    Ctrl-C ends it in good order. However it ends, faults are taken back and ended processes are started again.
+
+    Example: antipode drill run plan.yaml --environment out/sites/environment.json --report-dir out/drills/tuesday
+    """
+    from dr.drill_plan import load_plan
+    from dr.environment import load_environment
+
+    with failures_as_messages():
+        loaded = load_plan(plan)
+        file = needed_environment(environment)
+        sites = load_environment(file)
+    if is_dry_run:
+        check(loaded, sites, output)
+        return
+    directory = (report_dir or new_directory()).resolve()
+    ended: list[tuple[DrillResult, ReportFiles]] = []
+
+    async def drill(stop: asyncio.Event) -> None:
+        found = await run_with_view(
+            loaded,
+            sites,
+            stop,
+            directory=directory,
+            reconcile_command=reconcile_command(file),
+            is_quiet=output is OutputFormat.JSON,
+        )
+        ended.append(found)
+
+    code = run_daemon(drill)
+    if not ended:
+        raise typer.Exit(code)
+    result, files = ended[0]
+    if output is OutputFormat.JSON:
+        print_json({**result.to_json(), "report_html": str(files.html), "report_json": str(files.json)})
+    else:
+        print_result(result, files)
+    raise typer.Exit(ExitCode.DONE if result.is_passed else ExitCode.FAILED)
+
+
+def check(plan: DrillPlan, environment: Environment, output: OutputFormat) -> None:
+    """Refuse what `run` would refuse before it touches anything; list the steps."""
+    from dr.drill import refuse_what_cannot_be
+
+    with failures_as_messages():
+        refuse_what_cannot_be(plan, environment, has_reconcile_command=True)
+    titles = [step.title for step in plan.steps]
+    if output is OutputFormat.JSON:
+        print_json({"name": plan.name, "link": plan.link, "steps": titles})
+        return
+    for number, title in enumerate(titles, start=1):
+        console.print(f"{number:3} {title}", highlight=False)
+
+
+def new_directory() -> Path:
+    """A directory for a report, named by the time (UTC)."""
+    return DRILLS / datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+
+
+def reconcile_command(environment_file: Path) -> list[str]:
+    """`antipode reconcile` with the placeholders that a drill fills in."""
+    command = [sys.executable, "-m", "cli.main", "reconcile", "--environment", str(environment_file.resolve())]
+    return [*command, "--link", "{link}", "--out", "{report_dir}", "--output", "json"]
+
+
+async def run_with_view(
+    plan: DrillPlan,
+    environment: Environment,
+    stop: asyncio.Event,
+    *,
+    directory: Path,
+    reconcile_command: Sequence[str],
+    is_quiet: bool = False,
+) -> tuple[DrillResult, ReportFiles]:
+    """Run the plan with a live view on standard error."""
+    from dr.drill import run_drill
+    from dr.lag_view import LagView
+
+    with LagView(error_console, title=plan.name) as view:
+        return await run_drill(
+            plan,
+            environment,
+            directory=directory,
+            stop=stop,
+            reconcile_command=reconcile_command,
+            view=None if is_quiet else view,
+        )
+
+
+def print_result(result: DrillResult, files: ReportFiles) -> None:
+    """Accounts, expectations and where the report is."""
+    for report in result.failovers:
+        for loss in report.account.partitions if report.account is not None else ():
+            console.print(f"  {loss.sentence}", highlight=False)
+    if result.verdicts:
+        rows = [
+            (verdict.name, verdict.wanted, verdict.found, "met" if verdict.is_met else "NOT MET")
+            for verdict in result.verdicts
+        ]
+        print_table("", ("expectation", "wanted", "found", ""), rows)
+    for problem in result.restore_problems:
+        console.print(f"[red]not put right:[/] {problem}")
+    colour = "green" if result.is_passed else "red"
+    console.print(f"[bold {colour}]{result.outcome}[/] {result.reason}", highlight=False)
+    console.print(f"report: {files.html}", highlight=False)

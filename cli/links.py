@@ -1,0 +1,260 @@
+"""`antipode links`: make, show, confirm and delete the links between sites."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+
+if TYPE_CHECKING:
+    from dr.links import LinkAtSite
+    from dr.site_client import SiteClient
+    from wire.control.cluster_pb2 import LinkRecord
+
+app = typer.Typer(
+    help="Links: which topics and groups of one site the other holds an exact copy of, and which site is active.\n\n"
+    "Example: antipode links list --environment out/sites/environment.json",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="Name of the link.")]
+Answer = TypeVar("Answer")
+
+
+@app.command("list")
+def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT) -> None:
+    """Every link as every site sees it.
+
+    Example: antipode links list --site a=127.0.0.1:9190 --site b=127.0.0.1:9290
+    """
+    from dr.links import list_links
+
+    entries = _with_clients(agents(environment, site), lambda clients: list_links(list(clients.values())))
+    if output is OutputFormat.JSON:
+        print_json([_status_json(entry) for entry in entries])
+        return
+    rows = [_status_row(entry) for entry in entries]
+    columns = ("link", "seen by", "active", "epoch", "phase", "confirmed", "peer", "whitelist", "blacklist")
+    print_table("", columns, rows)
+
+
+@app.command()
+def describe(
+    name: Name, environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT
+) -> None:
+    """One link at each site: its record and where every partition stands.
+
+    Example: antipode links describe a-b --output json
+    """
+    from dr.links import describe_link
+
+    entries = _with_clients(agents(environment, site), lambda clients: describe_link(name, list(clients.values())))
+    if output is OutputFormat.JSON:
+        print_json([_description_json(entry) for entry in entries])
+    else:
+        for entry in entries:
+            _print_description(entry)
+    if all(entry.description is None for entry in entries):
+        raise typer.Exit(1)
+
+
+@app.command()
+def create(
+    name: Name,
+    source: Annotated[str, typer.Option(help="The site that is active at first.")],
+    target: Annotated[str, typer.Option(help="The site that holds the copy.")],
+    source_bootstrap: Annotated[str, typer.Option(help="LINK listeners of the source, as the target reaches them.")],
+    target_bootstrap: Annotated[str, typer.Option(help="LINK listeners of the target, as the source reaches them.")],
+    whitelist: Annotated[str, typer.Option(help="Topics carried: comma-separated regular expressions.")] = ".*",
+    blacklist: Annotated[str, typer.Option(help="Topics that stay at home; wins over the whitelist.")] = "",
+    group_whitelist: Annotated[str, typer.Option(help="Groups whose offsets are carried.")] = ".*",
+    group_blacklist: Annotated[str, typer.Option(help="Groups that stay at home.")] = "",
+    is_routed: Annotated[
+        bool, typer.Option("--routed/--no-routed", help="Send clients of either site to the active one.")
+    ] = True,
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check both sites, store nothing.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Make a link at both sites, or at neither. Both must have the same cluster id and no topic of the link in common.
+
+    Example: antipode links create a-b --source a --target b --source-bootstrap a1:9093 --target-bootstrap b1:9093
+    --site a=a1:9190 --site b=b1:9190
+    """
+    from dr.links import LinkSpec, SiteAddresses, check_link, create_link
+
+    known = agents(environment, site)
+    missing = {source, target} - known.keys()
+    if missing:
+        raise usage_error(f"no gRPC address is known of site {', '.join(sorted(missing))}: give --site name=host:port")
+    spec = LinkSpec(
+        name=name,
+        source_site=source,
+        target_site=target,
+        source=SiteAddresses(bootstrap_servers=source_bootstrap, agents=known[source]),
+        target=SiteAddresses(bootstrap_servers=target_bootstrap, agents=known[target]),
+        topic_whitelist=split_list(whitelist),
+        topic_blacklist=split_list(blacklist),
+        group_whitelist=split_list(group_whitelist),
+        group_blacklist=split_list(group_blacklist),
+        is_routed=is_routed,
+    )
+
+    async def make(clients: dict[str, SiteClient]) -> LinkRecord:
+        act = check_link if is_dry_run else create_link
+        return await act(spec, source=clients[source], target=clients[target])
+
+    record = _with_clients(known, make)
+    verb = "can be made" if is_dry_run else "is made"
+    _print_record(record, f"link {name} {verb}: {source} to {target}", output)
+
+
+@app.command()
+def confirm(
+    name: Name,
+    at: Annotated[str, typer.Option("--at", help="The site whose stored record stands.")],
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Give your word that a site's record stands, when its peer cannot be asked. Only if the other site was not promoted.
+
+    Example: antipode links confirm a-b --at a
+    """
+    from dr.links import confirm_link
+
+    known = agents(environment, site)
+    if at not in known:
+        raise usage_error(f"--at {at!r}: accepted is one of {', '.join(sorted(known))}")
+    if not is_sure:
+        typer.confirm(f"Is it certain that no other site was promoted for link {name}?", abort=True, err=True)
+    record = _with_clients(known, lambda clients: confirm_link(name, clients[at]))
+    _print_record(record, f"link {name} stands at {at}: {record.active_site} is active in epoch {record.epoch}", output)
+
+
+@app.command()
+def delete(
+    name: Name,
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    may_skip_unreachable: Annotated[
+        bool, typer.Option("--skip-unreachable", help="Delete it where a site answers; do the rest later.")
+    ] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Forget a link at every site. Topics stay where they are; the standby's copies become ordinary topics.
+
+    Example: antipode links delete a-b --yes
+    """
+    from dr.links import delete_link
+
+    known = agents(environment, site)
+    if not is_sure:
+        typer.confirm(f"Delete link {name} at {', '.join(sorted(known))}?", abort=True, err=True)
+    gone = _with_clients(
+        known, lambda clients: delete_link(name, list(clients.values()), may_skip_unreachable=may_skip_unreachable)
+    )
+    if output is OutputFormat.JSON:
+        print_json({"deleted_at": gone})
+    else:
+        console.print(f"link {name} is gone at {', '.join(gone)}")
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The items of a comma-separated list, without empty ones."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def _with_clients(known: Agents, ask: Callable[[dict[str, SiteClient]], Awaitable[Answer]]) -> Answer:
+    async def run() -> Answer:
+        async with site_clients(known) as clients:
+            return await ask(clients)
+
+    with failures_as_messages():
+        return asyncio.run(run())
+
+
+def _phase(record: LinkRecord) -> str:
+    from wire.control.cluster_pb2 import LinkPhase
+
+    return LinkPhase.Name(record.phase).lower()
+
+
+def _record_json(record: LinkRecord) -> dict[str, Any]:
+    from google.protobuf.json_format import MessageToDict
+
+    return dict(
+        MessageToDict(record, preserving_proto_field_name=True, always_print_fields_with_no_presence=True),
+        phase=_phase(record),
+    )
+
+
+def _status_json(entry: LinkAtSite) -> dict[str, Any]:
+    if entry.status is None:
+        return {"site": entry.site, "problem": entry.problem}
+    return {
+        "site": entry.site,
+        "link": _record_json(entry.status.record),
+        "is_confirmed": entry.status.is_confirmed,
+        "is_peer_reachable": entry.status.is_peer_reachable,
+    }
+
+
+def _status_row(entry: LinkAtSite) -> Sequence[object]:
+    if entry.status is None:
+        return ("?", entry.site, "", "", "", "", entry.problem, "", "")
+    record = entry.status.record
+    return (
+        record.name,
+        entry.site,
+        record.active_site,
+        record.epoch,
+        _phase(record),
+        "yes" if entry.status.is_confirmed else "no",
+        "answers" if entry.status.is_peer_reachable else "silent",
+        ",".join(record.topic_whitelist),
+        ",".join(record.topic_blacklist),
+    )
+
+
+def _description_json(entry: LinkAtSite) -> dict[str, Any]:
+    if entry.description is None:
+        return {"site": entry.site, "problem": entry.problem}
+    from google.protobuf.json_format import MessageToDict
+
+    return {
+        "site": entry.site,
+        "link": _record_json(entry.description.record),
+        "partitions": [
+            MessageToDict(item, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+            for item in entry.description.partitions
+        ],
+    }
+
+
+def _print_description(entry: LinkAtSite) -> None:
+    if entry.description is None:
+        console.print(f"site {entry.site}: {entry.problem}")
+        return
+    record = entry.description.record
+    rows = [
+        (item.topic, item.partition, item.log_start_offset, item.log_end_offset)
+        for item in entry.description.partitions
+    ]
+    title = f"site {entry.site}: {record.active_site} is active in epoch {record.epoch}, {_phase(record)}"
+    print_table(title, ("topic", "partition", "start offset", "end offset"), rows)
+
+
+def _print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(_record_json(record))
+    else:
+        console.print(sentence)

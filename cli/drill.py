@@ -124,7 +124,7 @@ async def run_with_view(
     from dr.lag_view import LagView
 
     with LagView(error_console, title=plan.name) as view:
-        return await run_drill(
+        result, files = await run_drill(
             plan,
             environment,
             directory=directory,
@@ -132,6 +132,8 @@ async def run_with_view(
             reconcile_command=reconcile_command,
             view=None if is_quiet else view,
         )
+        view.print_finished(tuple(result.steps))
+    return result, files
 
 
 def print_result(result: DrillResult, files: ReportFiles) -> None:

@@ -20,6 +20,8 @@ from dr.core.history import Acknowledged, Delivered, Failed, read_lines
 from runtime.process import OperationalFailure
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+STARTED_WITHIN_S = 30.0
+POLL_S = 0.02
 
 
 @dataclass(slots=True)
@@ -101,6 +103,16 @@ class DrillClients:
                 start_new_session=True,
             )
         return DrillClient(name=name, history=history, log=log, process=process)
+
+    async def wait_started(self, name: str) -> None:
+        """Wait until a load or group has begun (a signal before that would end it rudely). OperationalFailure."""
+        waited = [self.producers[name]] if name in self.producers else self.groups[name]
+        deadline = asyncio.get_running_loop().time() + STARTED_WITHIN_S
+        while not all(client.history.exists() for client in waited):
+            if asyncio.get_running_loop().time() > deadline or not all(client.is_running for client in waited):
+                self.check_alive()
+                raise OperationalFailure(f"{name} has not begun within {STARTED_WITHIN_S:g} s")
+            await asyncio.sleep(POLL_S)
 
     def collect(self) -> None:
         """Read what all clients have written since the last call."""

@@ -90,9 +90,11 @@ class DrillStage:
             case plan.StartLoad():
                 fields = step.model_dump(exclude={"name", "site"})
                 self.clients.start_producer(step.name, {**fields, "bootstrap_servers": self._bootstrap(step.site)})
+                await self.clients.wait_started(step.name)
             case plan.StartGroup():
                 settings = {"bootstrap_servers": self._bootstrap(step.site), "topics": step.topics}
                 self.clients.start_group(step.name, step.members, {**settings, "settings": step.settings})
+                await self.clients.wait_started(step.name)
             case plan.StopLoad():
                 await self.clients.stop_producer(step.name, within_ms=step.within)
                 self.clients.check_alive()

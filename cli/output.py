@@ -15,7 +15,10 @@ from rich.table import Table
 
 from runtime.process import ExitCode, OperationalFailure
 
-console = Console(soft_wrap=True)
+WIDTH_WITHOUT_TERMINAL = 160
+"""Columns where the output is not a terminal: room for tables in a file or a pipe."""
+
+console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)
 error_console = Console(stderr=True, soft_wrap=True)
 
 

@@ -111,6 +111,10 @@ class FailoverRun:
     progress: Progress = lambda _step, _reason: None
     _steps: list[StepReport] = field(default_factory=list)
     _account: LossAccount | None = None
+    _unix_at_zero_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self._unix_at_zero_ms = self.clock.now_ms() - round(self.clock.monotonic_ms())
 
     async def plan(self) -> FailoverReport:
         """What a run would do and lose, from one look; nothing is changed."""
@@ -160,7 +164,8 @@ class FailoverRun:
         return LinkObserver(self.link, target=self.target, source=self.source, clock=self.clock)
 
     def _now_ms(self) -> int:
-        return round(self.clock.monotonic_ms())
+        """Unix ms that do not jump while the run lasts: deadlines are counted in them, and records carry them."""
+        return self._unix_at_zero_ms + round(self.clock.monotonic_ms())
 
     def _from_site(self, evidence: Evidence) -> str:
         if evidence.target is None and evidence.source is None:

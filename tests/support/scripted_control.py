@@ -36,7 +36,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):
         self._connect = connect
         self._zookeeper: ZooKeeper | None = None
         self._server = GrpcServer("127.0.0.1", 0)
-        broker_pb2_grpc.add_BrokerControlServicer_to_server(self, self._server.server)
+        broker_pb2_grpc.add_BrokerControlServicer_to_server(self, self._server.server)  # type: ignore[no-untyped-call]
         self._port = 0
 
     async def __aenter__(self) -> Self:

@@ -41,7 +41,7 @@ def demo(
 
     with failures_as_messages():
         loaded = load_plan(plan)
-    root = _emptied(directory)
+    root = emptied(directory)
     sites_directory = root / "sites"
     wishes = Wishes(sites=("a", "b"), brokers=1, directory=sites_directory)
     ended: list[tuple[DrillResult, ReportFiles]] = []
@@ -74,7 +74,7 @@ def demo(
     raise typer.Exit(ExitCode.DONE if result.is_passed else ExitCode.FAILED)
 
 
-def _emptied(directory: Path) -> Path:
+def emptied(directory: Path) -> Path:
     """The directory without an earlier demo. A usage error when it holds anything else."""
     root = directory.resolve()
     if root.exists() and any(root.iterdir()):

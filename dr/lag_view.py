@@ -1,4 +1,4 @@
-"""The live view of a drill: on a terminal a panel that changes in place, elsewhere a line for each step.
+"""The live view of a drill: on a terminal a panel that changes in place, elsewhere a line for each step and the numbers now and then.
 
 Fed by `drill.py` twice a second. Owns the terminal between entering and leaving.
 """
@@ -20,6 +20,8 @@ from dr.drill_results import StepResult
 STEPS_SHOWN = 8
 BARS = " ▁▂▃▄▅▆▇█"
 SPARK_SAMPLES = 60
+LINE_INTERVAL_MS = 5_000
+"""How often the numbers are printed where there is no terminal."""
 
 _MARKS = {"done": "[green]✓[/]", "failed": "[red]✗[/]", "stopped": "[yellow]■[/]", "skipped": "[dim]·[/]"}
 
@@ -33,6 +35,7 @@ class LagView:
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         self._lags: list[int] = []
         self._printed = 0
+        self._next_line_ms = 0
         self._previous: Glance | None = None
 
     def __enter__(self) -> Self:
@@ -51,6 +54,9 @@ class LagView:
         if self._live is not None:
             self._live.update(self._panel(glance))
         self.print_finished(glance.finished)
+        if self._live is None and glance.elapsed_ms >= self._next_line_ms:
+            self._console.print(f"  [dim]{self._line(glance)}[/]", highlight=False)
+            self._next_line_ms = glance.elapsed_ms + LINE_INTERVAL_MS
         self._previous = glance
 
     def print_finished(self, steps: tuple[StepResult, ...]) -> None:
@@ -62,6 +68,10 @@ class LagView:
                 f"{mark} {step.title} [dim]({step.duration_ms / 1000:.1f} s)[/]{detail}", highlight=False
             )
         self._printed = len(steps)
+
+    def _line(self, glance: Glance) -> str:
+        counts = f"acknowledged {glance.acknowledged:,}, delivered {glance.delivered:,}"
+        return f"{glance.elapsed_ms / 1000:.0f} s  {glance.step}: {counts}, lag {self._lag_text(glance)}"
 
     def _panel(self, glance: Glance) -> Panel:
         table = Table.grid(padding=(0, 2))

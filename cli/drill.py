@@ -60,7 +60,7 @@ def run(
     if is_dry_run:
         check(loaded, sites, output)
         return
-    directory = (report_dir or new_directory()).resolve()
+    directory = (report_dir or new_directory(DRILLS)).resolve()
     ended: list[tuple[DrillResult, ReportFiles]] = []
 
     async def drill(stop: asyncio.Event) -> None:
@@ -99,9 +99,9 @@ def check(plan: DrillPlan, environment: Environment, output: OutputFormat) -> No
         console.print(f"{number:3} {title}", highlight=False)
 
 
-def new_directory() -> Path:
+def new_directory(parent: Path) -> Path:
     """A directory for a report, named by the time (UTC)."""
-    return DRILLS / datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return parent / datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
 def reconcile_command(environment_file: Path) -> list[str]:

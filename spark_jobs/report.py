@@ -1,12 +1,16 @@
-"""Writes a reconciliation's result: JSON for programs, one self-contained HTML page for people."""
+"""Writes a reconciliation's result: JSON for programs, Parquet for further jobs, one self-contained HTML page for people."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
@@ -38,6 +42,48 @@ def write_json(report: ReconciliationReport, file: Path) -> None:
     """The whole report."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(report.as_document(), indent=2), encoding="utf-8")
+
+
+RANGE_COLUMNS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start_offset", pa.int64()),
+        ("source_records", pa.int64()),
+        ("target_records", pa.int64()),
+        ("source_digest", pa.string()),
+        ("target_digest", pa.string()),
+        ("is_equal", pa.bool_()),
+    ]
+)
+FINDING_COLUMNS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("kind", pa.string()),
+        ("first_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("site", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+
+
+def write_parquet(report: ReconciliationReport, directory: Path) -> None:
+    """`ranges.parquet`, a row a compared range, and `findings.parquet`, a row a finding."""
+    directory.mkdir(parents=True, exist_ok=True)
+    ranges = [
+        {"topic": found.topic, "partition": found.partition, **asdict(one), "is_equal": one.is_equal}
+        for found in report.partitions
+        for one in found.ranges
+    ]
+    _write_table(ranges, RANGE_COLUMNS, directory / "ranges.parquet")
+    findings = [{**asdict(one), "kind": str(one.kind)} for one in report.findings]
+    _write_table(findings, FINDING_COLUMNS, directory / "findings.parquet")
+
+
+def _write_table(rows: Sequence[Mapping[str, Any]], columns: pa.Schema, file: Path) -> None:
+    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=columns), file)
 
 
 def write_html(report: ReconciliationReport, file: Path) -> None:

@@ -1,11 +1,13 @@
-"""Comparing two sites' batches: totals and digests by partition and offset range, and the runs that differ.
+"""Comparing two sites' batches: digests by partition and offset range, the runs that differ, and what is wrong within one log.
 
-DataFrames of `BATCH_SCHEMA` in, small DataFrames out. On an exact link a batch is the same on both sites when offsets,
-epoch, count, size and CRC are; a digest is the sum of the batches' hashes, so it does not depend on the order in which
-executors deliver them and a batch that appears twice changes it.
+DataFrames of `BATCH_SCHEMA` (or, deep, `RECORD_SCHEMA`) in, small DataFrames out. On an exact link a batch is the same on both sites
+when offsets, epoch, count, size and CRC are. A digest is the sum of the batches' hashes, so it does not depend on the order in which
+executors deliver them, and a batch that appears twice changes it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
@@ -13,117 +15,158 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 IDENTITY = ("last_offset", "record_count", "size_bytes", "leader_epoch", "crc")
 """What must agree for two batches at one base offset to be the same one."""
 
-KEY = ("topic", "partition", "base_offset")
-
-
-def _digest() -> Column:
-    hashed = F.xxhash64(F.col("base_offset"), *(F.col(name) for name in IDENTITY))
-    return F.sha2(F.sum(hashed.cast("decimal(38,0)")).cast("string"), 256).substr(1, 16)
+LOG = ("site", "topic", "partition")
+ONLY_SOURCE, ONLY_TARGET = "only_source", "only_target"
+CORRUPT, OVERLAPPING, REPEATED = "corrupt", "overlapping", "repeated"
+CONTROL_BIT = 32
 
 
 def range_digests(batches: DataFrame, *, range_offsets: int) -> DataFrame:
-    """By site, topic, partition and range of `range_offsets` offsets: records, bytes and digest."""
+    """By site, topic, partition and range of `range_offsets` offsets: records, bytes, batches and digest."""
     range_start = F.floor(F.col("base_offset") / F.lit(range_offsets)) * F.lit(range_offsets)
+    hashed = F.xxhash64(F.col("base_offset"), *(F.col(name) for name in IDENTITY))
+    digest = F.sha2(F.sum(hashed.cast("decimal(38,0)")).cast("string"), 256).substr(1, 16)
     return (
         batches.withColumn("range_start", range_start.cast("bigint"))
-        .groupBy("site", "topic", "partition", "range_start")
+        .groupBy(*LOG, "range_start")
         .agg(
             F.sum("record_count").cast("bigint").alias("records"),
             F.sum("size_bytes").cast("bigint").alias("bytes"),
             F.count("*").alias("batches"),
-            _digest().alias("digest"),
+            digest.alias("digest"),
         )
     )
 
 
-def partition_totals(batches: DataFrame) -> DataFrame:
-    """By site, topic and partition: first and last offset held, records, bytes, batches and digest."""
-    return batches.groupBy("site", "topic", "partition").agg(
-        F.min("base_offset").alias("first_offset"),
-        F.max("last_offset").alias("last_offset"),
-        F.sum("record_count").cast("bigint").alias("records"),
-        F.sum("size_bytes").cast("bigint").alias("bytes"),
-        F.count("*").alias("batches"),
-        F.max("max_timestamp_ms").alias("max_timestamp_ms"),
-        _digest().alias("digest"),
+def differing_batches(batches: DataFrame, *, source: str, target: str) -> DataFrame:
+    """Runs of neighbouring batches of one kind, by `DIFFERENCE_SCHEMA`."""
+    return _differing(batches, key="base_offset", identity=IDENTITY, source=source, target=target)
+
+
+def differing_records(records: DataFrame, *, source: str, target: str) -> DataFrame:
+    """The same from single records, so that the runs are exact whatever batches the records came in."""
+    content = F.xxhash64("timestamp_ms", "is_control", "key", "value", "headers").alias("content")
+    hashed = records.select(*LOG, "offset", F.col("offset").alias("last_offset"), "leader_epoch", content)
+    return _differing(
+        hashed, key="offset", identity=("last_offset", "leader_epoch", "content"), source=source, target=target
     )
 
 
-def differing_runs(source: DataFrame, target: DataFrame) -> DataFrame:
-    """Runs of neighbouring batches of one kind (`only_source`, `only_target`, `disagree`), by `DIFFERENCE_SCHEMA`.
+def _differing(rows: DataFrame, *, key: str, identity: Sequence[str], source: str, target: str) -> DataFrame:
+    """Rows that both sites have alike appear once for each; an identity that only one of them has is a difference.
 
-    Neighbours are joined when one batch begins where the one before ended, so a million differing batches in a row are
-    one line.
+    Counting copies instead of joining keeps a row that one site has twice from hiding behind its twin.
     """
-    columns = [*KEY, *IDENTITY]
-    left, right = source.select(*columns).alias("s"), target.select(*columns).alias("t")
-    same_place = [F.col(f"s.{name}") == F.col(f"t.{name}") for name in KEY]
-    joined = left.join(right, same_place, "full_outer")
-    disagree = F.lit(False)
-    for name in IDENTITY:
-        disagree = disagree | (F.col(f"s.{name}") != F.col(f"t.{name}"))
-    kind = (
-        F.when(F.col("t.base_offset").isNull(), "only_source")
-        .when(F.col("s.base_offset").isNull(), "only_target")
-        .when(disagree, "disagree")
+    held = rows.groupBy("topic", "partition", key, *identity).agg(
+        F.sum(F.when(F.col("site") == source, 1).otherwise(0)).alias("at_source"),
+        F.sum(F.when(F.col("site") == target, 1).otherwise(0)).alias("at_target"),
     )
-    differing = joined.select(
-        *(F.coalesce(F.col(f"s.{name}"), F.col(f"t.{name}")).alias(name) for name in KEY),
-        F.greatest(F.col("s.last_offset"), F.col("t.last_offset")).alias("last_offset"),
-        F.greatest(F.col("s.record_count"), F.col("t.record_count")).alias("record_count"),
-        kind.alias("kind"),
-    ).where(F.col("kind").isNotNull())
-    return _runs(differing)
+    sided = held.where(F.col("at_source") != F.col("at_target")).select(
+        "topic",
+        "partition",
+        F.when(F.col("at_source") > F.col("at_target"), ONLY_SOURCE).otherwise(ONLY_TARGET).alias("kind"),
+        F.col(key).alias("first_offset"),
+        "last_offset",
+    )
+    return _runs(sided)
 
 
-def _runs(differing: DataFrame) -> DataFrame:
-    by_kind = Window.partitionBy("topic", "partition", "kind").orderBy("base_offset")
+def _runs(ranges: DataFrame) -> DataFrame:
+    """Ranges of one kind that touch or overlap become one, so a million differing batches in a row are one line."""
+    by_kind = Window.partitionBy("topic", "partition", "kind").orderBy("first_offset", "last_offset")
     previous_last = F.max("last_offset").over(by_kind.rowsBetween(Window.unboundedPreceding, -1))
-    begins = F.when(previous_last.isNull() | (F.col("base_offset") > previous_last + 1), 1).otherwise(0)
-    numbered = differing.withColumn("begins", begins).withColumn("run", F.sum("begins").over(by_kind))
+    begins = F.when(previous_last.isNull() | (F.col("first_offset") > previous_last + 1), 1).otherwise(0)
+    numbered = ranges.withColumn("begins", begins).withColumn("run", F.sum("begins").over(by_kind))
     return (
         numbered.groupBy("topic", "partition", "kind", "run")
-        .agg(
-            F.min("base_offset").alias("first_offset"),
-            F.max("last_offset").alias("last_offset"),
-            F.sum("record_count").cast("bigint").alias("records"),
-        )
+        .agg(F.min("first_offset").alias("first_offset"), F.max("last_offset").alias("last_offset"))
         .drop("run")
     )
 
 
-def corrupt_batches(batches: DataFrame) -> DataFrame:
-    """Batches whose checksum does not fit their bytes, by site."""
-    return batches.where(~F.col("is_crc_valid")).select("site", *KEY, "last_offset")
+def defects(batches: DataFrame) -> DataFrame:
+    """What is wrong within one log, whatever the other one holds: site, topic, partition, kind, first and last offset.
+
+    `corrupt`: the checksum does not fit the bytes. `overlapping`: an offset that an earlier batch of the log has already.
+    `repeated`: a batch of an idempotent producer with the sequence and content of an earlier one.
+    """
+    return _corrupt(batches).unionByName(_overlapping(batches)).unionByName(_repeated(batches))
 
 
-def overlapping_batches(batches: DataFrame) -> DataFrame:
-    """Batches that begin at or before the end of the one before them in the same log: an offset held twice."""
-    in_log = Window.partitionBy("site", "topic", "partition").orderBy("base_offset", "last_offset")
+def _defect(kind: str) -> list[Column]:
+    return [*(F.col(name) for name in LOG), F.lit(kind).alias("kind")]
+
+
+def _corrupt(batches: DataFrame) -> DataFrame:
+    return batches.where(~F.col("is_crc_valid")).select(
+        *_defect(CORRUPT), F.col("base_offset").alias("first_offset"), "last_offset"
+    )
+
+
+def _overlapping(batches: DataFrame) -> DataFrame:
+    in_log = Window.partitionBy(*LOG).orderBy("base_offset", "last_offset")
     previous_last = F.max("last_offset").over(in_log.rowsBetween(Window.unboundedPreceding, -1))
     return (
         batches.withColumn("previous_last", previous_last)
         .where(F.col("previous_last") >= F.col("base_offset"))
-        .select("site", *KEY, F.least("previous_last", "last_offset").alias("last_offset"))
+        .select(
+            *_defect(OVERLAPPING),
+            F.col("base_offset").alias("first_offset"),
+            F.least("previous_last", "last_offset").alias("last_offset"),
+        )
     )
 
 
-def repeated_sequences(batches: DataFrame) -> DataFrame:
-    """Batches of an idempotent producer whose sequence is in the same log already: appended twice.
-
-    Control batches and batches without a producer id carry no sequence and are left out.
-    """
-    producer = Window.partitionBy("site", "topic", "partition", "producer_id", "producer_epoch", "base_sequence")
-    control = F.col("attributes").bitwiseAND(32) != 0
-    numbered = batches.where((F.col("producer_id") >= 0) & (F.col("base_sequence") >= 0) & ~control).withColumn(
-        "first_seen", F.min("base_offset").over(producer)
-    )
-    # A sequence wraps after 2^31 records, so the same number far away is legitimate: only equal batches are a repeat.
-    same = Window.partitionBy(
-        "site", "topic", "partition", "producer_id", "producer_epoch", "base_sequence", "crc", "record_count"
-    )
+def _repeated(batches: DataFrame) -> DataFrame:
+    # A sequence comes back after 2^31 records legitimately; only with the same content is it the same batch.
+    same = ("producer_id", "producer_epoch", "base_sequence", "record_count", "base_timestamp_ms", "max_timestamp_ms")
+    is_control = F.col("attributes").bitwiseAND(CONTROL_BIT) != 0
+    numbered = batches.where((F.col("producer_id") >= 0) & (F.col("base_sequence") >= 0) & ~is_control)
+    first = F.min("base_offset").over(Window.partitionBy(*LOG, *same, "size_bytes", "crc"))
     return (
-        numbered.withColumn("copies", F.count("*").over(same))
-        .where((F.col("copies") > 1) & (F.col("base_offset") > F.col("first_seen")))
-        .select("site", *KEY, "last_offset", "first_seen")
+        numbered.withColumn("first_seen", first)
+        .where(F.col("base_offset") > F.col("first_seen"))
+        .select(*_defect(REPEATED), F.col("base_offset").alias("first_offset"), "last_offset")
     )
+
+
+def compacted_differences(records: DataFrame, *, source: str, target: str) -> tuple[DataFrame, DataFrame]:
+    """Of compacted topics: runs that differ without a reason, and what is explained, a line for each partition and kind.
+
+    A site that lacks a record and holds a newer one of the same key has compacted it away; one that lacks a tombstone has let
+    it expire. All records of the partitions must be given. The second frame has the columns of the first and `records`.
+    """
+    content = F.xxhash64("timestamp_ms", "is_control", "value", "headers").alias("content")
+    held = (
+        records.select(*LOG, "offset", "leader_epoch", "key", F.col("value").isNull().alias("is_tombstone"), content)
+        .groupBy("topic", "partition", "offset", "leader_epoch", "key", "is_tombstone", "content")
+        .agg(
+            F.sum(F.when(F.col("site") == source, 1).otherwise(0)).alias("at_source"),
+            F.sum(F.when(F.col("site") == target, 1).otherwise(0)).alias("at_target"),
+        )
+    )
+    is_at_source = F.col("at_source") > F.col("at_target")
+    sided = held.where(F.col("at_source") != F.col("at_target")).select(
+        "topic",
+        "partition",
+        F.when(is_at_source, ONLY_SOURCE).otherwise(ONLY_TARGET).alias("kind"),
+        F.when(is_at_source, target).otherwise(source).alias("site"),
+        "key",
+        "is_tombstone",
+        F.col("offset").alias("first_offset"),
+        F.col("offset").alias("last_offset"),
+    )
+    newest = records.groupBy(*LOG, "key").agg(F.max("offset").alias("newest"))
+    is_newer_there = F.col("newest").isNotNull() & (F.col("newest") > F.col("first_offset"))
+    is_explained = is_newer_there | F.col("is_tombstone")
+    judged = sided.join(newest, [*LOG, "key"], "left").withColumn("is_explained", is_explained)
+    explained = (
+        judged.where("is_explained")
+        .groupBy("topic", "partition", "kind")
+        .agg(
+            F.min("first_offset").alias("first_offset"),
+            F.max("last_offset").alias("last_offset"),
+            F.count("*").alias("records"),
+        )
+    )
+    return _runs(judged.where(~F.col("is_explained"))), explained

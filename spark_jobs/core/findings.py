@@ -26,6 +26,8 @@ class ExplanationKind(enum.StrEnum):
 
     EXPIRED = "expired"
     COMPACTED = "compacted"
+    REPEATED = "repeated"
+    REBATCHED = "rebatched"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -122,19 +124,14 @@ def difference(left: Iterable[OffsetRange], right: Iterable[OffsetRange]) -> lis
 
 
 def classify(
-    *,
-    topic: str,
-    partition: int,
-    only_source: Sequence[OffsetRange],
-    only_target: Sequence[OffsetRange],
-    disagreeing: Sequence[OffsetRange],
+    *, topic: str, partition: int, only_source: Sequence[OffsetRange], only_target: Sequence[OffsetRange]
 ) -> list[Finding]:
     """Disjoint findings: what both hold differently is diverged, the rest is missing or extra."""
-    both = [*disagreeing, *intersection(only_source, only_target)]
+    both = intersection(only_source, only_target)
     kinds = (
         (FindingKind.MISSING, difference(only_source, both)),
         (FindingKind.EXTRA, difference(only_target, both)),
-        (FindingKind.DIVERGED, merged(both)),
+        (FindingKind.DIVERGED, both),
     )
     findings = [
         Finding(topic=topic, partition=partition, kind=kind, first_offset=found.first, last_offset=found.last)

@@ -15,5 +15,5 @@ RECORD_SCHEMA = (
 )
 """One row a record; only where batches are opened."""
 
-DIFFERENCE_SCHEMA = "topic string, partition int, kind string, first_offset bigint, last_offset bigint, records bigint"
+DIFFERENCE_SCHEMA = "topic string, partition int, kind string, first_offset bigint, last_offset bigint"
 """One row a run of offsets that differ in the same way; offsets are inclusive."""

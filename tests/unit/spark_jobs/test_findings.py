@@ -38,20 +38,18 @@ def test_intersection_and_difference_agree_with_sets(left: list[OffsetRange], ri
     assert _offsets(difference(left, right)) == _offsets(left) - _offsets(right)
 
 
-@given(ranges, ranges, ranges)
+@given(ranges, ranges)
 def test_findings_are_disjoint_and_cover_exactly_what_differs(
-    left: list[OffsetRange], right: list[OffsetRange], both: list[OffsetRange]
+    left: list[OffsetRange], right: list[OffsetRange]
 ) -> None:
-    findings = classify(topic="t", partition=0, only_source=left, only_target=right, disagreeing=both)
+    findings = classify(topic="t", partition=0, only_source=left, only_target=right)
     covered = [offset for found in findings for offset in range(found.first_offset, found.last_offset + 1)]
     assert len(covered) == len(set(covered))
-    assert set(covered) == _offsets(left) | _offsets(right) | _offsets(both)
+    assert set(covered) == _offsets(left) | _offsets(right)
 
 
 def test_a_tail_that_only_the_source_has_is_missing() -> None:
-    (found,) = classify(
-        topic="t", partition=3, only_source=[OffsetRange(first=90, last=99)], only_target=[], disagreeing=[]
-    )
+    (found,) = classify(topic="t", partition=3, only_source=[OffsetRange(first=90, last=99)], only_target=[])
     assert found == Finding(topic="t", partition=3, kind=FindingKind.MISSING, first_offset=90, last_offset=99)
     assert found.offsets == 10
 
@@ -62,7 +60,6 @@ def test_two_tails_written_after_a_failover_are_diverged_where_both_reach_and_ex
         partition=0,
         only_source=[OffsetRange(first=100, last=109)],
         only_target=[OffsetRange(first=100, last=149)],
-        disagreeing=[],
     )
     assert [(found.kind, found.first_offset, found.last_offset) for found in findings] == [
         (FindingKind.DIVERGED, 100, 109),

@@ -1,0 +1,194 @@
+"""`antipode reconcile`: prove two sites equal, or name what differs, with a Spark session on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.drill import new_directory
+from cli.links import split_list
+from cli.output import (
+    Output,
+    OutputFormat,
+    console,
+    error_console,
+    failures_as_messages,
+    print_json,
+    print_table,
+    usage_error,
+)
+from cli.sites import EnvironmentFile, needed_environment, site_clients
+from runtime.addresses import parse_host_ports
+from runtime.process import OperationalFailure
+
+if TYPE_CHECKING:
+    from dr.environment import Environment
+    from spark_jobs.core.verdict import ReconciliationReport
+    from wire.control.cluster_pb2 import LinkRecord
+
+REPORTS = Path("out/reconciliations")
+FINDINGS_SHOWN_MAX = 20
+NOT_COMPARED = 2
+
+
+def reconcile(
+    source: Annotated[str, typer.Option(help="Bootstrap servers of the source site, host:port[,host:port...].")] = "",
+    target: Annotated[str, typer.Option(help="Bootstrap servers of the target site.")] = "",
+    environment: EnvironmentFile = None,
+    link: Annotated[str, typer.Option(help="Link of the environment: says which sites and which topics.")] = "",
+    whitelist: Annotated[
+        str, typer.Option(help="Topics: comma-separated regular expressions [default: the link's, or all].")
+    ] = "",
+    blacklist: Annotated[
+        str, typer.Option(help="Topics left out; wins over the whitelist [default: the link's].")
+    ] = "",
+    is_deep: Annotated[
+        bool, typer.Option("--deep", help="Open the batches that differ, and name the exact offsets.")
+    ] = False,
+    range_offsets: Annotated[int, typer.Option(help="Offsets in one digest's range; 0 chooses.", min=0)] = 0,
+    settle_timeout_ms: Annotated[
+        int, typer.Option(help="How long to wait for the target to reach the source's present ends.", min=0)
+    ] = 10_000,
+    cores: Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help=f"Where the report goes (default: a new directory in {REPORTS}).")
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Compare both sites partition by partition, range by range; name every missing, extra, duplicate, diverged or corrupt range.
+
+    Reads batch headers and checksums, not records. Exit code 0 equal, 1 different, 2 could not compare.
+
+    Example: antipode reconcile --environment out/sites/environment.json --link a-b --out out/reconciliation
+    """
+    from deploy.parts import spark_environment
+    from spark_jobs.reconcile import Request, write_report
+    from spark_jobs.reconcile import reconcile as compare
+    from spark_jobs.session import session
+
+    directory = out or new_directory(REPORTS)
+    try:
+        with failures_as_messages():
+            sides = _sides_of_link(environment, link) if not source and not target else _sides(source, target)
+            request = Request(
+                source_site=sides.source_site,
+                target_site=sides.target_site,
+                source_bootstrap=sides.source,
+                target_bootstrap=sides.target,
+                topic_whitelist=split_list(whitelist) or sides.topic_whitelist,
+                topic_blacklist=split_list(blacklist) or sides.topic_blacklist,
+                range_offsets=range_offsets,
+                is_deep=is_deep,
+                settle_timeout_ms=settle_timeout_ms,
+            )
+            os.environ.update(spark_environment())
+            with error_console.status("starting Spark") as status:
+                spark = session("antipode reconcile", is_local=True, cores=cores or None)
+                try:
+                    found = compare(spark, request, status.update)
+                finally:
+                    spark.stop()
+            write_report(found, directory)
+    except typer.Exit as ended:
+        raise typer.Exit(NOT_COMPARED) from ended
+    _print(found, directory, output)
+    raise typer.Exit(found.verdict.exit_code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """The two sites and what is compared unless the options say otherwise."""
+
+    source_site: str
+    target_site: str
+    source: str
+    target: str
+    topic_whitelist: tuple[str, ...] = (".*",)
+    topic_blacklist: tuple[str, ...] = ()
+
+
+def _sides(source: str, target: str) -> Sides:
+    for option, value in (("--source", source), ("--target", target)):
+        try:
+            parse_host_ports(value)
+        except ValueError as error:
+            raise usage_error(
+                f"{option} {value!r} is not usable ({error}): give both, or --environment and --link"
+            ) from error
+    return Sides(source_site="source", target_site="target", source=source, target=target)
+
+
+def _sides_of_link(environment: Path | None, link: str) -> Sides:
+    from dr.environment import load_environment
+
+    known = load_environment(needed_environment(environment))
+    name = link or (known.links[0].name if len(known.links) == 1 else "")
+    if not name:
+        raise usage_error(
+            f"--link is not given; accepted: {', '.join(one.name for one in known.links) or 'no link is there'}"
+        )
+    entry = known.link(name)
+    record = asyncio.run(_link_record(known, name))
+    return Sides(
+        source_site=entry.source,
+        target_site=entry.target,
+        source=known.sites[entry.source].bootstrap_servers,
+        target=known.sites[entry.target].bootstrap_servers,
+        topic_whitelist=tuple(record.topic_whitelist),
+        topic_blacklist=tuple(record.topic_blacklist),
+    )
+
+
+async def _link_record(environment: Environment, name: str) -> LinkRecord:
+    """The link as the first site that answers has it: the filters are the same at both. OperationalFailure when none does."""
+    from dr.links import describe_link
+
+    async with site_clients(environment.agents()) as clients:
+        entries = await describe_link(name, list(clients.values()))
+    for entry in entries:
+        if entry.description is not None:
+            return entry.description.record
+    raise OperationalFailure("; ".join(entry.problem for entry in entries))
+
+
+def _print(found: ReconciliationReport, directory: Path, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json({**found.as_document(), "report_html": str(directory / "report.html")})
+        return
+    rows = [
+        (
+            one.topic,
+            one.partition,
+            one.source.end_offset,
+            one.target.end_offset,
+            one.source.records,
+            one.target.records,
+            "equal" if one.is_equal else "DIFFERENT",
+        )
+        for one in found.partitions
+    ]
+    ends = (f"{found.source_site} end", f"{found.target_site} end")
+    records = (f"{found.source_site} records", f"{found.target_site} records")
+    print_table("", ("topic", "partition", *ends, *records, ""), rows)
+    for finding in found.findings[:FINDINGS_SHOWN_MAX]:
+        place = f"{finding.topic}-{finding.partition} offsets {finding.first_offset} to {finding.last_offset}"
+        told = " ".join(filter(None, (f"at {finding.site}" if finding.site else "", finding.detail)))
+        console.print(f"  [red]{finding.kind}[/] {place} {told}", highlight=False)
+    if len(found.findings) > FINDINGS_SHOWN_MAX:
+        console.print(f"  and {len(found.findings) - FINDINGS_SHOWN_MAX} more: see the report")
+    for reason in found.explanations[:FINDINGS_SHOWN_MAX]:
+        place = f"{reason.topic}-{reason.partition} offsets {reason.first_offset} to {reason.last_offset}"
+        console.print(f"  [dim]{reason.kind} {place}: {reason.detail}[/]", highlight=False)
+    for problem in found.problems:
+        console.print(f"  [red]could not compare:[/] {problem}", highlight=False)
+    colour = "green" if found.verdict == "equal" else "red"
+    console.print(
+        f"[bold {colour}]{found.verdict}[/]: {len(found.partitions)} partitions, {found.elapsed_ms / 1000:.1f} s, "
+        f"report {directory / 'report.html'}",
+        highlight=False,
+    )

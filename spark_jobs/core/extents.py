@@ -1,0 +1,152 @@
+"""Which offsets of a partition are compared, and how they are cut into pieces that executors read side by side. Pure.
+
+Offsets here are those of logs: a start is included, an end is not. The ends of the source are taken first; then the target is given
+time to reach them; then the target's ends and the source's again. What the target holds beyond the source's latest end is extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from spark_jobs.core.findings import Explanation, ExplanationKind
+
+TopicPartition = tuple[str, int]
+
+RANGE_OFFSETS_MIN = 1_000
+RANGES_PER_PARTITION_MAX = 200
+SPLIT_OFFSETS_MIN = 20_000
+SPLITS_PER_CORE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    """Where a log starts and ends at one moment."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """One partition's part in a comparison: both sites are read from `first_offset`, each up to its own end."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    source: LogEnds
+    target: LogEnds
+    source_until: int
+    target_until: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spans at most."""
+        return max(self.source_until, self.target_until, self.first_offset) - self.first_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Batches that begin at `first_offset` or later and before `until_offset`; the first split of a log also has the batch
+    that reaches over its start."""
+
+    site: str
+    topic: str
+    partition: int
+    first_offset: int
+    until_offset: int
+    is_first: bool
+
+
+def is_reached(snapshot: Mapping[TopicPartition, LogEnds], target: Mapping[TopicPartition, LogEnds]) -> bool:
+    """True when the target's logs end where the source's did, or later."""
+    return all(target.get(key, LogEnds()).end_offset >= ends.end_offset for key, ends in snapshot.items())
+
+
+def extents(
+    snapshot: Mapping[TopicPartition, LogEnds],
+    target: Mapping[TopicPartition, LogEnds],
+    latest: Mapping[TopicPartition, LogEnds],
+) -> list[Extent]:
+    """What to compare, from the source's ends, then the target's, then the source's again."""
+    found = []
+    for topic, partition in sorted({*snapshot, *latest, *target}):
+        key = (topic, partition)
+        theirs = target.get(key, LogEnds())
+        newest = latest.get(key, snapshot.get(key, LogEnds()))
+        wanted = snapshot.get(key, newest)
+        # A target that ends beyond the source's newest end has something of its own: then all of both is read.
+        is_ahead = theirs.end_offset > newest.end_offset
+        source_until = newest.end_offset if is_ahead else wanted.end_offset
+        # A log without records has no start to speak of; the other one's start must not look expired because of it.
+        starts = [ends.start_offset for ends in (newest, theirs) if ends.end_offset > 0]
+        found.append(
+            Extent(
+                topic=topic,
+                partition=partition,
+                first_offset=max(starts, default=0),
+                source=LogEnds(start_offset=newest.start_offset, end_offset=max(source_until, wanted.end_offset)),
+                target=theirs,
+                source_until=source_until,
+                target_until=theirs.end_offset if is_ahead else min(theirs.end_offset, wanted.end_offset),
+            )
+        )
+    return found
+
+
+def expired(found: Iterable[Extent], *, source_site: str, target_site: str) -> list[Explanation]:
+    """Offsets that only one site still has, because the other one's log starts later."""
+    explanations = []
+    for extent in found:
+        starts = {source_site: extent.source.start_offset, target_site: extent.target.start_offset}
+        later = max(starts, key=lambda site: starts[site])
+        earlier = min(starts.values())
+        if extent.source.end_offset == 0 or extent.target.end_offset == 0 or earlier == starts[later]:
+            continue
+        explanations.append(
+            Explanation(
+                topic=extent.topic,
+                partition=extent.partition,
+                kind=ExplanationKind.EXPIRED,
+                first_offset=earlier,
+                last_offset=starts[later] - 1,
+                site=later,
+                detail=f"the log at {later} starts at {starts[later]}",
+            )
+        )
+    return explanations
+
+
+def range_size(found: Iterable[Extent], wanted: int) -> int:
+    """Offsets in one range: as wanted, or (0) such that no partition has more ranges than a person can look at."""
+    if wanted:
+        return wanted
+    longest = max((extent.offsets for extent in found), default=0)
+    size = RANGE_OFFSETS_MIN
+    while longest > size * RANGES_PER_PARTITION_MAX:
+        size *= 10
+    return size
+
+
+def splits(found: Iterable[Extent], *, source_site: str, target_site: str, cores: int) -> list[Split]:
+    """Pieces of about equal length, a few for each core, those of both sites in turn."""
+    all_of_them = list(found)
+    total = 2 * sum(extent.offsets for extent in all_of_them)
+    length = max(SPLIT_OFFSETS_MIN, -(-total // (cores * SPLITS_PER_CORE)))
+    pieces: list[Split] = []
+    for extent in all_of_them:
+        pieces += _pieces(extent, source_site, extent.source_until, length)
+        pieces += _pieces(extent, target_site, extent.target_until, length)
+    return pieces
+
+
+def _pieces(extent: Extent, site: str, until: int, length: int) -> Iterator[Split]:
+    for first in range(extent.first_offset, until, length):
+        yield Split(
+            site=site,
+            topic=extent.topic,
+            partition=extent.partition,
+            first_offset=first,
+            until_offset=min(first + length, until),
+            is_first=first == extent.first_offset,
+        )

@@ -1,0 +1,366 @@
+"""The reconciliation job: reads both sites' batch headers in Spark, compares them range by range, and names every difference.
+
+`reconcile` is the library's door; `main` makes it a program for spark-submit:
+
+    spark-submit spark_jobs/reconcile.py --source host:port --target host:port --out DIRECTORY
+
+Only ranges whose digests differ are looked at batch by batch, only those (and with `is_deep`) record by record; the driver gets
+digests and runs of differences, never batches. Findings are bounded by `FINDINGS_MAX` a kind of question; more is said to be more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from runtime.process import OperationalFailure
+from spark_jobs.core import comparison
+from spark_jobs.core.extents import Extent, TopicPartition, expired, extents, range_size, splits
+from spark_jobs.core.findings import (
+    Explanation,
+    ExplanationKind,
+    Finding,
+    FindingKind,
+    OffsetRange,
+    classify,
+    merged,
+)
+from spark_jobs.core.ranges import Comparison, RangeKey, RangeSum
+from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
+from spark_jobs.report import write_html, write_json, write_parquet
+from spark_jobs.session import session
+from spark_jobs.source import BATCHES, NAME, RECORDS, AntipodeSource, encode_splits
+from spark_jobs.survey import compacted_topics, log_ends, settled_ends, topic_filter
+
+FINDINGS_MAX = 10_000
+SETTLE_TIMEOUT_MS = 10_000
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to compare. `range_offsets` 0 chooses the size of ranges; bootstrap addresses are host:port lists."""
+
+    source_site: str
+    target_site: str
+    source_bootstrap: str
+    target_bootstrap: str
+    topic_whitelist: Sequence[str] = (".*",)
+    topic_blacklist: Sequence[str] = ()
+    range_offsets: int = 0
+    is_deep: bool = False
+    settle_timeout_ms: int = SETTLE_TIMEOUT_MS
+
+    @property
+    def bootstraps(self) -> dict[str, str]:
+        """Addresses by site."""
+        return {self.source_site: self.source_bootstrap, self.target_site: self.target_bootstrap}
+
+
+def reconcile(spark: SparkSession, request: Request, progress: Progress = lambda _: None) -> ReconciliationReport:
+    """Compare; a site that cannot be asked is a problem of the report, not an exception."""
+    return Reconciliation(spark, request, progress).run()
+
+
+@dataclass(slots=True)
+class Reconciliation:
+    """One run: `run` once."""
+
+    spark: SparkSession
+    request: Request
+    progress: Progress
+    findings: list[Finding] = field(default_factory=list)
+    explanations: list[Explanation] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    _plan: list[Extent] = field(default_factory=list)
+    _range_offsets: int = 0
+
+    def run(self) -> ReconciliationReport:
+        """Survey, read, compare, judge."""
+        started_at_ms, started = round(time.time() * 1000), time.monotonic()
+        partitions: list[PartitionReport] = []
+        try:
+            self._survey()
+            partitions = self._compare()
+        except OperationalFailure as failure:
+            self.problems.append(str(failure))
+        return ReconciliationReport(
+            source_site=self.request.source_site,
+            target_site=self.request.target_site,
+            started_at_ms=started_at_ms,
+            elapsed_ms=round((time.monotonic() - started) * 1000),
+            range_offsets=self._range_offsets or self.request.range_offsets,
+            is_deep=self.request.is_deep,
+            partitions=tuple(partitions),
+            findings=tuple(sorted(self.findings, key=lambda one: (one.topic, one.partition, one.first_offset))),
+            explanations=tuple(self.explanations),
+            problems=tuple(self.problems),
+        )
+
+    def _survey(self) -> None:
+        """What both sites hold, after the target has had time to reach the source's present ends."""
+        request = self.request
+        is_wanted = topic_filter(request.topic_whitelist, request.topic_blacklist)
+        self.progress(f"asking {request.source_site} and {request.target_site} for their logs")
+        snapshot = log_ends(request.source_bootstrap, is_wanted)
+        target = settled_ends(request.target_bootstrap, is_wanted, snapshot, timeout_ms=request.settle_timeout_ms)
+        self._plan = extents(snapshot, target, log_ends(request.source_bootstrap, is_wanted))
+        self._range_offsets = range_size(self._plan, request.range_offsets)
+        self.explanations += expired(self._plan, source_site=request.source_site, target_site=request.target_site)
+
+    def _compare(self) -> list[PartitionReport]:
+        request = self.request
+        self.spark.dataSource.register(AntipodeSource)
+        offsets = sum(extent.offsets for extent in self._plan)
+        self.progress(f"reading {len(self._plan)} partitions, {offsets:,} offsets at each site")
+        batches = self._read(self._plan, BATCHES).persist()
+        try:
+            rows = _collected(comparison.range_digests(batches, range_offsets=self._range_offsets))
+            compared = Comparison.of(
+                (RangeSum(**row.asDict()) for row in rows),
+                source_site=request.source_site,
+                target_site=request.target_site,
+            )
+            self.progress("looking for corrupt and repeated batches")
+            self._judge_defects(self._bounded(comparison.defects(batches), "defects"))
+            differing = compared.differing()
+            if differing:
+                self.progress(f"naming what differs in {len(differing)} ranges")
+                self._name_differences(batches, differing)
+        finally:
+            batches.unpersist()
+        faulty = {(finding.topic, finding.partition) for finding in self.findings}
+        return [
+            compared.report(extent, is_equal=(extent.topic, extent.partition) not in faulty) for extent in self._plan
+        ]
+
+    def _read(self, plan: Sequence[Extent], content: str) -> DataFrame:
+        request = self.request
+        pieces = splits(
+            plan,
+            source_site=request.source_site,
+            target_site=request.target_site,
+            cores=self.spark.sparkContext.defaultParallelism,
+        )
+        options = encode_splits(pieces, request.bootstraps)
+        return self.spark.read.format(NAME).options(content=content, **options).load()
+
+    def _bounded(self, frame: DataFrame, what: str) -> list[Row]:
+        rows = _collected(frame.limit(FINDINGS_MAX + 1))
+        if len(rows) > FINDINGS_MAX:
+            self.problems.append(f"there are more than {FINDINGS_MAX:,} {what}: the others are not listed")
+        return rows[:FINDINGS_MAX]
+
+    # --- within one log
+
+    def _judge_defects(self, rows: Iterable[Row]) -> None:
+        """Damage is a finding wherever it is; a batch repeated at both sites alike is its producer's doing."""
+        repeated: dict[tuple[str, int, int, int], set[str]] = defaultdict(set)
+        for row in rows:
+            if row.kind == comparison.REPEATED:
+                repeated[row.topic, row.partition, row.first_offset, row.last_offset].add(row.site)
+            elif row.kind == comparison.CORRUPT:
+                self._add(FindingKind.CORRUPT, row, "the checksum does not fit the bytes")
+            else:
+                self._add(FindingKind.DUPLICATE, row, "offsets that an earlier batch has already")
+        for (topic, partition, first, last), sites in sorted(repeated.items()):
+            place = Row(topic=topic, partition=partition, first_offset=first, last_offset=last, site=min(sites))
+            detail = "a producer's batch that is in the log already"
+            if len(sites) > 1:
+                self._explain(ExplanationKind.REPEATED, place, site="both", detail=detail)
+            else:
+                self._add(FindingKind.DUPLICATE, place, detail)
+
+    def _add(self, kind: FindingKind, place: Row, detail: str) -> None:
+        self.findings.append(
+            Finding(
+                topic=place.topic,
+                partition=place.partition,
+                kind=kind,
+                first_offset=place.first_offset,
+                last_offset=place.last_offset,
+                site=place.site,
+                detail=detail,
+            )
+        )
+
+    def _explain(self, kind: ExplanationKind, place: Row, *, site: str, detail: str) -> None:
+        self.explanations.append(
+            Explanation(
+                topic=place.topic,
+                partition=place.partition,
+                kind=kind,
+                first_offset=place.first_offset,
+                last_offset=place.last_offset,
+                site=site,
+                detail=detail,
+            )
+        )
+
+    # --- between the logs
+
+    def _name_differences(self, batches: DataFrame, differing: Sequence[RangeKey]) -> None:
+        topics = sorted({key.topic for key in differing})
+        compacted = compacted_topics(self.request.source_bootstrap, topics)
+        plain = [key for key in differing if key.topic not in compacted]
+        if plain:
+            self._name_plain(batches, plain)
+        if len(plain) < len(differing):
+            self._name_compacted({(key.topic, key.partition) for key in differing if key.topic in compacted})
+
+    def _name_plain(self, batches: DataFrame, differing: Sequence[RangeKey]) -> None:
+        wanted = self.spark.createDataFrame(list(differing), "topic string, partition int, range_start bigint")
+        starts = F.floor(F.col("base_offset") / F.lit(self._range_offsets)) * F.lit(self._range_offsets)
+        suspect = batches.withColumn("range_start", starts.cast("bigint")).join(
+            F.broadcast(wanted), ["topic", "partition", "range_start"], "left_semi"
+        )
+        request = self.request
+        runs = self._bounded(
+            comparison.differing_batches(suspect, source=request.source_site, target=request.target_site), "differences"
+        )
+        if request.is_deep:
+            self._name_deep(runs)
+        else:
+            self._classify(runs)
+
+    def _name_deep(self, runs: Sequence[Row]) -> None:
+        """Open the batches of these runs alone, and name the records that differ."""
+        narrowed = _narrowed(self._plan, runs)
+        records = self._read(narrowed, RECORDS)
+        request = self.request
+        exact = self._bounded(
+            comparison.differing_records(records, source=request.source_site, target=request.target_site),
+            "differences",
+        )
+        self._classify(exact)
+        seen = {(row.topic, row.partition) for row in exact}
+        for extent in narrowed:
+            if (extent.topic, extent.partition) not in seen:
+                last = extent.first_offset + extent.offsets - 1
+                place = Row(
+                    topic=extent.topic, partition=extent.partition, first_offset=extent.first_offset, last_offset=last
+                )
+                detail = "the same records under the same offsets and epochs, in other batches"
+                self._explain(ExplanationKind.REBATCHED, place, site="both", detail=detail)
+
+    def _name_compacted(self, partitions: set[TopicPartition]) -> None:
+        self.progress(f"opening {len(partitions)} compacted partitions")
+        request = self.request
+        chosen = [extent for extent in self._plan if (extent.topic, extent.partition) in partitions]
+        records = self._read(chosen, RECORDS).persist()
+        try:
+            runs, explained = comparison.compacted_differences(
+                records, source=request.source_site, target=request.target_site
+            )
+            self._classify(self._bounded(runs, "differences"))
+            for row in _collected(explained):
+                lacking = request.target_site if row.kind == comparison.ONLY_SOURCE else request.source_site
+                detail = f"{row.records} records that {lacking} has compacted away"
+                self._explain(ExplanationKind.COMPACTED, row, site=lacking, detail=detail)
+        finally:
+            records.unpersist()
+
+    def _classify(self, runs: Iterable[Row]) -> None:
+        by_place: dict[TopicPartition, dict[str, list[OffsetRange]]] = defaultdict(lambda: defaultdict(list))
+        for row in runs:
+            by_place[row.topic, row.partition][row.kind].append(
+                OffsetRange(first=row.first_offset, last=row.last_offset)
+            )
+        for (topic, partition), kinds in sorted(by_place.items()):
+            self.findings += classify(
+                topic=topic,
+                partition=partition,
+                only_source=kinds[comparison.ONLY_SOURCE],
+                only_target=kinds[comparison.ONLY_TARGET],
+            )
+
+
+def _collected(frame: DataFrame) -> list[Row]:
+    try:
+        return frame.collect()
+    except PySparkException as error:
+        raise OperationalFailure(f"the logs could not be read: {_cause(str(error))}") from error
+
+
+def _cause(text: str) -> str:
+    """The worker's own words out of the pages that Spark wraps around them."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("wire.", "runtime.", "OSError", "ValueError"))]
+    return (errors or lines or [""])[-1 if errors else 0]
+
+
+def _narrowed(plan: Sequence[Extent], runs: Iterable[Row]) -> list[Extent]:
+    """The extents cut down to the runs that differ, those that overlap taken together."""
+    by_place: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
+    for row in runs:
+        by_place[row.topic, row.partition].append(OffsetRange(first=row.first_offset, last=row.last_offset))
+    return [
+        replace(
+            extent,
+            first_offset=max(extent.first_offset, one.first),
+            source_until=min(extent.source_until, one.last + 1),
+            target_until=min(extent.target_until, one.last + 1),
+        )
+        for extent in plan
+        for one in merged(by_place.get((extent.topic, extent.partition), ()))
+    ]
+
+
+def write_report(found: ReconciliationReport, directory: Path) -> None:
+    """`report.json`, `report.html` and the Parquet tables `ranges.parquet` and `findings.parquet`."""
+    write_json(found, directory / "report.json")
+    write_html(found, directory / "report.html")
+    write_parquet(found, directory)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program for spark-submit; returns the verdict's exit code."""
+    parser = argparse.ArgumentParser(
+        description="Compare the logs of two sites; exit code 0 equal, 1 different, 2 not compared."
+    )
+    parser.add_argument(
+        "--source", required=True, help="bootstrap servers of the source site, host:port[,host:port...]"
+    )
+    parser.add_argument("--target", required=True, help="bootstrap servers of the target site")
+    parser.add_argument("--source-site", default="source", help="what reports call the source")
+    parser.add_argument("--target-site", default="target", help="what reports call the target")
+    parser.add_argument("--whitelist", default=".*", help="topics, comma-separated regular expressions on whole names")
+    parser.add_argument("--blacklist", default="", help="topics left out; wins over the whitelist")
+    parser.add_argument("--range-offsets", type=int, default=0, help="offsets in one digest's range; 0 chooses")
+    parser.add_argument("--deep", action="store_true", help="open the batches that differ and name the exact offsets")
+    parser.add_argument(
+        "--settle-timeout-ms", type=int, default=SETTLE_TIMEOUT_MS, help="time for the target to catch up"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="directory for report.json, report.html and Parquet tables"
+    )
+    given = parser.parse_args(arguments)
+    request = Request(
+        source_site=given.source_site,
+        target_site=given.target_site,
+        source_bootstrap=given.source,
+        target_bootstrap=given.target,
+        topic_whitelist=tuple(filter(None, given.whitelist.split(","))),
+        topic_blacklist=tuple(filter(None, given.blacklist.split(","))),
+        range_offsets=given.range_offsets,
+        is_deep=given.deep,
+        settle_timeout_ms=given.settle_timeout_ms,
+    )
+    found = reconcile(session("antipode reconcile", is_local=False), request, lambda text: print(text, file=sys.stderr))
+    write_report(found, given.out)
+    print(f"{found.verdict}: {given.out / 'report.html'}")
+    return found.verdict.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

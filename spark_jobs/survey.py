@@ -1,0 +1,90 @@
+"""Asks a site where its logs start and end: the driver's part of every job, without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from runtime.process import OperationalFailure
+from spark_jobs.core.extents import LogEnds, TopicPartition, is_reached
+from spark_jobs.log_reader import client
+from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client import KafkaClient
+from wire.client_errors import KafkaClientError
+from wire.fetch_requests import DEBUGGING_CONSUMER
+from wire.links import is_internal_topic, matches
+
+POLL_S = 0.1
+STANDSTILL_S = 2.0
+"""A target that has not got any further for this long is not waited for: it will not come."""
+
+TopicFilter = Callable[[str], bool]
+Answer = TypeVar("Answer")
+
+
+def topic_filter(whitelist: Sequence[str], blacklist: Sequence[str]) -> TopicFilter:
+    """As a link's filters: whole names, the blacklist wins, internal topics never."""
+    return lambda name: not is_internal_topic(name) and matches(name, whitelist=whitelist, blacklist=blacklist)
+
+
+def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[TopicPartition, LogEnds]:
+    """Every partition's ends. OperationalFailure when the site does not answer for all of them."""
+
+    async def ask() -> dict[TopicPartition, LogEnds]:
+        async with client(bootstrap) as reader:
+            return await _ends(reader, is_wanted)
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+def settled_ends(
+    bootstrap: str, is_wanted: TopicFilter, snapshot: dict[TopicPartition, LogEnds], *, timeout_ms: int
+) -> dict[TopicPartition, LogEnds]:
+    """The ends once they have reached the snapshot, stand still, or time is up."""
+
+    async def ask() -> dict[TopicPartition, LogEnds]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        async with client(bootstrap) as reader:
+            found = await _ends(reader, is_wanted)
+            moved_at = loop.time()
+            while not is_reached(snapshot, found) and loop.time() < min(deadline, moved_at + STANDSTILL_S):
+                await asyncio.sleep(POLL_S)
+                newer = await _ends(reader, is_wanted)
+                if newer != found:
+                    found, moved_at = newer, loop.time()
+            return found
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+def compacted_topics(bootstrap: str, topics: Sequence[str]) -> set[str]:
+    """Those of the topics whose cleanup policy compacts them."""
+
+    async def ask() -> set[str]:
+        async with client(bootstrap) as reader:
+            configs = await reader.topic_configs(list(topics), is_set_only=False) if topics else {}
+        return {name for name, values in configs.items() if "compact" in (values.get("cleanup.policy") or "")}
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+async def _answered(bootstrap: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    try:
+        return await ask()
+    except (KafkaClientError, ValueError) as error:
+        raise OperationalFailure(f"the site at {bootstrap} cannot be asked: {error}") from error
+
+
+async def _ends(reader: KafkaClient, is_wanted: TopicFilter) -> dict[TopicPartition, LogEnds]:
+    metadata = await reader.metadata()
+    keys = [
+        (name, partition)
+        for name, topic in sorted(metadata.topics.items())
+        if is_wanted(name)
+        for partition in sorted(topic.partitions)
+    ]
+    first = await reader.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+    last = await reader.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+    return {key: LogEnds(start_offset=first[key], end_offset=last[key]) for key in keys}

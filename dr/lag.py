@@ -28,11 +28,12 @@ MIRROR_TIMEOUT_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """One look. `lag_records` None: nobody can tell; `lag_ms` -1: the mirror did not say."""
+    """One look. `lag_records` None: nobody can tell; `lag_ms` and `lag_bytes` -1: the mirror did not say."""
 
     at_ms: int
     lag_records: int | None
     lag_ms: int = -1
+    lag_bytes: int = -1
     mirror_state: str = "silent"
     active_site: str = ""
     epoch: int = 0
@@ -74,6 +75,7 @@ class LagProbe:
             at_ms=self._clock.now_ms(),
             lag_records=_lag(known, record.active_site),
             lag_ms=max((item.lag_ms for item in mirror.partitions), default=-1) if mirror is not None else -1,
+            lag_bytes=_lag_bytes(mirror),
             mirror_state=mirror.state if mirror is not None else "silent",
             active_site=record.active_site,
             epoch=record.epoch,
@@ -102,6 +104,11 @@ class LagProbe:
         while True:
             take(await self.sample())
             await asyncio.sleep(SAMPLE_INTERVAL_S)
+
+
+def _lag_bytes(mirror: DescribeMirrorReply | None) -> int:
+    known = [item.lag_bytes for item in mirror.partitions if item.lag_bytes >= 0] if mirror is not None else []
+    return sum(known) if known else -1
 
 
 def _lag(known: dict[str, DescribeLinkReply], active_site: str) -> int | None:

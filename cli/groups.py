@@ -1,0 +1,181 @@
+"""`antipode groups`: consumer groups with their members, positions and lag; their offsets moved or deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, admin_client, result_of
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.topics import offsets_at, parse_at
+from runtime.process import OperationalFailure
+
+app = typer.Typer(
+    help="Consumer groups of a cluster. A linked group's offsets are at both sites; these commands show the active one's.\n\n"
+    "Example: antipode groups describe shipping --bootstrap-server 127.0.0.1:9092",
+    no_args_is_help=True,
+)
+
+Group = Annotated[str, typer.Argument(help="Name of the group.")]
+Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+NO_OFFSET = -1
+
+
+@app.command("list")
+def list_all(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT) -> None:
+    """Every group and its state.
+
+    Example: antipode groups list --output json
+    """
+    with failures_as_messages():
+        found = result_of(admin_client(bootstrap_server).list_consumer_groups(), "groups cannot be listed")
+    rows = sorted((group.group_id, group.state.name.lower()) for group in found.valid)
+    if output is OutputFormat.JSON:
+        print_json([{"group": name, "state": state} for name, state in rows])
+    else:
+        print_table("", ("group", "state"), rows)
+
+
+@app.command()
+def describe(
+    group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT
+) -> None:
+    """A group's members and, by partition, committed offset, log end and lag in records.
+
+    Example: antipode groups describe shipping
+    """
+    with failures_as_messages():
+        client = admin_client(bootstrap_server)
+        description = result_of(client.describe_consumer_groups([group])[group], f"group {group}")
+        rows = _positions(client, group, _owners(description))
+    document = {
+        "group": group,
+        "state": description.state.name.lower(),
+        "members": [
+            {"member_id": member.member_id, "client_id": member.client_id, "host": member.host}
+            for member in description.members
+        ],
+        "partitions": rows,
+    }
+    if output is OutputFormat.JSON:
+        print_json(document)
+        return
+    lag = sum(row["lag"] for row in rows if row["lag"] is not None)
+    title = f"{group}  {document['state']}, {len(description.members)} members, {lag:,} records behind"
+    columns = ("topic", "partition", "committed", "end offset", "lag", "member")
+    print_table(title, columns, [tuple("" if value is None else value for value in row.values()) for row in rows])
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: Group,
+    topic: Annotated[str, typer.Option(help="The topic whose offsets are moved.")],
+    to: Annotated[str, typer.Option(help="earliest, latest, Unix milliseconds, a time, or offset:NUMBER.")],
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    is_executed: Annotated[
+        bool, typer.Option("--execute", help="Do it; without this the plan is printed alone.")
+    ] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Move a group's position in a topic. The group must have no members.
+
+    Example: antipode groups reset-offsets shipping --topic orders --to 2026-01-31T12:00:00Z --execute
+    """
+    at = parse_target(to)
+    with failures_as_messages():
+        client = admin_client(bootstrap_server)
+        wanted = _targets(client, topic, at)
+        if is_executed:
+            _commit(client, group, topic, wanted)
+    if output is OutputFormat.JSON:
+        print_json(
+            {
+                "group": group,
+                "topic": topic,
+                "is_executed": is_executed,
+                "offsets": {str(k): v for k, v in wanted.items()},
+            }
+        )
+        return
+    print_table(f"{group} in {topic}", ("partition", "new offset"), sorted(wanted.items()))
+    console.print("the offsets are moved" if is_executed else "nothing is changed: add --execute to do it")
+
+
+@app.command()
+def delete(group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, is_sure: Sure = False) -> None:
+    """Forget a group and its offsets. The group must have no members.
+
+    Example: antipode groups delete shipping --yes
+    """
+    if not is_sure:
+        typer.confirm(f"Delete group {group} and its offsets?", abort=True, err=True)
+    with failures_as_messages():
+        client = admin_client(bootstrap_server)
+        result_of(client.delete_consumer_groups([group])[group], f"group {group} cannot be deleted")
+    console.print(f"group {group} is deleted")
+
+
+def parse_target(text: str) -> str | int | tuple[int]:
+    """What `--to` says: a word, Unix ms, or a one-tuple with an offset. A usage error says what is accepted."""
+    if text.startswith("offset:"):
+        number = text.removeprefix("offset:")
+        if not number.isdecimal():
+            raise usage_error(f"--to {text!r} is not usable: accepted is offset:NUMBER with a number from 0")
+        return (int(number),)
+    return parse_at(text)
+
+
+def _targets(client: Any, topic: str, at: str | int | tuple[int]) -> dict[int, int]:
+    starts, ends = offsets_at(client, topic, "earliest"), offsets_at(client, topic, "latest")
+    if isinstance(at, tuple):
+        return {partition: min(max(at[0], starts[partition]), ends[partition]) for partition in ends}
+    found = offsets_at(client, topic, at)
+    # No record as young as that: the end, where the next one will be.
+    return {partition: ends[partition] if offset == NO_OFFSET else offset for partition, offset in found.items()}
+
+
+def _commit(client: Any, group: str, topic: str, wanted: dict[int, int]) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    places = [TopicPartition(topic, partition, offset) for partition, offset in sorted(wanted.items())]
+    asked = client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])
+    moved = result_of(asked[group], f"offsets of group {group} cannot be moved")
+    refused = [
+        f"{place.topic}-{place.partition}: {place.error.str()}" for place in moved.topic_partitions if place.error
+    ]
+    if refused:
+        raise OperationalFailure(f"offsets of group {group} cannot be moved: {'; '.join(refused)}")
+
+
+def _owners(description: Any) -> dict[tuple[str, int], str]:
+    return {
+        (place.topic, place.partition): member.client_id
+        for member in description.members
+        if member.assignment is not None
+        for place in member.assignment.topic_partitions
+    }
+
+
+def _positions(client: Any, group: str, owners: dict[tuple[str, int], str]) -> list[dict[str, Any]]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = result_of(asked[group], f"offsets of group {group}")
+    committed = {(place.topic, place.partition): place.offset for place in found.topic_partitions}
+    ends = {topic: offsets_at(client, topic, "latest") for topic in {topic for topic, _ in (*committed, *owners)}}
+    rows = []
+    for topic, partition in sorted({*committed, *owners}):
+        offset = committed.get((topic, partition), NO_OFFSET)
+        end = ends[topic].get(partition)
+        rows.append(
+            {
+                "topic": topic,
+                "partition": partition,
+                "committed": offset if offset >= 0 else None,
+                "end_offset": end,
+                "lag": end - offset if end is not None and offset >= 0 else None,
+                "member": owners.get((topic, partition)),
+            }
+        )
+    return rows

@@ -1,0 +1,78 @@
+"""The door of the commands to a cluster's administration: librdkafka's admin client, its failures as one clear message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from runtime.addresses import parse_host_ports
+from runtime.process import OperationalFailure
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaException
+
+TIMEOUT_S = 10.0
+
+BootstrapServer = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        help="Brokers to ask first, host:port[,host:port...]; those of either site of a link will do.",
+        envvar="ANTIPODE_BOOTSTRAP_SERVER",
+    ),
+]
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Result = TypeVar("Result")
+
+
+def admin_client(bootstrap_server: str) -> Any:
+    """A client whose cluster answered once. OperationalFailure when the address is no address, or nobody answers."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        parse_host_ports(bootstrap_server)
+    except ValueError as error:
+        raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
+    client = AdminClient({"bootstrap.servers": bootstrap_server, "client.id": "antipode-cli", "log_level": 0})
+    try:
+        client.list_topics(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        raise OperationalFailure(
+            f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
+        ) from error
+    return client
+
+
+def reason(error: KafkaException) -> str:
+    """The error's own words, with Kafka's name of it in front."""
+    found = error.args[0]
+    return f"{found.name()}: {found.str()}"
+
+
+def result_of(outcome: Future[Result], what: str) -> Result:
+    """Wait for it. OperationalFailure says what could not be done and why."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return outcome.result(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        raise OperationalFailure(f"{what}: {reason(error)}") from error
+    except TimeoutError as error:
+        raise OperationalFailure(f"{what}: no answer within {TIMEOUT_S:g} s") from error
+
+
+def settings(pairs: list[str] | None, option: str) -> Mapping[str, str]:
+    """`key=value` options as a mapping. OperationalFailure names the one that is none."""
+    found = {}
+    for text in pairs or ():
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise OperationalFailure(f"{option} {text!r} is not usable: accepted is key=value")
+        found[key.strip()] = value.strip()
+    return found

@@ -1,0 +1,191 @@
+"""`antipode status`: sites, links and mirrors at a glance, once or as they change."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, usage_error
+from cli.sites import EnvironmentFile, SiteOptions, agents, environment_file
+from runtime.process import ExitCode
+
+if TYPE_CHECKING:
+    from dr.channels import Channels
+    from dr.environment import Environment, EnvironmentLink
+    from dr.lag import LagSample
+    from dr.site_client import SiteClient
+
+HEALTHY_MIRROR_STATES = ("PREPARING", "MIRRORING", "PROMOTING", "PROMOTED")
+NOBODY = -1
+
+
+def status(
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="Go on looking until Ctrl-C.")] = False,
+    interval_ms: Annotated[int, typer.Option(help="How often to look with --watch.", min=100)] = 1_000,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """What lives and what lags: brokers and controller of each site, and for each link who is active and how far the other is behind.
+
+    Exit code 1 when something needs a person: a site that does not answer, a partition without a leader, a link in trouble.
+
+    Example: antipode status --environment out/sites/environment.json --watch
+    """
+    if is_watched and output is OutputFormat.JSON:
+        raise usage_error("--watch and --output json exclude each other: run it again for another look")
+    with failures_as_messages():
+        known = _environment(environment, site)
+        if is_watched:
+            asyncio.run(_watch(known, interval_ms))
+            return
+        document = asyncio.run(_look(known))
+    if output is OutputFormat.JSON:
+        print_json(document)
+    else:
+        console.print(_page(document))
+    raise typer.Exit(ExitCode.FAILED if document["problems"] else ExitCode.DONE)
+
+
+def _environment(file: Path | None, site: list[str] | None) -> Environment:
+    """Everything known of where things are: the file, and the addresses of --site over it."""
+    from dr.environment import Environment, EnvironmentSite, load_environment
+
+    found = environment_file(file) if file is not None or not site else None
+    known = load_environment(found) if found is not None else Environment(sites={})
+    sites = {
+        name: known.sites.get(name) or EnvironmentSite(bootstrap_servers="", grpc=addresses, processes=())
+        for name, addresses in agents(file, site).items()
+    }
+    return known.model_copy(update={"sites": sites})
+
+
+async def _watch(known: Environment, interval_ms: int) -> None:
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(_page(await _look(known)), refresh=True)
+            await asyncio.sleep(interval_ms / 1000)
+
+
+async def _look(known: Environment) -> dict[str, Any]:
+    from dr.channels import Channels
+    from dr.links import list_links
+    from dr.site_client import SiteClient
+
+    channels = Channels()
+    try:
+        clients = [SiteClient(name, addresses, channels) for name, addresses in known.agents().items()]
+        sites = dict(zip(known.sites, await asyncio.gather(*(_site(client) for client in clients)), strict=True))
+        entries = await list_links(clients)
+        links = await asyncio.gather(*(_link(known, link, channels) for link in _links(known, entries)))
+    finally:
+        await channels.close()
+    return {"sites": sites, "links": links, "problems": problems(sites, links)}
+
+
+async def _site(client: SiteClient) -> dict[str, Any]:
+    from runtime.process import OperationalFailure
+
+    try:
+        view = await client.view()
+    except OperationalFailure as failure:
+        return {"is_reachable": False, "problem": str(failure)}
+    return {
+        "is_reachable": True,
+        "brokers": sorted(broker.node_id for broker in view.brokers),
+        "controller": view.controller_id,
+        "cluster_id": view.cluster_id,
+    }
+
+
+def _links(known: Environment, entries: list[Any]) -> list[EnvironmentLink]:
+    from dr.environment import EnvironmentLink
+
+    records = {entry.status.record.name: entry.status.record for entry in entries if entry.status is not None}
+    found = {
+        name: EnvironmentLink(name=name, source=one.source_site, target=one.target_site)
+        for name, one in records.items()
+    }
+    found.update({link.name: link for link in known.links})
+    return [found[name] for name in sorted(found) if {found[name].source, found[name].target} <= known.sites.keys()]
+
+
+async def _link(known: Environment, link: EnvironmentLink, channels: Channels) -> dict[str, Any]:
+    from dr.lag import LagProbe
+    from runtime.clock import SystemClock
+
+    seen = known.model_copy(update={"links": (link,)})
+    sample: LagSample = await LagProbe(seen, link.name, channels, SystemClock()).sample()
+    return {
+        "name": link.name,
+        "source": link.source,
+        "target": link.target,
+        "active_site": sample.active_site,
+        "epoch": sample.epoch,
+        "lag_records": sample.lag_records,
+        "lag_bytes": None if sample.lag_bytes < 0 else sample.lag_bytes,
+        "lag_ms": None if sample.lag_ms < 0 else sample.lag_ms,
+        "mirror": sample.mirror_state if any(mirror.name == link.name for mirror in known.mirrors) else "not known",
+    }
+
+
+def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
+    """What needs a person, in words."""
+    found = [
+        f"site {name} does not answer: {site['problem']}" for name, site in sites.items() if not site["is_reachable"]
+    ]
+    for name, site in sites.items():
+        if site["is_reachable"] and site["controller"] == NOBODY:
+            found.append(f"site {name} has no controller")
+    for link in links:
+        if not link["active_site"]:
+            found.append(f"link {link['name']}: neither site says who is active")
+        if link["mirror"] not in (*HEALTHY_MIRROR_STATES, "not known"):
+            found.append(f"link {link['name']}: the mirror is {link['mirror']}")
+    return found
+
+
+def _page(document: dict[str, Any]) -> Group:
+    sites = Table("site", "brokers", "controller", "cluster id", header_style="bold")
+    for name, site in document["sites"].items():
+        if site["is_reachable"]:
+            brokers = ", ".join(map(str, site["brokers"]))
+            sites.add_row(name, brokers, str(site["controller"]), site["cluster_id"])
+        else:
+            sites.add_row(name, "[red]no answer[/]", "", "")
+    links = Table(
+        "link",
+        "from",
+        "to",
+        "active",
+        "epoch",
+        "records behind",
+        "bytes behind",
+        "ms behind",
+        "mirror",
+        header_style="bold",
+    )
+    for link in document["links"]:
+        links.add_row(
+            link["name"],
+            link["source"],
+            link["target"],
+            link["active_site"] or "nobody",
+            str(link["epoch"]),
+            _count(link["lag_records"]),
+            _count(link["lag_bytes"]),
+            _count(link["lag_ms"]),
+            link["mirror"],
+        )
+    told = [f"[red]problem:[/] {problem}" for problem in document["problems"]] or ["[green]all is well[/]"]
+    return Group(sites, links, *told)
+
+
+def _count(value: int | None) -> str:
+    return "not known" if value is None else f"{value:,}"

@@ -1,0 +1,253 @@
+"""`antipode topics`: list, describe, create, grow, configure and delete topics of a cluster, and look up offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, TIMEOUT_S, BootstrapServer, admin_client, result_of, settings
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from runtime.process import OperationalFailure
+
+app = typer.Typer(
+    help="Topics of a cluster. Give any broker of either site: a linked topic's leaders are those of its active site.\n\n"
+    "Example: antipode topics list --bootstrap-server 127.0.0.1:9092",
+    no_args_is_help=True,
+)
+
+Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
+Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@app.command("list")
+def list_all(
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    has_internal: Annotated[
+        bool, typer.Option("--internal", help="Also topics that the cluster keeps for itself.")
+    ] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Every topic with its number of partitions and of partitions without a leader.
+
+    Example: antipode topics list -b 127.0.0.1:9092 --output json
+    """
+    with failures_as_messages():
+        metadata = admin_client(bootstrap_server).list_topics(timeout=TIMEOUT_S)
+    rows = [
+        {
+            "topic": name,
+            "partitions": len(topic.partitions),
+            "leaderless": sum(partition.leader < 0 for partition in topic.partitions.values()),
+        }
+        for name, topic in sorted(metadata.topics.items())
+        if has_internal or not name.startswith("__")
+    ]
+    if output is OutputFormat.JSON:
+        print_json(rows)
+    else:
+        print_table("", ("topic", "partitions", "leaderless"), [tuple(row.values()) for row in rows])
+
+
+@app.command()
+def describe(
+    topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT
+) -> None:
+    """A topic's partitions with leaders and offsets, and the configs set on it.
+
+    Example: antipode topics describe orders
+    """
+    with failures_as_messages():
+        client = admin_client(bootstrap_server)
+        found = _partitions(client, topic)
+        configs = _configs(client, topic, is_set_only=True)
+        ends = offsets_at(client, topic, "latest")
+        starts = offsets_at(client, topic, "earliest")
+    rows = [
+        {
+            "partition": index,
+            "leader": partition.leader,
+            "replicas": list(partition.replicas),
+            "isr": list(partition.isrs),
+            "start_offset": starts[index],
+            "end_offset": ends[index],
+        }
+        for index, partition in sorted(found.items())
+    ]
+    if output is OutputFormat.JSON:
+        print_json({"topic": topic, "configs": configs, "partitions": rows})
+        return
+    columns = ("partition", "leader", "replicas", "isr", "start offset", "end offset")
+    print_table(f"{topic}  {_text(configs)}", columns, [tuple(row.values()) for row in rows])
+
+
+@app.command()
+def create(
+    topic: Topic,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[int, typer.Option(help="How many; the cluster's default when left out.")] = -1,
+    config: Annotated[list[str] | None, typer.Option("--config", help="key=value; may be given again.")] = None,
+    is_dry_run: DryRun = False,
+) -> None:
+    """Create a topic. At a linked site it is made at the active one and carried over.
+
+    Example: antipode topics create orders --partitions 6 --config retention.ms=604800000
+    """
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+    with failures_as_messages():
+        client = admin_client(bootstrap_server)
+        wanted = NewTopic(
+            topic, num_partitions=partitions, replication_factor=-1, config=dict(settings(config, "--config"))
+        )
+        for outcome in client.create_topics([wanted], validate_only=is_dry_run, request_timeout=TIMEOUT_S).values():
+            result_of(outcome, f"topic {topic} cannot be created")
+    console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created")
+
+
+@app.command("add-partitions")
+def add_partitions(
+    topic: Topic,
+    total: Annotated[int, typer.Argument(help="How many partitions there shall be in all.", min=1)],
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    is_dry_run: DryRun = False,
+) -> None:
+    """Give a topic more partitions. Keys are spread anew: records of a key may change partition.
+
+    Example: antipode topics add-partitions orders 12
+    """
+    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
+
+    with failures_as_messages():
+        client = admin_client(bootstrap_server)
+        grown = client.create_partitions([NewPartitions(topic, total)], validate_only=is_dry_run)
+        for outcome in grown.values():
+            result_of(outcome, f"topic {topic} cannot have {total} partitions")
+    console.print(f"topic {topic} {'can have' if is_dry_run else 'has'} {total} partitions")
+
+
+@app.command()
+def configs(
+    topic: Topic,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given again.")] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", help="A key that goes back to its default.")] = None,
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Show a topic's configs, or change some of them.
+
+    Example: antipode topics configs orders --set retention.ms=86400000 --unset segment.bytes
+    """
+    with failures_as_messages():
+        client = admin_client(bootstrap_server)
+        _partitions(client, topic)
+        if set_ or unset:
+            _alter(client, topic, dict(settings(set_, "--set")), unset or [], is_dry_run=is_dry_run)
+        found = _configs(client, topic, is_set_only=False)
+    if output is OutputFormat.JSON:
+        print_json(found)
+    else:
+        print_table(topic, ("config", "value"), sorted(found.items()))
+
+
+@app.command()
+def offsets(
+    topic: Topic,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    at: Annotated[
+        str, typer.Option(help="earliest, latest, Unix milliseconds, or a time such as 2026-01-31T12:00:00Z.")
+    ] = "latest",
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """The offset of each partition at a time: of the first record at or after it; -1 when there is none.
+
+    Example: antipode topics offsets orders --at 2026-01-31T12:00:00Z
+    """
+    with failures_as_messages():
+        client = admin_client(bootstrap_server)
+        found = offsets_at(client, topic, parse_at(at))
+    if output is OutputFormat.JSON:
+        print_json({str(partition): offset for partition, offset in sorted(found.items())})
+    else:
+        print_table(f"{topic} at {at}", ("partition", "offset"), sorted(found.items()))
+
+
+@app.command()
+def delete(topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, is_sure: Sure = False) -> None:
+    """Delete a topic and its records.
+
+    Example: antipode topics delete orders --yes
+    """
+    if not is_sure:
+        typer.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
+    with failures_as_messages():
+        for outcome in admin_client(bootstrap_server).delete_topics([topic], request_timeout=TIMEOUT_S).values():
+            result_of(outcome, f"topic {topic} cannot be deleted")
+    console.print(f"topic {topic} is deleted")
+
+
+def parse_at(text: str) -> str | int:
+    """`earliest`, `latest`, or Unix ms. A usage error says what is accepted."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isdecimal():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except ValueError as error:
+        raise usage_error(
+            f"--at {text!r} is no time: accepted are earliest, latest, Unix milliseconds, or ISO 8601 (2026-01-31T12:00:00Z)"
+        ) from error
+
+
+def _partitions(client: Any, topic: str) -> dict[int, Any]:
+    found = client.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+    if found.error is not None:
+        raise OperationalFailure(f"topic {topic}: {found.error.name()}: {found.error.str()}")
+    return dict(found.partitions)
+
+
+def offsets_at(client: Any, topic: str, at: str | int) -> dict[int, int]:
+    """The offset of each partition at a time (`parse_at`). OperationalFailure when the topic or a leader is not there."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+    named: dict[str, Callable[[], Any]] = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
+    spec = named[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
+    asked = client.list_offsets({TopicPartition(topic, index): spec for index in _partitions(client, topic)})
+    return {
+        place.partition: result_of(outcome, f"offsets of {topic}-{place.partition}").offset
+        for place, outcome in asked.items()
+    }
+
+
+def _configs(client: Any, topic: str, *, is_set_only: bool) -> dict[str, str]:
+    from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined]
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    found = result_of(client.describe_configs([resource])[resource], f"configs of {topic}")
+    return {
+        name: entry.value
+        for name, entry in sorted(found.items())
+        if not is_set_only or entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    }
+
+
+def _alter(client: Any, topic: str, changed: dict[str, str], unset: list[str], *, is_dry_run: bool) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
+
+    entries = [
+        *(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changed.items()),
+        *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset),
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    for outcome in client.incremental_alter_configs([resource], validate_only=is_dry_run).values():
+        result_of(outcome, f"configs of {topic} cannot be changed")
+
+
+def _text(configs: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in configs.items())

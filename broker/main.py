@@ -13,6 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from broker.active_site import ActiveSite
 from broker.config import BrokerSettings
 from broker.connection_server import ConnectionLimits, ConnectionServer
 from broker.control_service import BrokerControlService
@@ -90,6 +91,7 @@ class Broker:
         self._cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
         self._logs = LogStore(settings.log_dirs, self._disk, now_ms=self._clock.now_ms, roll_jitter=random.random)
         self._controller = ControllerClient(membership.controller_address)
+        self._active_site = ActiveSite()
         self._replicas = Replicas(
             settings,
             self._clock,
@@ -132,6 +134,7 @@ class Broker:
             groups=self._groups,
             producer_ids=self._producer_ids,
             controller=self._controller,
+            active_site=self._active_site,
             metrics=self.metrics,
             fetch_sessions=FetchSessions(
                 slots=settings.fetch_session_slots,
@@ -229,6 +232,7 @@ class Broker:
         self._connections.stop_accepting()
         await self._housekeeping.stop()
         await self._controller.close()
+        await self._active_site.close()
         if self._is_open:
             self._is_open = False
             self._logs.abandon()
@@ -248,6 +252,7 @@ class Broker:
         await self._guarded("logs", self._close_logs)
         await self._guarded("registration", self._membership.unregister)
         await self._controller.close()
+        await self._active_site.close()
         log.info("broker stopped", node_id=self.settings.node_id)
 
     async def _close_logs(self) -> None:

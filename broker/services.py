@@ -19,6 +19,7 @@ from runtime.clock import Clock
 from wire.private import CLIENT_SOFTWARE_NAME
 
 if TYPE_CHECKING:
+    from broker.active_site import ActiveSite
     from broker.controller_client import ControllerClient
     from broker.coordinator import GroupCoordinator
     from broker.metrics import BrokerMetrics
@@ -67,6 +68,7 @@ class BrokerServices:
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
     controller: ControllerClient
+    active_site: ActiveSite
     metrics: BrokerMetrics
     fetch_sessions: FetchSessions
     topic_creator: TopicCreator

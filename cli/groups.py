@@ -29,7 +29,10 @@ def list_all(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Outp
     Example: antipode groups list --output json
     """
     with failures_as_messages():
-        found = result_of(admin_client(bootstrap_server).list_consumer_groups(), "groups cannot be listed")
+        client = admin_client(bootstrap_server)
+        found = result_of(client.list_consumer_groups(), "groups cannot be listed")
+        if found.errors:
+            raise OperationalFailure(f"not every broker lists its groups: {'; '.join(map(str, found.errors))}")
     rows = sorted((group.group_id, group.state.name.lower()) for group in found.valid)
     if output is OutputFormat.JSON:
         print_json([{"group": name, "state": state} for name, state in rows])

@@ -31,7 +31,10 @@ Result = TypeVar("Result")
 
 
 def admin_client(bootstrap_server: str) -> Any:
-    """A client whose cluster answered once. OperationalFailure when the address is no address, or nobody answers."""
+    """A client whose cluster answered once; keep it until its futures are done.
+
+    OperationalFailure when the address is no address, or nobody answers.
+    """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

@@ -16,10 +16,10 @@ from cli.output import (
     Output,
     OutputFormat,
     console,
-    error_console,
     failures_as_messages,
     print_json,
     print_table,
+    report_progress,
     usage_error,
 )
 from cli.sites import EnvironmentFile, needed_environment, site_clients
@@ -69,7 +69,7 @@ def reconcile(
     from deploy.parts import spark_environment
     from spark_jobs.reconcile import Request, write_report
     from spark_jobs.reconcile import reconcile as compare
-    from spark_jobs.session import session
+    from spark_jobs.session import noise_into, session
 
     directory = out or new_directory(REPORTS)
     try:
@@ -87,12 +87,13 @@ def reconcile(
                 settle_timeout_ms=settle_timeout_ms,
             )
             os.environ.update(spark_environment())
-            with error_console.status("starting Spark") as status:
+            report_progress("starting Spark")
+            with noise_into(directory / "spark.log"):
                 spark = session("antipode reconcile", is_local=True, cores=cores or None)
-                try:
-                    found = compare(spark, request, status.update)
-                finally:
-                    spark.stop()
+            try:
+                found = compare(spark, request, report_progress)
+            finally:
+                spark.stop()
             write_report(found, directory)
     except typer.Exit as ended:
         raise typer.Exit(NOT_COMPARED) from ended

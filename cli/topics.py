@@ -36,7 +36,8 @@ def list_all(
     Example: antipode topics list -b 127.0.0.1:9092 --output json
     """
     with failures_as_messages():
-        metadata = admin_client(bootstrap_server).list_topics(timeout=TIMEOUT_S)
+        client = admin_client(bootstrap_server)
+        metadata = client.list_topics(timeout=TIMEOUT_S)
     rows = [
         {
             "topic": name,
@@ -185,7 +186,8 @@ def delete(topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, 
     if not is_sure:
         typer.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
     with failures_as_messages():
-        for outcome in admin_client(bootstrap_server).delete_topics([topic], request_timeout=TIMEOUT_S).values():
+        client = admin_client(bootstrap_server)
+        for outcome in client.delete_topics([topic], request_timeout=TIMEOUT_S).values():
             result_of(outcome, f"topic {topic} cannot be deleted")
     console.print(f"topic {topic} is deleted")
 

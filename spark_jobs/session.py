@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -33,3 +36,18 @@ def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSess
         for key, value in settings.items():
             builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def noise_into(file: Path) -> Iterator[None]:
+    """Whatever is started in the block writes its standard error to the file: Java says things that no user asked for."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with file.open("ab") as noise:
+            os.dup2(noise.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -163,9 +163,7 @@ def _topics_of(subscription: bytes) -> Iterator[str]:
 def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offsets) -> list[GroupRecord]:
     """Records that remove the offsets, and with the last one a group that nothing is left of."""
     removed = list(partitions)
-    records: list[GroupRecord] = [
-        OffsetRemoved(group_id=group.group_id, partition=partition) for partition in removed
-    ]
+    records: list[GroupRecord] = [OffsetRemoved(group_id=group.group_id, partition=partition) for partition in removed]
     is_left = len(removed) < len(offsets) or group.members or group.pending or group.state is not GroupState.EMPTY
     if not is_left:
         records.append(GroupRemoved(group_id=group.group_id))

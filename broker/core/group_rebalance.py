@@ -27,9 +27,7 @@ def begin(turn: Turn, reason: str) -> None:
         _refuse_syncs(turn)
     turn.cancel_timer(TimerKind.SYNC)
     is_first = group.state is GroupState.EMPTY
-    turn.group = replace(
-        turn.group.in_state(GroupState.PREPARING_REBALANCE, now_ms=turn.now_ms), unsynced=frozenset()
-    )
+    turn.group = replace(turn.group.in_state(GroupState.PREPARING_REBALANCE, now_ms=turn.now_ms), unsynced=frozenset())
     if is_first:
         delay_ms = turn.limits.initial_rebalance_delay_ms
         left_ms = max(group.rebalance_timeout_ms, turn.group.rebalance_timeout_ms) - delay_ms

@@ -117,9 +117,7 @@ class Group:
         """The member with this instance id."""
         if group_instance_id is None:
             return None
-        return next(
-            (member for member in self.members.values() if member.group_instance_id == group_instance_id), None
-        )
+        return next((member for member in self.members.values() if member.group_instance_id == group_instance_id), None)
 
     def supports(self, protocol_type: str, protocols: Iterable[AssignmentProtocol]) -> bool:
         """Whether a member with these protocols could be part of the group."""

@@ -105,7 +105,9 @@ class Groups:
 
     def _decide(self, command: Command, *, now_ms: int, token: int) -> Decision:
         known = self._groups.get(command.group_id)
-        if known is None and not isinstance(command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat):
+        if known is None and not isinstance(
+            command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat
+        ):
             return self._without_group(command, token)
         if known is None and isinstance(command, JoinGroup) and command.member_id:
             reply = JoinReply(error=ErrorCode.unknown_member_id, member_id=command.member_id)
@@ -226,7 +228,9 @@ class Groups:
         ]
         problems += [f"{group_id} is listed as {name}" for name, group_id in self._misfiled()]
         problems += [
-            f"{group_id}: offsets without a group" for group_id in self._offsets.groups() if group_id not in self._groups
+            f"{group_id}: offsets without a group"
+            for group_id in self._offsets.groups()
+            if group_id not in self._groups
         ]
         if problems:
             raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))

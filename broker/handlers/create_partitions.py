@@ -1,7 +1,7 @@
 """CreatePartitions: forwarded to the active controller.
 
-Behaviour: topics that a link brings from the active site are refused (POLICY_VIOLATION). The answer waits a moment for this broker
-to know the new partitions. Versions: 0 to 3.
+Behaviour: topics that a link brings are grown at the active site (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot
+be. The answer waits a moment for this broker to know the new partitions. Versions: 0 to 3.
 Not done: quotas.
 """
 
@@ -39,6 +39,9 @@ def _new_partitions(image: ClusterImage, topic: Any) -> pb.NewPartitions:
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a CreatePartitions request."""
     build, image = builder(API_KEY, context.api_version), services.image
+    answer = await services.active_site.answer(image, context, request, [topic.name for topic in request.topics])
+    if answer is not None:
+        return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewPartitions] = []
     for topic in request.topics:

@@ -1,6 +1,7 @@
 """CreateTopics: forwarded to the active controller.
 
-Behaviour: names that a link will bring from the active site are refused (POLICY_VIOLATION). The answer waits a moment for this
+Behaviour: names that a link will bring from the active site are created there (`active_site.py`); when it cannot be asked, and
+among others that belong here, they are refused (POLICY_VIOLATION). The answer waits a moment for this
 broker to know the new topics, so that a client that goes on at once finds them. Versions: 2 to 7.
 Not done: quotas on topic creation.
 """
@@ -61,6 +62,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer a CreateTopics request."""
     build, image = builder(API_KEY, context.api_version), services.image
     names = [topic.name for topic in request.topics]
+    answer = await services.active_site.answer(image, context, request, names)
+    if answer is not None:
+        return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewTopic] = []
     for topic in request.topics:

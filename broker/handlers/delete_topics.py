@@ -1,6 +1,7 @@
 """DeleteTopics: forwarded to the active controller.
 
-Behaviour: by name or (from version 6) by id; topics that a link brings from the active site are refused (POLICY_VIOLATION).
+Behaviour: by name or (from version 6) by id; topics that a link brings from the active site are deleted there
+(`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be.
 The answer waits a moment for this broker to forget them. Versions: 1 to 6.
 Not done: delete.topic.enable (always on).
 """
@@ -31,6 +32,10 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         states = [(state.name, topic_id_bytes(state.topic_id)) for state in request.topics]
     else:
         states = [(name, bytes(16)) for name in request.topic_names]
+    named = [name or image.topic_names.get(topic_id, "") for name, topic_id in states]
+    answer = await services.active_site.answer(image, context, request, named)
+    if answer is not None:
+        return answer
     for given_name, topic_id in states:
         name = given_name if given_name is not None else image.topic_names.get(topic_id)
         topic = image.topics.get(name) if name is not None else None

@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs: single configs of topics set, removed, or (lists) extended and shortened.
 
-Behaviour: forwarded to the active controller; topics that a link brings from the active site are refused (POLICY_VIOLATION).
+Behaviour: forwarded to the active controller; topics that a link brings are changed at the active site
+(`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be.
 Versions: 0 and 1. Not done: broker configs (they are read at start only), client metrics, groups.
 """
 
@@ -33,6 +34,13 @@ class RefusedChange(Exception):
         super().__init__(message)
         self.error = error
         self.message = message
+
+
+def topics_of(request: Any) -> list[str]:
+    """What the request changes; a resource that is no topic has no name here, so that it is never handed on."""
+    return [
+        resource.resource_name if resource.resource_type == TOPIC_RESOURCE else "" for resource in request.resources
+    ]
 
 
 def check_resource(image: ClusterImage, resource: Any) -> None:
@@ -86,6 +94,9 @@ async def forward(
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an IncrementalAlterConfigs request."""
     build, image = builder(API_KEY, context.api_version), services.image
+    answer = await services.active_site.answer(image, context, request, topics_of(request))
+    if answer is not None:
+        return answer
     changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
     for resource in request.resources:
         try:

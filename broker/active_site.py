@@ -1,0 +1,81 @@
+"""Administration of topics that the other site of a link leads: requests are handed on to a broker there, answers handed back.
+
+Clients see the brokers of both sites as one cluster and send CreateTopics, DeleteTopics, CreatePartitions and the config requests to
+whichever they like, so a passive site must not turn them away. Used by the handlers of these requests, when everything that a
+request names is led elsewhere; what was handed on once is not handed on again, so that two sites that take each other for the
+active one cannot play ball with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from broker.core.access import passive_link_for_new_topic
+from broker.core.cluster_image import ClusterImage
+from broker.services import RequestContext
+from runtime.addresses import HostPort
+from runtime.logs import get_logger
+from wire import schemas
+from wire.client_errors import KafkaClientError, UnsupportedApi
+from wire.connection import ConnectionOptions
+from wire.connection_pool import ConnectionPool
+from wire.control.cluster_pb2 import BrokerInfo
+from wire.links import other_site
+
+log = get_logger(__name__)
+
+CLIENT_ID: Final = "antipode-handed-on"
+LINK_LISTENER: Final = "LINK"
+TIMEOUT_MS: Final = 15_000
+
+
+class ActiveSite:
+    """Connections to the brokers of peers, opened when first needed."""
+
+    def __init__(self) -> None:
+        self._pool = ConnectionPool(ConnectionOptions(client_id=CLIENT_ID, request_timeout_ms=TIMEOUT_MS))
+
+    async def answer(
+        self, image: ClusterImage, context: RequestContext, request: Any, topics: Collection[str]
+    ) -> Any | None:
+        """The active site's answer, None when the request is this site's business or nobody there can be asked."""
+        if context.client_id == CLIENT_ID:
+            return None
+        for address in active_brokers(image, topics):
+            try:
+                return await self._ask(address, context, request)
+            except KafkaClientError as error:
+                log.warning(
+                    "a request could not be handed on", api_key=context.api_key, to=str(address), reason=str(error)
+                )
+        return None
+
+    async def _ask(self, address: HostPort, context: RequestContext, request: Any) -> Any:
+        connection = await self._pool.get(address)
+        version = connection.version_for(context.api_key, highest=context.api_version)
+        if version != context.api_version:
+            raise UnsupportedApi(f"version {context.api_version}", node=str(address), api_key=context.api_key)
+        body = schemas.encode(request)
+        answer = await connection.request(context.api_key, version, [body], body_size=len(body))
+        return schemas.decode(schemas.response_type(context.api_key, version), answer.frame, answer.body_position)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close()
+
+
+def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPort]:
+    """Where the brokers of the one active site that leads all these topics are reached; empty when there is no such site."""
+    links = {topic: passive_link_for_new_topic(image, topic) for topic in topics}
+    sites = {None if link is None or not link.is_routed else other_site(link, image.site) for link in links.values()}
+    if len(sites) != 1 or None in sites:
+        return []
+    view = image.peers.get(next(iter(sites)) or "")
+    found = [_link_address(broker) for broker in view.brokers] if view is not None else []
+    return [address for address in found if address is not None]
+
+
+def _link_address(broker: BrokerInfo) -> HostPort | None:
+    endpoints = {endpoint.listener: HostPort(endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    return endpoints.get(LINK_LISTENER) or next(iter(endpoints.values()), None)

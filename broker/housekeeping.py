@@ -47,16 +47,19 @@ class Housekeeping:
     async def _retain(self) -> None:
         if not self._cluster.image.is_complete:
             return
-        for sentence in await self._logs.maintain(self._settings.producer_id_expiration_ms):
+        for sentence in await self._logs.maintain(self._settings.producer_id_expiration_ms, is_copy=self._is_copy):
             log.info(sentence)
-        for sentence in await self._logs.compact():
-            log.info(sentence)
+        await self._compact()
 
     async def _compact(self) -> None:
         if not self._cluster.image.is_complete:
             return
-        for sentence in await self._logs.compact():
+        for sentence in await self._logs.compact(is_copy=self._is_copy):
             log.info(sentence)
+
+    def _is_copy(self, topic: str) -> bool:
+        """A standby's log ends and begins where its source's does; cleaning begins when the site takes writes itself."""
+        return not self._cluster.image.role_of_topic(topic).may_write
 
     async def _checkpoint(self) -> None:
         self._logs.checkpoint()

@@ -30,6 +30,14 @@ RECOVERY_THREADS: Final = 4
 """Logs that are opened at the same time (num.recovery.threads.per.data.dir)."""
 REMOVALS_PER_TURN: Final = 8
 
+IsCopy = Callable[[str], bool]
+"""Whether a topic's logs are copies of another site's."""
+
+
+def never_a_copy(_topic: str) -> bool:
+    """For sites without links."""
+    return False
+
 
 class LogStore:
     """The partition logs of one broker. `roll_jitter` gives a share between 0 and 1 for each new or opened log."""
@@ -162,16 +170,17 @@ class LogStore:
 
     # -- regular work -----------------------------------------------------------------------------------------------
 
-    async def maintain(self, producer_expiration_ms: int) -> list[str]:
+    async def maintain(self, producer_expiration_ms: int, *, is_copy: IsCopy = never_a_copy) -> list[str]:
         """One pass of retention, rolling by time, producer expiry and removal of files; one sentence for each deletion.
 
+        A topic that is a copy of another site's keeps what that one keeps: only its log start counts, which follows.
         Gives the loop back between logs. Raises the first StorageError, after all other logs had their turn.
         """
         deletions: list[str] = []
         failure: StorageError | None = None
         for log in self:
             try:
-                reason = self._maintain_log(log, producer_expiration_ms)
+                reason = self._maintain_log(log, producer_expiration_ms, is_copy=is_copy(log.topic))
             except StorageError as error:
                 failure = failure or error
                 continue
@@ -183,12 +192,12 @@ class LogStore:
             raise failure
         return deletions
 
-    def _maintain_log(self, log: PartitionLog, producer_expiration_ms: int) -> str:
+    def _maintain_log(self, log: PartitionLog, producer_expiration_ms: int, *, is_copy: bool) -> str:
         now_ms = self._now_ms()
         log.remove_deleted_files(now_ms)
         log.expire_producers(now_ms, producer_expiration_ms)
         log.roll_if_due(now_ms)
-        return log.delete_old_segments(now_ms)
+        return log.delete_old_segments(now_ms, is_copy=is_copy)
 
     async def _remove_directories(self) -> None:
         now_ms = self._now_ms()
@@ -197,15 +206,17 @@ class LogStore:
             self._removals.remove(removal)
             await asyncio.to_thread(removal[1].remove_directory, removal[2])
 
-    async def compact(self) -> list[str]:
+    async def compact(self, *, is_copy: IsCopy = never_a_copy) -> list[str]:
         """Compact logs that have new inactive segments, one after the other in a thread; one sentence for each.
 
+        Copies of another site's topics stay byte for byte as they came.
         A log with a batch that does not decode is left alone from then on, and said once.
         """
         sentences: list[str] = []
         for log in self:
             key = TopicPartition(log.topic, log.partition)
-            plan = plan_compaction(log, self._now_ms()) if log.config.is_compacted else None
+            may_change = log.config.is_compacted and not is_copy(log.topic)
+            plan = plan_compaction(log, self._now_ms()) if may_change else None
             if plan is None or key in self._uncleanable:
                 continue
             try:

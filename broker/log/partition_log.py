@@ -473,15 +473,17 @@ class PartitionLog:
             self.recovery_point = max(self.recovery_point, offset)
             self._epochs.truncate_from_start(offset)
 
-    def delete_old_segments(self, now_ms: int) -> str:
-        """Delete what retention gives up, by time, size and log start; the reason, empty when nothing was deleted.
+    def delete_old_segments(self, now_ms: int, *, is_copy: bool = False) -> str:
+        """Delete what retention gives up, by time, size and log start (a copy: log start alone); the reason, or empty.
 
         Files are renamed now and removed by `remove_deleted_files` after file.delete.delay.ms.
         """
         self._refuse_when_failed()
         expiry = expired_segments(
             [segment.facts() for segment in self._segments.all],
-            RetentionPolicy(self.config.retention_ms, self.config.retention_bytes, self.config.is_deleted),
+            RetentionPolicy(
+                self.config.retention_ms, self.config.retention_bytes, self.config.is_deleted and not is_copy
+            ),
             now_ms=now_ms,
             high_watermark=self._high_watermark,
             log_start_offset=self.log_start_offset,

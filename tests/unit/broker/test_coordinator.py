@@ -40,7 +40,9 @@ T0 = TopicPartition("t", 0)
 LIMITS = GroupLimits(initial_rebalance_delay_ms=0, offsets_retention_ms=1000)
 
 
-def link(*, active: str = "a", epoch: int = 1, phase: LinkPhase = LinkPhase.MIRRORING, is_routed: bool = True) -> LinkRecord:
+def link(
+    *, active: str = "a", epoch: int = 1, phase: LinkPhase = LinkPhase.MIRRORING, is_routed: bool = True
+) -> LinkRecord:
     return LinkRecord(
         name="a-b",
         source_site="a",
@@ -352,7 +354,9 @@ async def test_members_found_in_a_passive_sites_log_are_evicted(site: Site) -> N
 
 
 @pytest.mark.parametrize("phase", [LinkPhase.MIRRORING, LinkPhase.FENCED])
-async def test_an_unconfirmed_or_fenced_site_commits_nothing_and_keeps_its_members(site: Site, phase: LinkPhase) -> None:
+async def test_an_unconfirmed_or_fenced_site_commits_nothing_and_keeps_its_members(
+    site: Site, phase: LinkPhase
+) -> None:
     await site.loaded()
     await site.link(link(phase=phase))
     await site.with_member()

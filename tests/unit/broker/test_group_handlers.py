@@ -79,10 +79,10 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         links=[LINK],
     )
     image = apply_batch(ClusterImage(site="a", node_id=1), batch)
-    image = with_peer_view(image, SiteView(site="b", version=1, brokers=[broker_info(2001)], group_coordinators=[2001] * 8))
-    coordinator = GroupCoordinator(
-        GroupLimits(initial_rebalance_delay_ms=0), log, ImageRouting(lambda: image), clock
+    image = with_peer_view(
+        image, SiteView(site="b", version=1, brokers=[broker_info(2001)], group_coordinators=[2001] * 8)
     )
+    coordinator = GroupCoordinator(GroupLimits(initial_rebalance_delay_ms=0), log, ImageRouting(lambda: image), clock)
     coordinator.refresh_leadership()
     await eventually(lambda: not coordinator.is_loading)
     yield Services(
@@ -233,10 +233,18 @@ async def test_offsets_are_fetched_in_every_version(services: Services, version:
     kinds = ["OffsetFetchRequestTopics", "OffsetFetchRequestTopic"]
     topics = None if is_everything else [{"kinds": kinds, "name": "t", "partition_indexes": [0, 1]}]
     groups = [
-        {"kinds": ["OffsetFetchRequestGroup"], "group_id": group, "topics": topics, "member_id": None, "member_epoch": -1}
+        {
+            "kinds": ["OffsetFetchRequestGroup"],
+            "group_id": group,
+            "topics": topics,
+            "member_id": None,
+            "member_epoch": -1,
+        }
         for group in ("g", "linked")
     ]
-    response = await ask(services, "offset_fetch", version, group_id="g", topics=topics, groups=groups, require_stable=True)
+    response = await ask(
+        services, "offset_fetch", version, group_id="g", topics=topics, groups=groups, require_stable=True
+    )
     found = response.groups[0] if version >= 8 else response
     offsets = [partition.committed_offset for partition in found.topics[0].partitions]
     assert offsets == ([5] if is_everything else [5, -1])
@@ -248,7 +256,13 @@ async def test_offsets_are_fetched_in_every_version(services: Services, version:
 async def test_the_coordinator_is_found_at_the_site_that_has_the_group(services: Services, version: int) -> None:
     async def node(group: str, *, software: str = "", key_type: int = 0) -> tuple[ErrorCode, int]:
         response = await ask(
-            services, "find_coordinator", version, software=software, key=group, key_type=key_type, coordinator_keys=[group]
+            services,
+            "find_coordinator",
+            version,
+            software=software,
+            key=group,
+            key_type=key_type,
+            coordinator_keys=[group],
         )
         found = response.coordinators[0] if version >= 4 else response
         return found.error_code, found.node_id
@@ -267,7 +281,11 @@ async def test_groups_are_described_in_every_version(services: Services, version
     groups = ["g", "none", "linked"]
     response = await ask(services, "describe_groups", version, groups=groups, include_authorized_operations=False)
     stable, dead, elsewhere = response.groups
-    assert (stable.group_state, stable.protocol_data, stable.members[0].member_assignment) == ("Stable", "range", b"mine")
+    assert (stable.group_state, stable.protocol_data, stable.members[0].member_assignment) == (
+        "Stable",
+        "range",
+        b"mine",
+    )
     assert dead.group_state == "Dead"
     assert (dead.error_code is ErrorCode.group_id_not_found) is (version >= 6)
     assert elsewhere.error_code is ErrorCode.not_coordinator

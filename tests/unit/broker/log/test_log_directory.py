@@ -264,3 +264,23 @@ def test_directory_names_are_topic_and_partition():
     assert parse_directory_name("a-b-12") == TopicPartition("a-b", 12)
     for name in ("a", "-1", "a-", "a-x", "t-0.0123456789abcdef0123456789abcdef-delete", "t-0.00-future"):
         assert parse_directory_name(name) is None
+
+
+async def test_a_copy_of_another_sites_log_is_neither_shortened_nor_compacted(tmp_path):
+    logs = store(tmp_path)
+    aged = create(logs, "aged", segment_bytes=500, retention_bytes=1000, file_delete_delay_ms=10)
+    compacted = create(logs, "compacted", is_compacted=True, segment_bytes=500)
+    fill(aged, 50)
+    for number in range(30):
+        compacted.append_as_leader(batch([(b"k", b"%d" % number)], timestamp_ms=NOW_MS), leader_epoch=0, now_ms=NOW_MS)
+    for log in (aged, compacted):
+        log.advance_high_watermark(log.log_end_offset)
+        await log.flush()
+    before = read_all(aged), read_all(compacted)
+    assert await logs.maintain(10**9, is_copy=lambda topic: topic in ("aged", "compacted")) == []
+    assert await logs.compact(is_copy=lambda topic: True) == []
+    assert (read_all(aged), read_all(compacted)) == before
+    aged.advance_log_start_offset(40)
+    (sentence,) = await logs.maintain(10**9, is_copy=lambda topic: True)
+    assert "log start offset" in sentence
+    logs.close()

@@ -11,7 +11,7 @@ import json
 import sys
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +22,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kazoo.exceptions import NodeExistsError
 from toxiproxy import Toxiproxy
 
+from cli.parts import (
+    STOP_TIMEOUT_MS,
+    Part,
+    Report,
+    directory_held,
+    end_left_over,
+    log_size,
+    together,
+    until_ready,
+)
 from cli.site_layout import (
     BrokerLayout,
     Layout,
@@ -29,12 +39,13 @@ from cli.site_layout import (
     SiteLayout,
     Wishes,
     broker_properties,
+    listeners,
     mirror_properties,
     plan,
     ports_needed,
     properties_text,
 )
-from deploy.ports import free_ports
+from deploy.ports import free_ports, is_free
 from deploy.toxiproxy_server import ToxiproxyServer
 from deploy.zookeeper_server import ZooKeeperServer
 from dr.channels import Channels
@@ -48,12 +59,8 @@ from runtime.zookeeper import ZooKeeper
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
 
-READY_TIMEOUT_MS = 60_000
-STOP_TIMEOUT_MS = 20_000
 PORTS_FILE = "ports.json"
 ENVIRONMENT_FILE = "environment.json"
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +78,16 @@ def layout_in_directory(wishes: Wishes) -> Layout:
     file = wishes.directory / PORTS_FILE
     shape = {"sites": list(wishes.sites), "brokers": wishes.brokers}
     try:
+        if not file.exists():
+            wishes.directory.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps({**shape, "ports": free_ports(ports_needed(wishes))}), encoding="utf-8")
         stored = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        stored = None
+    except OSError as error:
+        raise OperationalFailure(
+            f"--dir {wishes.directory} cannot be used ({error.strerror}): accepted is a directory that can be written"
+        ) from error
     except ValueError as error:
         raise OperationalFailure(f"{file} is not JSON: {error}; remove the directory to start afresh") from error
-    if stored is None:
-        stored = {**shape, "ports": free_ports(ports_needed(wishes))}
-        wishes.directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(stored), encoding="utf-8")
     if {key: stored.get(key) for key in shape} != shape:
         raise OperationalFailure(
             f"{wishes.directory} holds sites {','.join(stored.get('sites', []))} with {stored.get('brokers')} brokers each, "
@@ -100,18 +108,26 @@ class EmbeddedSites:
 
     async def start(self) -> dict[str, Any]:
         """Bring everything up; returns the environment that `antipode up --output json` prints."""
+        zookeepers = [_zookeeper(site) for site in self.layout.sites]
+        proxies = [_toxiproxy(self.layout)] if self.layout.toxiproxy is not None else []
+        brokers = [
+            _broker(site, broker, self.broker_overrides) for site in self.layout.sites for broker in site.brokers
+        ]
+        mirrors = [_mirror(mirror) for mirror in self.layout.mirrors]
+        await end_left_over([*mirrors, *brokers, *proxies, *zookeepers], self.report)
+        _refuse_taken_ports(self.layout)
         self.report("starting ZooKeeper")
-        await asyncio.gather(*(self._start_zookeeper(site) for site in self.layout.sites), self._start_toxiproxy())
+        await together(*(self._start(part) for part in (*zookeepers, *proxies)))
+        await asyncio.to_thread(create_proxies, self.layout)
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         for site in self.layout.sites:
             cluster_id = await _agree_cluster_id(site.zookeeper, cluster_id)
         self.report("starting brokers")
-        brokers = [(site, broker) for site in self.layout.sites for broker in site.brokers]
-        await asyncio.gather(*(self._start_broker(site, broker) for site, broker in brokers))
-        for mirror in self.layout.mirrors:
-            self.report(f"linking {mirror.source.name} to {mirror.target.name}")
-            await ensure_link(mirror, self.filters)
-            await self._start_mirror(mirror)
+        await together(*(self._start(part) for part in brokers))
+        for link, part in zip(self.layout.mirrors, mirrors, strict=True):
+            self.report(f"linking {link.source.name} to {link.target.name}")
+            await ensure_link(link, self.filters)
+            await self._start(part)
         environment = self.environment()
         file = self.layout.directory / ENVIRONMENT_FILE
         file.write_text(json.dumps(environment, indent=2), encoding="utf-8")
@@ -120,18 +136,19 @@ class EmbeddedSites:
     @asynccontextmanager
     async def running(self, stop: asyncio.Event) -> AsyncIterator[dict[str, Any] | None]:
         """Start; stop when the block ends. The block gets the environment, or None when `stop` was set before all was up."""
-        starting, stopping = asyncio.ensure_future(self.start()), asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            yield starting.result() if starting.done() else None
-        finally:
-            for pending in (starting, stopping):
-                pending.cancel()
-            await asyncio.gather(starting, stopping, return_exceptions=True)
-            self.report("stopping")
-            killed = await self.stop()
-            if killed:
-                self.report(f"killed at the deadline: {', '.join(killed)}")
+        with directory_held(self.layout.directory):
+            starting, stopping = asyncio.ensure_future(self.start()), asyncio.ensure_future(stop.wait())
+            try:
+                await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                yield starting.result() if starting.done() else None
+            finally:
+                for pending in (starting, stopping):
+                    pending.cancel()
+                await asyncio.gather(starting, stopping, return_exceptions=True)
+                self.report("stopping")
+                killed = await self.stop()
+                if killed:
+                    self.report(f"killed at the deadline: {', '.join(killed)}")
 
     async def stop(self) -> list[str]:
         """End everything, clients first; returns the names of parts that had to be killed."""
@@ -199,36 +216,45 @@ class EmbeddedSites:
             "env": dict(child.environment),
         }
 
-    async def _start_zookeeper(self, site: SiteLayout) -> None:
-        server = ZooKeeperServer(
-            name=f"zookeeper-{site.name}",
-            directory=site.directory / "zookeeper",
-            port=parse_host_port(site.zookeeper).port,
+    async def _start(self, part: Part) -> None:
+        log_start = log_size(part.child)
+        part.child.start()  # not in a thread: there is no moment at which it runs and `stop` does not know it
+        self._children[part.child.name] = part.child
+        await until_ready(part, log_start=log_start)
+
+
+def _refuse_taken_ports(layout: Layout) -> None:
+    taken = [f"{address} ({what})" for what, address in listeners(layout) if not is_free(parse_host_port(address).port)]
+    if taken:
+        raise OperationalFailure(
+            f"in use by another program: {', '.join(taken)}; stop it, or remove {layout.directory / PORTS_FILE} to have other ports chosen"
         )
-        await self._start(server.child(), lambda: asyncio.to_thread(server.is_serving))
 
-    async def _start_toxiproxy(self) -> None:
-        if self.layout.toxiproxy is None:
-            return
-        port = parse_host_port(self.layout.toxiproxy).port
-        server = ToxiproxyServer(name="toxiproxy", directory=self.layout.directory / "toxiproxy", port=port)
-        await self._start(server.child(), lambda: asyncio.to_thread(server.is_serving))
-        await asyncio.to_thread(create_proxies, self.layout)
 
-    async def _start_broker(self, site: SiteLayout, broker: BrokerLayout) -> None:
-        properties = {**broker_properties(site, broker), **self.broker_overrides}
-        child = _daemon("broker", broker.name, broker.directory, "server.properties", properties)
-        await self._start(child, lambda: _is_healthy(broker.grpc, service=""))
+def _zookeeper(site: SiteLayout) -> Part:
+    server = ZooKeeperServer(
+        name=f"zookeeper-{site.name}", directory=site.directory / "zookeeper", port=parse_host_port(site.zookeeper).port
+    )
+    return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
 
-    async def _start_mirror(self, mirror: MirrorLayout) -> None:
-        name = f"mirror-{mirror.name}"
-        child = _daemon("mirror", name, mirror.directory, "mirror.properties", mirror_properties(mirror))
-        await self._start(child, lambda: _is_healthy(mirror.grpc, service=""))
 
-    async def _start(self, child: Child, is_ready: Callable[[], Awaitable[bool]]) -> None:
-        self._children[child.name] = child
-        await asyncio.to_thread(child.start)
-        await until_ready(child, is_ready)
+def _toxiproxy(layout: Layout) -> Part:
+    assert layout.toxiproxy is not None
+    server = ToxiproxyServer(
+        name="toxiproxy", directory=layout.directory / "toxiproxy", port=parse_host_port(layout.toxiproxy).port
+    )
+    return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
+
+
+def _broker(site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str]) -> Part:
+    properties = {**broker_properties(site, broker), **overrides}
+    child = _daemon("broker", broker.name, broker.directory, "server.properties", properties)
+    return Part(child=child, is_ready=lambda: _is_healthy(broker.grpc, service=""))
+
+
+def _mirror(mirror: MirrorLayout) -> Part:
+    child = _daemon("mirror", f"mirror-{mirror.name}", mirror.directory, "mirror.properties", mirror_properties(mirror))
+    return Part(child=child, is_ready=lambda: _is_healthy(mirror.grpc, service=""))
 
 
 def _daemon(command: str, name: str, directory: Path, file_name: str, properties: dict[str, str]) -> Child:
@@ -242,19 +268,6 @@ def _daemon(command: str, name: str, directory: Path, file_name: str, properties
         log=directory / f"{name}.log",
         environment={"PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
     )
-
-
-async def until_ready(child: Child, is_ready: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again until the part is ready. OperationalFailure when it ends or the deadline passes."""
-    deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_MS / 1000
-    while not await is_ready():
-        if child.pid() is None:
-            raise OperationalFailure(f"{child.name} ended while it was starting ({child.log}):\n{child.log_tail()}")
-        if asyncio.get_running_loop().time() > deadline:
-            raise OperationalFailure(
-                f"{child.name} is not ready after {READY_TIMEOUT_MS} ms ({child.log}):\n{child.log_tail()}"
-            )
-        await asyncio.sleep(0.02)
 
 
 async def _is_healthy(address: str, *, service: str) -> bool:

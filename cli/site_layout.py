@@ -117,10 +117,12 @@ def check(wishes: Wishes, *, whitelist: Sequence[str], blacklist: Sequence[str])
         raise ValueError(f"--sites {','.join(names)!r}: each name may appear once")
     if not 1 <= wishes.brokers <= 100:
         raise ValueError(f"--brokers {wishes.brokers}: accepted are 1 to 100 for each site")
-    try:
-        matches("", whitelist=whitelist, blacklist=blacklist)
-    except InvalidPattern as error:
-        raise ValueError(str(error)) from error
+    given = [("--whitelist", pattern) for pattern in whitelist] + [("--blacklist", pattern) for pattern in blacklist]
+    for option, pattern in given:
+        try:
+            matches("", whitelist=(pattern,), blacklist=())
+        except InvalidPattern as error:
+            raise ValueError(f"{option}: {error}; accepted are comma-separated regular expressions") from error
 
 
 def plan(wishes: Wishes, ports: Sequence[int]) -> Layout:
@@ -136,6 +138,22 @@ def plan(wishes: Wishes, ports: Sequence[int]) -> Layout:
         mirrors=mirrors if wishes.has_link else (),
         proxies=tuple(_proxies(sites)) if wishes.has_proxy else (),
     )
+
+
+def listeners(layout: Layout) -> Iterator[tuple[str, str]]:
+    """Everything that will listen, as (what it is, host:port)."""
+    if layout.toxiproxy is not None:
+        yield "toxiproxy", layout.toxiproxy
+    for proxy in layout.proxies:
+        yield f"proxy {proxy.name}", proxy.listen
+    for site in layout.sites:
+        yield f"zookeeper-{site.name}", site.zookeeper
+        for broker in site.brokers:
+            kinds = {"clients": broker.client, "link": broker.link, "gRPC": broker.grpc, "metrics": broker.metrics}
+            yield from ((f"{broker.name} for {kind}", address) for kind, address in kinds.items())
+    for mirror in layout.mirrors:
+        yield f"mirror-{mirror.name} for gRPC", mirror.grpc
+        yield f"mirror-{mirror.name} for metrics", mirror.metrics
 
 
 def _address(free: Iterator[int]) -> str:

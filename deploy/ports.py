@@ -22,7 +22,7 @@ def free_ports(count: int) -> list[int]:
     for port in candidates:
         if len(free) == count:
             break
-        if _is_free(port):
+        if is_free(port):
             free.append(port)
     if len(free) < count:
         raise RuntimeError(f"only {len(free)} of {count} ports are free between {PORT_MIN} and {PORT_MAX}")
@@ -34,7 +34,8 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether a program could listen on this port of loopback now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -10,8 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
+from kio.schema.errors import ErrorCode
+
 from runtime.retries import jittered_backoff
 from spark_jobs.core.extents import Split
+from wire.broker_requests import EARLIEST_TIMESTAMP
 from wire.client import KafkaClient
 from wire.client_errors import TRANSIENT, broker_error, error_code
 from wire.connection import ConnectionOptions
@@ -57,7 +60,10 @@ async def _read(bootstrap: str, split: Split) -> AsyncIterator[StoredBatch]:
     offset = split.first_offset
     async with client(bootstrap) as reader:
         while offset < split.until_offset:
-            data = await _fetch(reader, split, offset)
+            data, log_start_offset = await _fetch(reader, split, offset)
+            if log_start_offset > offset:
+                offset = log_start_offset  # retention has been here since the survey
+                continue
             before = offset
             try:
                 for position, header in iterate_headers(data, may_end_in_partial=True):
@@ -80,24 +86,32 @@ async def _read(bootstrap: str, split: Split) -> AsyncIterator[StoredBatch]:
                 return
 
 
-async def _fetch(reader: KafkaClient, split: Split, offset: int) -> memoryview:
+async def _fetch(reader: KafkaClient, split: Split, offset: int) -> tuple[memoryview, int]:
     async for attempt in jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS):
         with attempt:
-            data = await _fetch_once(reader, split, offset)
-    return data
+            found = await _fetch_once(reader, split, offset)
+    return found
 
 
-async def _fetch_once(reader: KafkaClient, split: Split, offset: int) -> memoryview:
+async def _fetch_once(reader: KafkaClient, split: Split, offset: int) -> tuple[memoryview, int]:
+    """The bytes at the offset, and where the log starts now."""
     leader = await reader.leader(split.topic, split.partition)
     topic_id = reader.cluster.topics[split.topic].topic_id
     wanted = TopicToFetch(split.topic, topic_id, [PartitionToFetch(split.partition, offset, FETCH_BYTES_MAX)])
     request = FetchRequest([wanted], max_wait_ms=0, max_bytes=FETCH_BYTES_MAX, replica_id=DEBUGGING_CONSUMER)
     response = await reader.fetch(leader, request)
     found = response.topics[0].partitions[0]
+    if found.error_code == ErrorCode.offset_out_of_range:
+        starts = await reader.offsets_at(
+            [(split.topic, split.partition)], EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER
+        )
+        start = starts[split.topic, split.partition]
+        if start > offset:
+            return memoryview(b""), start
     if found.error_code:
         reader.forget_leaders([split.topic])
         raise broker_error(
             error_code(found.error_code), message=f"{split.topic}-{split.partition} at offset {offset}", api_key=1
         )
     assert isinstance(found.records, memoryview), "a parsed answer's records are a view of its frame"
-    return found.records
+    return found.records, found.log_start_offset

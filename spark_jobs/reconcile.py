@@ -33,6 +33,7 @@ from spark_jobs.core.findings import (
     OffsetRange,
     classify,
     merged,
+    without_expired,
 )
 from spark_jobs.core.ranges import Comparison, RangeKey, RangeSum
 from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
@@ -139,6 +140,7 @@ class Reconciliation:
                 self._name_differences(batches, differing)
         finally:
             batches.unpersist()
+        self._explain_what_expired_meanwhile()
         faulty = {(finding.topic, finding.partition) for finding in self.findings}
         return [
             compared.report(extent, is_equal=(extent.topic, extent.partition) not in faulty) for extent in self._plan
@@ -160,6 +162,26 @@ class Reconciliation:
         if len(rows) > FINDINGS_MAX:
             self.problems.append(f"there are more than {FINDINGS_MAX:,} {what}: the others are not listed")
         return rows[:FINDINGS_MAX]
+
+    def _explain_what_expired_meanwhile(self) -> None:
+        """Retention does not wait for us: what one site let go between the survey and the reading is no difference."""
+        request = self.request
+        lacking = {
+            FindingKind.MISSING: (request.target_site, request.target_bootstrap),
+            FindingKind.EXTRA: (request.source_site, request.source_bootstrap),
+        }
+        is_wanted = topic_filter(request.topic_whitelist, request.topic_blacklist)
+        kept: list[Finding] = []
+        for kind, (site, bootstrap) in lacking.items():
+            suspects = [finding for finding in self.findings if finding.kind is kind]
+            now = log_ends(bootstrap, is_wanted) if suspects else {}
+            for finding in suspects:
+                ends = now.get((finding.topic, finding.partition))
+                start = 0 if ends is None else ends.start_offset
+                left, reasons = without_expired(finding, start_offset=start, site=site)
+                kept += left
+                self.explanations += reasons
+        self.findings = [finding for finding in self.findings if finding.kind not in lacking] + kept
 
     # --- within one log
 

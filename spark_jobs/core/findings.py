@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class FindingKind(enum.StrEnum):
@@ -139,3 +139,21 @@ def classify(
         for found in ranges
     ]
     return sorted(findings, key=lambda finding: finding.first_offset)
+
+
+def without_expired(found: Finding, *, start_offset: int, site: str) -> tuple[list[Finding], list[Explanation]]:
+    """The finding without what `site`, which lacks it, no longer has to have because its log now starts at `start_offset`."""
+    if found.first_offset >= start_offset:
+        return [found], []
+    reason = Explanation(
+        topic=found.topic,
+        partition=found.partition,
+        kind=ExplanationKind.EXPIRED,
+        first_offset=found.first_offset,
+        last_offset=min(found.last_offset, start_offset - 1),
+        site=site,
+        detail=f"the log at {site} has come to start at {start_offset} meanwhile",
+    )
+    if found.last_offset < start_offset:
+        return [], [reason]
+    return [replace(found, first_offset=start_offset)], [reason]

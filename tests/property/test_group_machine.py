@@ -152,7 +152,10 @@ class GroupHistory(RuleBasedStateMachine):
         member = self.a_member(data, group) if as_member else ""
         generation = self.generation_of(group) if as_member else -1
         command = CommitOffsets(
-            group_id=group, member_id=member, generation=generation, offsets={partition: CommittedOffset(offset, 1, "m")}
+            group_id=group,
+            member_id=member,
+            generation=generation,
+            offsets={partition: CommittedOffset(offset, 1, "m")},
         )
         reply = self.scene.ask(command)
         assert isinstance(reply, PartitionsReply)

@@ -186,7 +186,9 @@ class GroupScene:
             session_timeout_ms=session,
             rebalance_timeout_ms=rebalance,
             protocol_type=type,
-            protocols=tuple(AssignmentProtocol(name, f"{name}/{client}".encode()) for name in protocols.split(",") if name),
+            protocols=tuple(
+                AssignmentProtocol(name, f"{name}/{client}".encode()) for name in protocols.split(",") if name
+            ),
             requires_known_member=version >= 4,
             may_skip_assignment=version >= 9,
         )
@@ -287,7 +289,9 @@ class GroupScene:
     def _fetch(self, group: str) -> None:
         for partition, value in sorted(self.groups.offsets_of(group).items()):
             age_ms = self.now_ms - value.commit_timestamp_ms
-            self.lines.append(f"{_partition_text(partition)}={value.offset}@{value.leader_epoch} {value.metadata!r} {age_ms} ms old")
+            self.lines.append(
+                f"{_partition_text(partition)}={value.offset}@{value.leader_epoch} {value.metadata!r} {age_ms} ms old"
+            )
 
     def _show(self, group: str) -> None:
         found = self.groups.get(group)
@@ -355,7 +359,11 @@ def reply_text(reply: Reply) -> str:
             joined = f" generation {reply.generation} {reply.protocol} leader {reply.leader}" if reply.leader else ""
             return f"{reply.error.name} {reply.member_id}{joined}{skip}{members}".rstrip()
         case SyncReply():
-            return f"{reply.error.name} {reply.protocol} {reply.assignment.decode()}" if not reply.error else reply.error.name
+            return (
+                f"{reply.error.name} {reply.protocol} {reply.assignment.decode()}"
+                if not reply.error
+                else reply.error.name
+            )
         case CodeReply():
             return reply.error.name
         case LeaveReply():

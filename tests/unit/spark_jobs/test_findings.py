@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.core.findings import Finding, FindingKind, OffsetRange, classify, difference, intersection, merged
+from spark_jobs.core.findings import (
+    Finding,
+    FindingKind,
+    OffsetRange,
+    classify,
+    difference,
+    intersection,
+    merged,
+    without_expired,
+)
 
 ranges = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 8)).map(
@@ -70,3 +79,12 @@ def test_two_tails_written_after_a_failover_are_diverged_where_both_reach_and_ex
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ValueError, match="ends at 1 before it begins at 2"):
         OffsetRange(first=2, last=1)
+
+
+def test_what_the_lacking_site_let_expire_meanwhile_is_explained_and_the_rest_stands() -> None:
+    found = Finding(topic="t", partition=0, kind=FindingKind.MISSING, first_offset=10, last_offset=29)
+    left, reasons = without_expired(found, start_offset=20, site="b")
+    assert [(one.first_offset, one.last_offset) for one in left] == [(20, 29)]
+    assert [(one.first_offset, one.last_offset, one.site) for one in reasons] == [(10, 19, "b")]
+    assert without_expired(found, start_offset=30, site="b")[0] == []
+    assert without_expired(found, start_offset=10, site="b") == ([found], [])

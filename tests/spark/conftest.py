@@ -1,0 +1,79 @@
+"""One Spark session and two lone brokers for all reconciliation tests: starting them takes longer than using them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from deploy.parts import spark_environment
+from spark_jobs.session import noise_into, session
+from tests.support.lone_broker_process import LoneBroker
+from tests.support.processes import Processes
+from wire.client import KafkaClient, NewTopic
+
+
+@dataclass
+class TwoLogs:
+    """A topic of one partition at each of two brokers, written by hand and batch by batch."""
+
+    topic: str
+    a: LoneBroker
+    b: LoneBroker
+
+    def append(self, broker: LoneBroker, *batches: bytes) -> None:
+        """Append batches at one broker."""
+
+        async def run() -> None:
+            async with KafkaClient(broker.bootstrap) as client:
+                for records in batches:
+                    await client.produce(self.topic, 0, records)
+
+        asyncio.run(run())
+
+    def append_both(self, *batches: bytes) -> None:
+        """Append the same batches at both."""
+        for broker in (self.a, self.b):
+            self.append(broker, *batches)
+
+    def segment(self, broker: LoneBroker) -> Path:
+        """The log's only segment file."""
+        return broker.data / f"{self.topic}-0" / "00000000000000000000.log"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session on two cores."""
+    os.environ.update(spark_environment())
+    with noise_into(tmp_path_factory.mktemp("spark") / "spark.log"):
+        started = session("tests", is_local=True, cores=2)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def brokers(session_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> tuple[LoneBroker, LoneBroker]:
+    """Two sites' brokers; leave them running."""
+    first, second = (LoneBroker(session_processes, tmp_path_factory.mktemp(f"site-{name}")) for name in "ab")
+    return first, second
+
+
+@pytest.fixture
+def logs(brokers: tuple[LoneBroker, LoneBroker]) -> TwoLogs:
+    """A fresh topic at both."""
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+
+    async def create(broker: LoneBroker) -> None:
+        async with KafkaClient(broker.bootstrap) as client:
+            (outcome,) = await client.create_topics([NewTopic(name=topic, partition_count=1, replication_factor=1)])
+            assert not outcome.error_code, outcome
+
+    for broker in brokers:
+        asyncio.run(create(broker))
+    return TwoLogs(topic, *brokers)

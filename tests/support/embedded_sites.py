@@ -28,6 +28,7 @@ from dr.environment import Environment, EnvironmentProcess, parse_environment
 from dr.faults import NetworkFaults
 from runtime.addresses import parse_host_port
 from tests.support.eventually import eventually_sync
+from tests.support.ports import LOOPBACK, free_port
 from tests.support.processes import RunningProcess
 
 FRONT_DOOR = (sys.executable, "-m", "cli.main")
@@ -182,6 +183,27 @@ class EmbeddedSites:
         server = self.toxiproxy_server()
         for proxy in self.environment.links[0].proxies:
             server.create(name=proxy.name, listen=proxy.listen, upstream=proxy.upstream)
+
+    def put_clients_behind_proxies(self) -> dict[str, str]:
+        """Give every broker a proxy before its CLIENT listener and restart it with that as its advertised address.
+
+        Then no address that any client of any site learns is a broker's own. Returns the new bootstrap servers by site.
+        """
+        server = self.toxiproxy_server()
+        bootstraps: dict[str, list[str]] = {name: [] for name in self.environment.sites}
+        for name, site in self.environment.sites.items():
+            for entry, own in zip(self._broker_entries(name), site.bootstrap_servers.split(","), strict=True):
+                proxy = server.create(name=f"{entry.name}-client", listen=f"{LOOPBACK}:{free_port()}", upstream=own)
+                bootstraps[name].append(proxy.listen)
+                broker = self.process(entry.name)
+                broker.stop()
+                properties = broker.child.directory / "server.properties"
+                text = properties.read_text(encoding="utf-8")
+                listeners = f"advertised.listeners=CLIENT://{own},"
+                assert listeners in text
+                properties.write_text(text.replace(listeners, listeners.replace(own, proxy.listen)), encoding="utf-8")
+                self.restart(broker)
+        return {name: ",".join(addresses) for name, addresses in bootstraps.items()}
 
     def toxiproxy_server(self) -> Toxiproxy:
         """Toxiproxy's own client."""

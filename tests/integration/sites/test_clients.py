@@ -1,0 +1,230 @@
+"""Unmodified clients of five kinds against a pair of sites, every advertised address of which is behind toxiproxy.
+
+Promised: produce with acks=all, read in a group, commit, and resume after a restart, whichever site's address a client was given; and after
+`antipode failover` the same clients, unchanged and some of them never restarted, go on at the promoted site at the same offsets (F1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.eventually import eventually, eventually_sync
+from tests.support.foreign_clients import FOREIGN_CLIENTS, ForeignClient
+from tests.support.java_clients import CONSOLE_PRODUCER, KafkaPrograms
+from tests.support.kafka_clients import librdkafka_consume
+from tests.support.site_comparison import caught_up, log_ends, site_client
+from wire.client import KafkaClient, NewTopic
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+BY_NAME = {client.name: client for client in FOREIGN_CLIENTS}
+
+
+class ProxiedPair:
+    """Sites a and b; clients are given addresses of proxies and learn no other."""
+
+    def __init__(self, sites: EmbeddedSites) -> None:
+        self.sites = sites
+        self.addresses = sites.put_clients_behind_proxies()
+
+    async def create_topic(self, name: str) -> None:
+        async with KafkaClient(self.addresses["a"]) as client:
+            (outcome,) = await client.create_topics([NewTopic(name=name, partition_count=1)])
+            assert not outcome.error_code, outcome
+
+    async def committed(self, site: str, group: str, topic: str) -> int | None:
+        async with site_client(self.addresses[site]) as client:
+            offsets = await client.committed(group, [(topic, 0)])
+            return offsets.get((topic, 0))
+
+    async def caught_up(self) -> dict[tuple[str, int], int]:
+        return await caught_up(self.addresses["a"], self.addresses["b"])
+
+
+@pytest.fixture(scope="module")
+def shared_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedPair]:
+    """One pair for the tests that leave it as it was."""
+    starter = SitesStarter(tmp_path_factory.mktemp("clients"))
+    try:
+        yield ProxiedPair(starter())
+    finally:
+        starter.end_all()
+
+
+@pytest.fixture(params=sorted(BY_NAME))
+def client(request: pytest.FixtureRequest) -> ForeignClient:
+    found = BY_NAME[request.param]
+    if found.missing:
+        pytest.skip(found.missing)
+    return found
+
+
+def values(first: int, end: int) -> list[bytes]:
+    return [b"value-%d" % number for number in range(first, end)]
+
+
+def numbered(first: int, end: int) -> list[tuple[int, bytes]]:
+    return [(number, b"value-%d" % number) for number in range(first, end)]
+
+
+async def test_clients_learn_addresses_of_proxies_only(shared_pair: ProxiedPair) -> None:
+    proxied = set(shared_pair.addresses.values())
+    for address in proxied:
+        async with KafkaClient(address) as client:
+            brokers = (await client.metadata()).brokers.values()
+            assert {str(broker.address) for broker in brokers} == proxied
+
+
+async def test_a_client_produces_reads_in_a_group_commits_and_resumes(
+    shared_pair: ProxiedPair, client: ForeignClient
+) -> None:
+    topic, group = f"orders-{client.name}", f"board-{client.name}"
+    await shared_pair.create_topic(topic)
+    a, b = shared_pair.addresses["a"], shared_pair.addresses["b"]
+    await asyncio.to_thread(client.produce, a, topic, values(0, 100))
+    assert await asyncio.to_thread(client.consume, a, topic, group, 60) == numbered(0, 60)
+    await asyncio.to_thread(client.produce, b, topic, values(100, 120))
+    assert await asyncio.to_thread(client.consume, b, topic, group, 60) == numbered(60, 120)
+    assert await shared_pair.committed("a", group, topic) == 120
+    assert (await shared_pair.caught_up())[topic, 0] == 120
+
+    async def offsets_follow() -> bool:
+        return await shared_pair.committed("b", group, topic) == 120
+
+    await eventually(offsets_follow)
+
+
+class RunningJavaProducer:
+    """Kafka's console producer, fed line by line and never restarted."""
+
+    def __init__(self, programs: KafkaPrograms, bootstrap: str, topic: str, log: Path) -> None:
+        arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--sync", "--batch-size", "1"]
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                programs.command(CONSOLE_PRODUCER, *arguments),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def say(self, value: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(value + b"\n")
+        self._process.stdin.flush()
+
+    def close(self) -> int:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self._process.wait(30)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+async def end_of(pair: ProxiedPair, site: str, topic: str) -> int:
+    async with site_client(pair.addresses[site]) as client:
+        return (await log_ends(client)).get((topic, 0), 0)
+
+
+def failed_over(pair: ProxiedPair, *arguments: str) -> dict[str, object]:
+    """`antipode failover a-b --to b`, which must succeed; its report."""
+    ended = pair.sites.command("failover", "a-b", "--to", "b", "--output", "json", *arguments)
+    assert ended.returncode == 0, ended.stderr
+    report: dict[str, object] = json.loads(ended.stdout)
+    return report
+
+
+async def test_f1_all_kinds_of_clients_go_on_at_the_promoted_site_at_the_same_offsets(
+    start_sites: SitesStarter,
+) -> None:
+    pair = ProxiedPair(await asyncio.to_thread(start_sites))
+    a, b = pair.addresses["a"], pair.addresses["b"]
+    clients = [client for client in FOREIGN_CLIENTS if not client.missing]
+
+    async def before(client: ForeignClient) -> None:
+        await pair.create_topic(client.name)
+        await asyncio.to_thread(client.produce, a, client.name, values(0, 50))
+        assert await asyncio.to_thread(client.consume, a, client.name, client.name, 30) == numbered(0, 30)
+
+        async def offsets_follow() -> bool:
+            return await pair.committed("b", client.name, client.name) == 30
+
+        await eventually(offsets_follow)
+
+    async def after(client: ForeignClient) -> None:
+        assert await asyncio.to_thread(client.consume, b, client.name, client.name, 20) == numbered(30, 50)
+        await asyncio.to_thread(client.produce, b, client.name, values(50, 60))
+        await asyncio.to_thread(client.produce, a, client.name, values(60, 70))
+        assert await asyncio.to_thread(client.consume, a, client.name, client.name, 20) == numbered(50, 70)
+
+    await asyncio.gather(*(before(client) for client in clients))
+    report = await asyncio.to_thread(failed_over, pair)
+    assert report["outcome"] == "done"
+    await asyncio.gather(*(after(client) for client in clients))
+    for client in clients:
+        assert await end_of(pair, "a", client.name) == 50
+        assert await end_of(pair, "b", client.name) == 70
+    pair.sites.stop()
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["planned", "site-killed"])
+async def test_f1_f2_clients_that_are_never_restarted_follow_the_promotion(
+    start_sites: SitesStarter, tmp_path: Path, is_killed: bool, kafka_programs: KafkaPrograms
+) -> None:
+    from aiokafka import AIOKafkaProducer
+    from confluent_kafka import Consumer, Producer
+
+    pair = ProxiedPair(await asyncio.to_thread(start_sites))
+    a = pair.addresses["a"]
+    for topic in ("librdkafka", "aiokafka", "java"):
+        await pair.create_topic(topic)
+    producer = Producer({"bootstrap.servers": a, "enable.idempotence": True, "log_level": 2})
+    consumer = Consumer({"bootstrap.servers": a, "group.id": "living", "auto.offset.reset": "earliest", "log_level": 2})
+    consumer.subscribe(["librdkafka", "aiokafka", "java"])
+    slow = AIOKafkaProducer(bootstrap_servers=a, enable_idempotence=True)
+    await slow.start()
+    java = RunningJavaProducer(kafka_programs, a, "java", tmp_path / "java-producer.log")
+    read: dict[str, list[tuple[int, bytes]]] = {"librdkafka": [], "aiokafka": [], "java": []}
+
+    def all_read(end: int) -> bool:
+        for message in consumer.consume(100, timeout=0.1):
+            if message.error() is None:
+                read[message.topic()].append((message.offset(), message.value()))
+        return all(len(found) >= end for found in read.values())
+
+    async def produce_through_all(first: int, end: int) -> None:
+        for value in values(first, end):
+            producer.produce("librdkafka", value, partition=0)
+            java.say(value)
+        assert await asyncio.to_thread(producer.flush, 40) == 0
+        for value in values(first, end):
+            await slow.send_and_wait("aiokafka", value, partition=0)
+
+    try:
+        await produce_through_all(0, 20)
+        await asyncio.to_thread(eventually_sync, lambda: all_read(20), 30_000)
+        await pair.caught_up()
+        if is_killed:
+            pair.sites.broker("a").kill()
+        await asyncio.to_thread(failed_over, pair)
+        await produce_through_all(20, 40)
+        await asyncio.to_thread(eventually_sync, lambda: all_read(40), 60_000)
+        assert java.close() == 0
+        for topic in read:
+            assert await end_of(pair, "b", topic) == 40
+            assert [value for _, value in read[topic]] == values(0, 40)
+            assert read[topic] == numbered(0, 40)
+    finally:
+        java.kill()
+        consumer.close()
+        await slow.stop()
+    received = librdkafka_consume(pair.addresses["b"], "java", 40, group="late")
+    assert [(record.offset, record.value) for record in received] == numbered(0, 40)

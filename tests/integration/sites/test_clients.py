@@ -42,7 +42,16 @@ class ProxiedPair:
     async def committed(self, site: str, group: str, topic: str) -> int | None:
         async with site_client(self.addresses[site]) as client:
             offsets = await client.committed(group, [(topic, 0)])
-            return offsets.get((topic, 0))
+            found = offsets.get((topic, 0))
+            return None if found is None else found.offset
+
+    async def offsets_follow(self, group: str, topic: str, offset: int) -> None:
+        """Wait until the standby has this offset of the group."""
+
+        async def is_there() -> bool:
+            return await self.committed("b", group, topic) == offset
+
+        await eventually(is_there)
 
     async def caught_up(self) -> dict[tuple[str, int], int]:
         return await caught_up(self.addresses["a"], self.addresses["b"])
@@ -78,8 +87,13 @@ async def test_clients_learn_addresses_of_proxies_only(shared_pair: ProxiedPair)
     proxied = set(shared_pair.addresses.values())
     for address in proxied:
         async with KafkaClient(address) as client:
-            brokers = (await client.metadata()).brokers.values()
-            assert {str(broker.address) for broker in brokers} == proxied
+
+            async def learns_proxies_only(client: KafkaClient = client) -> bool:
+                brokers = (await client.metadata()).brokers.values()
+                return {str(broker.address) for broker in brokers} == proxied
+
+            # A site hears of the other's new addresses when it next asks.
+            await eventually(learns_proxies_only)
 
 
 async def test_a_client_produces_reads_in_a_group_commits_and_resumes(
@@ -94,18 +108,14 @@ async def test_a_client_produces_reads_in_a_group_commits_and_resumes(
     assert await asyncio.to_thread(client.consume, b, topic, group, 60) == numbered(60, 120)
     assert await shared_pair.committed("a", group, topic) == 120
     assert (await shared_pair.caught_up())[topic, 0] == 120
-
-    async def offsets_follow() -> bool:
-        return await shared_pair.committed("b", group, topic) == 120
-
-    await eventually(offsets_follow)
+    await shared_pair.offsets_follow(group, topic, 120)
 
 
 class RunningJavaProducer:
     """Kafka's console producer, fed line by line and never restarted."""
 
     def __init__(self, programs: KafkaPrograms, bootstrap: str, topic: str, log: Path) -> None:
-        arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--sync", "--batch-size", "1"]
+        arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--sync", "--timeout", "0"]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 programs.command(CONSOLE_PRODUCER, *arguments),
@@ -153,11 +163,7 @@ async def test_f1_all_kinds_of_clients_go_on_at_the_promoted_site_at_the_same_of
         await pair.create_topic(client.name)
         await asyncio.to_thread(client.produce, a, client.name, values(0, 50))
         assert await asyncio.to_thread(client.consume, a, client.name, client.name, 30) == numbered(0, 30)
-
-        async def offsets_follow() -> bool:
-            return await pair.committed("b", client.name, client.name) == 30
-
-        await eventually(offsets_follow)
+        await pair.offsets_follow(client.name, client.name, 30)
 
     async def after(client: ForeignClient) -> None:
         assert await asyncio.to_thread(client.consume, b, client.name, client.name, 20) == numbered(30, 50)
@@ -187,7 +193,8 @@ async def test_f1_f2_clients_that_are_never_restarted_follow_the_promotion(
     for topic in ("librdkafka", "aiokafka", "java"):
         await pair.create_topic(topic)
     producer = Producer({"bootstrap.servers": a, "enable.idempotence": True, "log_level": 2})
-    consumer = Consumer({"bootstrap.servers": a, "group.id": "living", "auto.offset.reset": "earliest", "log_level": 2})
+    settings = {"bootstrap.servers": a, "group.id": "living", "auto.offset.reset": "earliest", "log_level": 2}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.subscribe(["librdkafka", "aiokafka", "java"])
     slow = AIOKafkaProducer(bootstrap_servers=a, enable_idempotence=True)
     await slow.start()
@@ -211,7 +218,10 @@ async def test_f1_f2_clients_that_are_never_restarted_follow_the_promotion(
     try:
         await produce_through_all(0, 20)
         await asyncio.to_thread(eventually_sync, lambda: all_read(20), 30_000)
+        await asyncio.to_thread(consumer.commit, asynchronous=False)
         await pair.caught_up()
+        for topic in read:
+            await pair.offsets_follow("living", topic, 20)
         if is_killed:
             pair.sites.broker("a").kill()
         await asyncio.to_thread(failed_over, pair)
@@ -220,8 +230,9 @@ async def test_f1_f2_clients_that_are_never_restarted_follow_the_promotion(
         assert java.close() == 0
         for topic in read:
             assert await end_of(pair, "b", topic) == 40
-            assert [value for _, value in read[topic]] == values(0, 40)
-            assert read[topic] == numbered(0, 40)
+            # A group that joins anew at the promoted site may read again what it had not committed, and nothing before that.
+            assert read[topic][:20] == numbered(0, 20)
+            assert sorted(set(read[topic][20:])) == numbered(20, 40)
     finally:
         java.kill()
         consumer.close()

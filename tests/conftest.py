@@ -113,10 +113,12 @@ def kafka_programs() -> KafkaPrograms:
 
 @pytest.fixture(scope="session")
 def apache_kafka(
-    session_processes: Processes, kafka_programs: KafkaPrograms, tmp_path_factory: pytest.TempPathFactory
+    session_processes: Processes,
+    kafka_programs: KafkaPrograms,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> ApacheKafka:
     """The session's Apache Kafka broker, to compare with; topics are created by naming them."""
-    return start_apache_kafka(session_processes, kafka_programs, tmp_path_factory.mktemp("apache-kafka"))
+    return start_apache_kafka(session_processes, tmp_path_factory.mktemp("apache-kafka"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

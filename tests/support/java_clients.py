@@ -6,14 +6,12 @@ They come by `make setup-java`; the fixture `kafka_programs` skips a test, with 
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deploy import jar_sets, parts
+from deploy import apache_kafka
 
-HEAP_MB_MAX = 256
 WITHIN_MS = 60_000
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
@@ -28,9 +26,7 @@ class KafkaPrograms:
 
     def command(self, main_class: str, *arguments: str) -> list[str]:
         """The command line of a program, for a test that starts it as a process."""
-        classpath = os.pathsep.join(str(jar) for jar in jar_sets.KAFKA.jars())
-        options = [f"-Xmx{HEAP_MB_MAX}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        return [str(parts.java().executable), *options, "-cp", classpath, main_class, *arguments]
+        return apache_kafka.program(main_class, *arguments)
 
     def run(self, main_class: str, *arguments: str, given: bytes = b"", within_ms: float = WITHIN_MS) -> bytes:
         """Run a program to its end with `given` as its input; what it printed. AssertionError with its complaint when it fails."""

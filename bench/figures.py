@@ -1,0 +1,182 @@
+"""The figures a run gives and what they shall reach. Pure: samples in, rows with ratios and verdicts out.
+
+A sample is one measurement of one side. A row is one figure of one case: the best of the samples (or their median, where a single lucky
+one would flatter), ours, the peer's, the ratio ours/theirs, and the target. Best is taken for both sides alike: the machine may be
+shared, and noise only ever makes a figure worse.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+class Side(enum.StrEnum):
+    """Who was measured."""
+
+    ANTIPODE = "antipode"
+    PEER = "peer"
+
+
+class Pick(enum.StrEnum):
+    """How several samples become one figure."""
+
+    HIGHEST = "highest"
+    LOWEST = "lowest"
+    MEDIAN = "median"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One measurement. `values` by the names of the section's figures; loads in cores, while it was taken."""
+
+    section: str
+    case: str
+    side: Side
+    values: Mapping[str, float]
+    other_cores: float = 0.0
+    steal_cores: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a figure shall be, of itself or as a multiple of the peer's; only what is given counts."""
+
+    ratio_min: float | None = None
+    ratio_max: float | None = None
+    below: float | None = None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.ratio_min is not None:
+            parts.append(f"≥ {self.ratio_min:g}x")
+        if self.ratio_max is not None:
+            parts.append(f"≤ {self.ratio_max:g}x")
+        if self.below is not None:
+            parts.append(f"< {self.below:g}")
+        return " and ".join(parts)
+
+    def is_reached(self, ours: float, ratio: float | None) -> bool | None:
+        """Whether it is; None when it needs a peer that was not measured."""
+        verdicts: list[bool | None] = []
+        if self.ratio_min is not None:
+            verdicts.append(None if ratio is None else ratio >= self.ratio_min)
+        if self.ratio_max is not None:
+            verdicts.append(None if ratio is None else ratio <= self.ratio_max)
+        if self.below is not None:
+            verdicts.append(ours < self.below)
+        if False in verdicts:
+            return False
+        return None if None in verdicts else True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A name in `Sample.values`: what it is called in the table, its unit, how samples become one, what it shall reach."""
+
+    title: str
+    unit: str
+    pick: Pick
+    target: Target = field(default_factory=Target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the report."""
+
+    section: str
+    case: str
+    figure: str
+    unit: str
+    ours: float | None
+    theirs: float | None
+    ratio: float | None
+    target: str
+    is_reached: bool | None
+
+
+FIGURES: Mapping[str, Mapping[str, Figure]] = {
+    "produce": {
+        "mb_per_s": Figure(title="throughput", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
+        "cpu_s_per_gb": Figure(title="broker CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.5)),
+    },
+    "consume": {
+        "mb_per_s": Figure(title="throughput", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
+        "cpu_s_per_gb": Figure(title="broker CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=1)),
+    },
+    "requests": {
+        "per_s": Figure(title="rate", unit="requests/s", pick=Pick.HIGHEST),
+        "p50_ms": Figure(title="latency p50", unit="ms", pick=Pick.LOWEST),
+        "p99_ms": Figure(title="latency p99", unit="ms", pick=Pick.LOWEST),
+    },
+    "start-up": {
+        "ready_s": Figure(title="start to first answer", unit="s", pick=Pick.MEDIAN, target=Target(below=1)),
+    },
+    "memory": {
+        "resident_mb": Figure(title="resident memory", unit="MB", pick=Pick.MEDIAN, target=Target(below=150)),
+        "peak_mb": Figure(title="resident memory, peak", unit="MB", pick=Pick.MEDIAN),
+    },
+    "mirror": {
+        "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=3)),
+        "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.1)),
+        "first_record_s": Figure(title="start to first record", unit="s", pick=Pick.LOWEST, target=Target(below=1)),
+        "lag_p50_ms": Figure(title="lag p50", unit="ms", pick=Pick.LOWEST),
+        "lag_p99_ms": Figure(title="lag p99", unit="ms", pick=Pick.LOWEST, target=Target(below=50)),
+        "lag_p999_ms": Figure(title="lag p99.9", unit="ms", pick=Pick.LOWEST),
+        "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.LOWEST),
+    },
+}
+SECTIONS = tuple(FIGURES)
+
+
+def rows(samples: Sequence[Sample]) -> list[Row]:
+    """The report's lines, in the order in which cases were first measured."""
+    cases = dict.fromkeys((sample.section, sample.case) for sample in samples)
+    found = []
+    for section, case in cases:
+        of_case = [sample for sample in samples if (sample.section, sample.case) == (section, case)]
+        for name, figure in FIGURES[section].items():
+            by_side = {side: [s.values[name] for s in of_case if s.side is side and name in s.values] for side in Side}
+            if any(by_side.values()):
+                found.append(_row(section, case, figure, by_side))
+    return found
+
+
+def _row(section: str, case: str, figure: Figure, by_side: Mapping[Side, Sequence[float]]) -> Row:
+    ours, theirs = picked(figure.pick, by_side[Side.ANTIPODE]), picked(figure.pick, by_side[Side.PEER])
+    ratio = ours / theirs if ours is not None and theirs else None
+    return Row(
+        section=section,
+        case=case,
+        figure=figure.title,
+        unit=figure.unit,
+        ours=ours,
+        theirs=theirs,
+        ratio=ratio,
+        target=str(figure.target),
+        is_reached=figure.target.is_reached(ours, ratio) if ours is not None and str(figure.target) else None,
+    )
+
+
+def picked(pick: Pick, values: Sequence[float]) -> float | None:
+    """One figure of several samples; None of none."""
+    if not values:
+        return None
+    match pick:
+        case Pick.HIGHEST:
+            return max(values)
+        case Pick.LOWEST:
+            return min(values)
+        case Pick.MEDIAN:
+            return statistics.median(values)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least `percent` of the values do not exceed (nearest rank). ValueError of none."""
+    if not values:
+        raise ValueError("no percentile of nothing")
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

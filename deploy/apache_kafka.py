@@ -1,0 +1,107 @@
+"""Apache Kafka itself, to compare with: its programs by their class, and one KRaft node as a child process.
+
+Not needed to run anything of ours. The jars come by `make setup-java`; the tests compare answers with this broker, the benchmarks figures.
+A JVM is either small and quick to start (tools, tests) or set up as the upstream launcher does it (whatever is measured).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy import jar_sets, parts
+from deploy.ports import LOOPBACK
+from runtime.children import Child
+from runtime.process import OperationalFailure
+
+SMALL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SERVER_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+"""What Kafka's own launcher passes; the heap comes in addition."""
+STORAGE_TOOL = "kafka.tools.StorageTool"
+BROKER = "kafka.Kafka"
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+FORMAT_WITHIN_S = 60
+PROBE_TIMEOUT_S = 0.3
+
+
+def program(main_class: str, *arguments: str, jvm: Sequence[str] = SMALL_JVM) -> list[str]:
+    """The command line of one of its programs. OperationalFailure without Java or the jars."""
+    classpath = os.pathsep.join(str(jar) for jar in jar_sets.KAFKA.jars())
+    return [str(parts.java().executable), *jvm, "-cp", classpath, main_class, *arguments]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApacheKafkaServer:
+    """A broker that is its own controller, on loopback, with everything under `directory`. `settings` go over the shipped defaults."""
+
+    name: str
+    directory: Path
+    port: int
+    controller_port: int
+    jvm: Sequence[str] = SMALL_JVM
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def format(self) -> None:
+        """Write the configuration and make the directory ready for a first start; again does nothing. OperationalFailure says why not."""
+        configuration = self._write_configuration()
+        command = program(STORAGE_TOOL, "format", "-t", CLUSTER_ID, "-c", str(configuration), "--ignore-formatted")
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FORMAT_WITHIN_S)
+        if ended.returncode != 0:
+            raise OperationalFailure(
+                f"Apache Kafka cannot use {self.directory}: {(ended.stdout + ended.stderr).strip()}"
+            )
+
+    def child(self) -> Child:
+        """The process, not started; the directory has been formatted."""
+        command = program(BROKER, str(self._write_configuration()), jvm=self.jvm)
+        return Child(name=self.name, command=command, directory=self.directory, log=self.directory / f"{self.name}.log")
+
+    def is_serving(self) -> bool:
+        """Whether it accepts connections: it opens its listener last."""
+        try:
+            socket.create_connection((LOOPBACK, self.port), timeout=PROBE_TIMEOUT_S).close()
+        except OSError:
+            return False
+        return True
+
+    def properties(self) -> dict[str, str]:
+        """Its server.properties."""
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{self.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{self.port},CONTROLLER://{LOOPBACK}:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.directory / "data"),
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            **self.settings,
+        }
+
+    def _write_configuration(self) -> Path:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / "server.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()), encoding="utf-8")
+        return file

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from broker.entities import builder
-from broker.handlers.incremental_alter_configs import RefusedChange, check_resource, forward, topics_of
+from broker.handlers.describe_configs import topics_of
+from broker.handlers.incremental_alter_configs import RefusedChange, check_resource, forward
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
 
@@ -21,13 +22,14 @@ MAX_VERSION = 2
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an AlterConfigs request."""
     build = builder(API_KEY, context.api_version)
-    answer = await services.active_site.answer(services.image, context, request, topics_of(request))
+    names = topics_of(request)
+    answer = await services.active_site.answer(services.image, context, request, names)
     if answer is not None:
         return answer
     changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
     for resource in request.resources:
         try:
-            check_resource(services.image, resource)
+            check_resource(services.image, resource, names)
         except RefusedChange as refused:
             changes[resource.resource_name] = refused
             continue

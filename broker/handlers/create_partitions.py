@@ -39,13 +39,14 @@ def _new_partitions(image: ClusterImage, topic: Any) -> pb.NewPartitions:
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a CreatePartitions request."""
     build, image = builder(API_KEY, context.api_version), services.image
-    answer = await services.active_site.answer(image, context, request, [topic.name for topic in request.topics])
+    names = [topic.name for topic in request.topics]
+    answer = await services.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewPartitions] = []
     for topic in request.topics:
-        refusal = policy_refusal(image, topic.name)
+        refusal = policy_refusal(image, topic.name, names)
         if refusal is not None:
             results[topic.name] = _result(build, topic.name, ErrorCode.policy_violation, refusal)
         else:

@@ -8,11 +8,12 @@ Not done: quotas on topic creation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.active_site import leading_site
 from broker.controller_client import ControllerUnavailable
 from broker.core.access import passive_link_for_new_topic
 from broker.core.cluster_image import ClusterImage
@@ -34,14 +35,15 @@ CONFIG_SOURCE_CODES = {
 }
 
 
-def policy_refusal(image: ClusterImage, topic: str) -> str | None:
-    """Why clients may not create or change the topic at this site, None when they may."""
+def policy_refusal(image: ClusterImage, topic: str, among: Collection[str]) -> str | None:
+    """Why clients may not create or change the topic at this site in a request about `among`, None when they may."""
     link = passive_link_for_new_topic(image, topic)
     if link is None:
         return None
+    was_handed_on = leading_site(image, among) is not None
     return (
-        f"topic {topic} is carried by link {link.name}, whose active site is {link.active_site}; "
-        f"site {image.site} receives it from there"
+        f"topic {topic} is carried by link {link.name}, whose active site is {link.active_site}; site {image.site} receives it "
+        f"from there, and {'could not reach it' if was_handed_on else 'hands on only requests that are all about its topics'}"
     )
 
 
@@ -68,7 +70,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     results: dict[str, Any] = {}
     wanted: list[pb.NewTopic] = []
     for topic in request.topics:
-        refusal = policy_refusal(image, topic.name)
+        refusal = policy_refusal(image, topic.name, names)
         if names.count(topic.name) > 1:
             results[topic.name] = _failure(build, topic.name, ErrorCode.invalid_request, "the topic is named twice")
         elif refusal is not None:

@@ -1,6 +1,7 @@
 """DescribeConfigs: configs of topics (override, site-wide default, default) and of brokers.
 
-Behaviour: a topic of a passive site is described as its active site has it. Sources and types have Kafka's numbers.
+Behaviour: topics that a link brings are described by the active site (`active_site.py`), while that does not answer by this site's
+copy, and to programs of our own always by the copy. Sources and types have Kafka's numbers.
 Versions: 1 to 4. Not done: dynamic broker configs, loggers, client metrics.
 """
 
@@ -34,11 +35,27 @@ _TYPE_CODES = {
 _STATIC_BROKER, _DEFAULT = 4, 5
 _FIELD_TYPES = {bool: 1, int: 3}
 _STRING_TYPE = 2
+ACTIVE_SITE_TIMEOUT_MS = 2_000
+"""Short, because there is a copy to answer from."""
+
+
+def topics_of(request: Any) -> list[str]:
+    """What a request about configs names; a resource that is no topic has no name here, so that it is never handed on."""
+    return [
+        resource.resource_name if resource.resource_type == TOPIC_RESOURCE else "" for resource in request.resources
+    ]
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a DescribeConfigs request."""
     build = builder(API_KEY, context.api_version)
+    if not context.is_own_tool:
+        names = topics_of(request)
+        answer = await services.active_site.answer(
+            services.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
+        )
+        if answer is not None:
+            return answer
     results = tuple(_describe(services, build, request, resource) for resource in request.resources)
     return build.response(results=results)
 
@@ -46,13 +63,13 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 def _describe(services: BrokerServices, build: Any, request: Any, resource: Any) -> Any:
     error, message, configs = ErrorCode.none, None, ()
     if resource.resource_type == TOPIC_RESOURCE:
-        routed = services.image.routed_topic(resource.resource_name)
+        topic = services.image.topics.get(resource.resource_name)
         if not is_valid_topic_name(resource.resource_name):
             error, message = ErrorCode.invalid_topic_exception, f"{resource.resource_name!r} is not a topic name"
-        elif routed is None:
+        elif topic is None:
             error = ErrorCode.unknown_topic_or_partition
         else:
-            configs = tuple(_topic_configs(services, build, request, resource, routed.topic.configs))
+            configs = tuple(_topic_configs(services, build, request, resource, topic.configs))
     elif resource.resource_type == BROKER_RESOURCE and resource.resource_name in ("", str(services.config.node_id)):
         configs = tuple(_broker_configs(services.config, build, resource)) if resource.resource_name else ()
     else:

@@ -7,6 +7,7 @@ Versions: 0 and 1. Not done: broker configs (they are read at start only), clien
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -16,7 +17,7 @@ from broker.core.cluster_image import ClusterImage
 from broker.core.topic_configs import TOPIC_CONFIGS, ConfigKind, resolve
 from broker.entities import builder
 from broker.handlers.create_topics import policy_refusal
-from broker.handlers.describe_configs import TOPIC_RESOURCE
+from broker.handlers.describe_configs import TOPIC_RESOURCE, topics_of
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
 
@@ -36,18 +37,11 @@ class RefusedChange(Exception):
         self.message = message
 
 
-def topics_of(request: Any) -> list[str]:
-    """What the request changes; a resource that is no topic has no name here, so that it is never handed on."""
-    return [
-        resource.resource_name if resource.resource_type == TOPIC_RESOURCE else "" for resource in request.resources
-    ]
-
-
-def check_resource(image: ClusterImage, resource: Any) -> None:
+def check_resource(image: ClusterImage, resource: Any, among: Collection[str]) -> None:
     """Raise RefusedChange unless the resource is a topic that may be changed here."""
     if resource.resource_type != TOPIC_RESOURCE:
         raise RefusedChange(ErrorCode.invalid_request, "only topic configs can be altered while a broker runs")
-    refusal = policy_refusal(image, resource.resource_name)
+    refusal = policy_refusal(image, resource.resource_name, among)
     if refusal is not None:
         raise RefusedChange(ErrorCode.policy_violation, refusal)
     if resource.resource_name not in image.topics:
@@ -94,13 +88,14 @@ async def forward(
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an IncrementalAlterConfigs request."""
     build, image = builder(API_KEY, context.api_version), services.image
-    answer = await services.active_site.answer(image, context, request, topics_of(request))
+    names = topics_of(request)
+    answer = await services.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
     for resource in request.resources:
         try:
-            check_resource(image, resource)
+            check_resource(image, resource, names)
             changes[resource.resource_name] = _change(services, image, resource)
         except RefusedChange as refused:
             changes[resource.resource_name] = refused

@@ -1,0 +1,255 @@
+"""Administration and clients at the passive site, with librdkafka's admin client that can reach no broker but those there.
+
+Promised: topics, partitions and configs of linked topics are made, changed, described and deleted through the passive site as through the
+active one, and the mirror brings the outcome back; what is written past the roles is refused; and when the active site cannot be asked,
+each request is answered by one clear error within its time, and nothing is changed on this side alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from kio.schema.errors import ErrorCode
+
+from runtime.addresses import parse_host_port
+from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.eventually import eventually_sync
+from tests.support.log_batches import batch
+from tests.support.raw_client import RawClient
+from wire.client import KafkaClient, call_client
+from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.private import SITE_METADATA
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+
+WITHIN_S = 15
+"""Within this each request is answered, whatever has happened to the active site."""
+AT_HOME = "home-.*"
+
+Result = TypeVar("Result")
+
+
+class PassiveSite:
+    """Sites a (active) and b; clients can reach b alone."""
+
+    def __init__(self, sites: EmbeddedSites) -> None:
+        self.sites = sites
+        bootstraps = sites.put_clients_behind_proxies()
+        sites.toxiproxy_server().get_proxy(f"{sites.broker('a').name}-client").disable()
+        self._address = bootstraps["b"]
+        self.admin = AdminClient({"bootstrap.servers": self._address, "log_level": 2})
+        eventually_sync(lambda: sorted(self.admin.list_topics(timeout=5).brokers) == [1, 1001])
+
+    def port(self, site: str) -> int:
+        """Of the site's broker itself."""
+        return parse_host_port(self.sites.bootstrap(site)).port
+
+    def partitions(self, site: str, topic: str) -> int:
+        """How many the site itself has; none when it does not have the topic."""
+        with RawClient(self.port(site)) as client:
+            (found,) = client.metadata(topic, api_key=SITE_METADATA).topics
+            return len(found.partitions)
+
+    def copy_configs(self, topic: str) -> Mapping[str, str | None]:
+        """What is set on b's own copy."""
+
+        async def ask(client: KafkaClient) -> Mapping[str, str | None]:
+            return (await client.topic_configs([topic]))[topic]
+
+        return self._at_b(ask)
+
+    def described(self, topic: str, name: str) -> str:
+        """A config as b tells it to an application."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        value = self.admin.describe_configs([resource])[resource].result(WITHIN_S)[name].value
+        assert isinstance(value, str)
+        return value
+
+    def create(self, topic: str, **settings: Any) -> None:
+        """Create a topic through b."""
+        answer(self.admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=-1, **settings)]))
+
+    def alter(self, topic: str, name: str, value: str | None) -> None:
+        """Set a config through b, or take it off."""
+        operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(name, value, incremental_operation=operation)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        answer(self.admin.incremental_alter_configs([resource]))
+
+    def grow(self, topic: str, total: int) -> None:
+        """Give a topic so many partitions through b."""
+        answer(self.admin.create_partitions([NewPartitions(topic, total)]))
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic through b."""
+        answer(self.admin.delete_topics([topic]))
+
+    def _at_b(self, work: Callable[[KafkaClient], Awaitable[Result]]) -> Result:
+        return call_client(self._address, work, site_local=True)
+
+
+def answer(outcomes: Mapping[Any, Future[Any]]) -> None:
+    """Wait for the one outcome; KafkaException when it was refused, TimeoutError when nothing was answered."""
+    (outcome,) = outcomes.values()
+    outcome.result(WITHIN_S)
+
+
+def refusal(act: Callable[[], object]) -> tuple[str, str]:
+    """Kafka's name of the error that the act ends with, and its text."""
+    with pytest.raises(KafkaException) as caught:
+        act()
+    error = caught.value.args[0]
+    return error.name(), error.str()
+
+
+@pytest.fixture(scope="module")
+def passive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PassiveSite]:
+    """One pair for all tests."""
+    starter = SitesStarter(tmp_path_factory.mktemp("passive"))
+    try:
+        yield PassiveSite(starter("--blacklist", AT_HOME))
+    finally:
+        starter.end_all()
+
+
+@pytest.fixture
+def topic(passive: PassiveSite, request: pytest.FixtureRequest) -> str:
+    """A topic of one partition that is at both sites."""
+    name = request.function.__name__.removeprefix("test_")
+    passive.create(name)
+    eventually_sync(lambda: passive.partitions("b", name) == 1)
+    return str(name)
+
+
+def test_a_topic_made_through_the_passive_site_is_made_at_the_active_one_and_mirrored(passive: PassiveSite) -> None:
+    passive.create("orders", config={"retention.ms": "1234567"})
+    assert passive.partitions("a", "orders") == 1
+    assert passive.described("orders", "retention.ms") == "1234567"
+    eventually_sync(lambda: passive.partitions("b", "orders") == 1)
+    eventually_sync(lambda: passive.copy_configs("orders") == {"retention.ms": "1234567"})
+
+
+def test_what_the_active_site_refuses_is_refused_in_its_words(passive: PassiveSite, topic: str) -> None:
+    assert refusal(lambda: passive.create(topic))[0] == "TOPIC_ALREADY_EXISTS"
+    name, text = refusal(lambda: passive.create("wrong", config={"retention.ms": "soon"}))
+    assert (name, "soon" in text, "retention.ms" in text) == ("INVALID_CONFIG", True, True)
+    assert refusal(lambda: passive.delete("unheard-of"))[0] == "UNKNOWN_TOPIC_OR_PART"
+    assert passive.partitions("a", "wrong") == 0
+
+
+def test_a_topic_grown_through_the_passive_site_grows_at_both(passive: PassiveSite, topic: str) -> None:
+    passive.grow(topic, 3)
+    assert passive.partitions("a", topic) == 3
+    eventually_sync(lambda: passive.partitions("b", topic) == 3)
+
+
+def test_a_config_set_and_taken_off_through_the_passive_site_is_so_at_both(passive: PassiveSite, topic: str) -> None:
+    passive.alter(topic, "retention.ms", "7654321")
+    assert passive.described(topic, "retention.ms") == "7654321"
+    eventually_sync(lambda: passive.copy_configs(topic) == {"retention.ms": "7654321"})
+    passive.alter(topic, "retention.ms", None)
+    assert passive.described(topic, "retention.ms") == "604800000"
+    eventually_sync(lambda: passive.copy_configs(topic) == {})
+
+
+def test_a_topic_deleted_through_the_passive_site_keeps_its_copy_until_it_is_deleted_again(
+    passive: PassiveSite, topic: str
+) -> None:
+    passive.delete(topic)
+    assert passive.partitions("a", topic) == 0
+    assert passive.partitions("b", topic) == 1
+    listed = "LEADER_NOT_AVAILABLE"  # what clients are told of a copy without a topic
+
+    def is_an_orphan() -> bool:
+        (partition,) = passive.admin.list_topics(timeout=5).topics[topic].partitions.values()
+        return partition.error is not None and partition.error.name() == listed
+
+    eventually_sync(is_an_orphan)
+    passive.delete(topic)
+    assert passive.partitions("b", topic) == 0
+    assert refusal(lambda: passive.delete(topic))[0] == "UNKNOWN_TOPIC_OR_PART"
+
+
+def test_topics_that_no_link_carries_are_the_passive_site_s_own(passive: PassiveSite) -> None:
+    passive.create("home-lights")
+    passive.grow("home-lights", 2)
+    passive.alter("home-lights", "retention.ms", "5000")
+    assert passive.described("home-lights", "retention.ms") == "5000"
+    assert (passive.partitions("a", "home-lights"), passive.partitions("b", "home-lights")) == (0, 2)
+    with RawClient(passive.port("b")) as client:
+        assert client.produce("home-lights", batch()).error_code == ErrorCode.none
+    passive.delete("home-lights")
+    assert passive.partitions("b", "home-lights") == 0
+
+
+def test_a_request_about_topics_of_both_sites_does_what_belongs_here_and_says_why_not_the_rest(
+    passive: PassiveSite,
+) -> None:
+    wanted = [NewTopic(name, num_partitions=1, replication_factor=-1) for name in ("home-mixed", "mixed")]
+    outcomes = passive.admin.create_topics(wanted)
+    outcomes["home-mixed"].result(WITHIN_S)
+    name, text = refusal(lambda: outcomes["mixed"].result(WITHIN_S))
+    assert name == "POLICY_VIOLATION"
+    assert "hands on only requests that are all about its topics" in text
+    assert passive.partitions("a", "mixed") == 0
+
+
+def test_records_sent_straight_to_the_passive_site_are_refused_and_so_are_readers(
+    passive: PassiveSite, topic: str
+) -> None:
+    wanted = TopicToFetch(topic, None, [PartitionToFetch(0, 0, 1_000_000)])
+    with RawClient(passive.port("b")) as client:
+        assert client.produce(topic, batch()).error_code == ErrorCode.not_leader_or_follower
+        (partition,) = client.fetch(FetchRequest([wanted], max_wait_ms=0)).topics[0].partitions
+        assert partition.error_code == ErrorCode.not_leader_or_follower
+        tool = FetchRequest([wanted], max_wait_ms=0, replica_id=-2)
+        (partition,) = client.fetch(tool).topics[0].partitions
+        assert (partition.error_code, partition.high_watermark) == (ErrorCode.none, 0)
+    with RawClient(passive.port("a")) as client:
+        assert client.produce(topic, batch()).error_code == ErrorCode.none
+
+
+def test_while_the_active_site_cannot_be_reached_changes_are_refused_and_reads_are_answered_by_the_copy(
+    passive: PassiveSite, topic: str
+) -> None:
+    passive.alter(topic, "retention.ms", "4321000")
+    eventually_sync(lambda: passive.copy_configs(topic) == {"retention.ms": "4321000"})
+    with passive.sites.cut_off():
+        for act in (
+            lambda: passive.create("refused"),
+            lambda: passive.grow(topic, 2),
+            lambda: passive.alter(topic, "retention.ms", "1000"),
+        ):
+            name, text = refusal(act)
+            assert name == "POLICY_VIOLATION"
+            assert "carried by link a-b, whose active site is a" in text
+            assert "could not reach it" in text
+        assert refusal(lambda: passive.delete(topic))[0] == "POLICY_VIOLATION"
+        assert passive.described(topic, "retention.ms") == "4321000"
+    assert (passive.partitions("a", "refused"), passive.partitions("b", "refused")) == (0, 0)
+    assert (passive.partitions("a", topic), passive.partitions("b", topic)) == (1, 1)
+    eventually_sync(lambda: _grows(passive, topic))
+
+
+def _grows(passive: PassiveSite, topic: str) -> bool:
+    try:
+        passive.grow(topic, 2)
+    except KafkaException:
+        return False
+    return True
+
+
+def test_an_active_site_that_swallows_every_byte_is_answered_for_in_time(passive: PassiveSite, topic: str) -> None:
+    network = passive.sites.network
+    network.cut(network.selected(), is_silent=True)
+    try:
+        assert refusal(lambda: passive.grow(topic, 2))[0] == "POLICY_VIOLATION"
+        assert passive.described(topic, "retention.ms") == "604800000"
+    finally:
+        network.heal()
+    eventually_sync(lambda: _grows(passive, topic))

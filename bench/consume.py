@@ -1,0 +1,55 @@
+"""Consume throughput, and broker CPU for each GB: librdkafka without a group and Java's ConsumerPerformance, three record sizes.
+
+One consumer, eight partitions, written just before, so that the page cache has them. Java's rate is that of its fetching, without joining
+its group. The first reading of each topic warms up and does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench import java_tools, librdkafka
+from bench.figures import Side
+from bench.payloads import payloads
+from bench.plan import Plan
+from bench.processes import metered
+from bench.produce import LOAD_BYTES, SIZES_BYTES
+from bench.systems import PARTITION_COUNT, MeasuredBroker, check_complete, create_topic, delete_topic
+
+
+def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
+    """All cases on all brokers; samples go to the plan."""
+    for size_bytes, size in SIZES_BYTES.items():
+        topic, count = f"consume-{size_bytes}", plan.scaled(LOAD_BYTES[size_bytes] / size_bytes, least=1_000)
+        for broker in brokers:
+            plan.say(f"writing {count:,} records of {size} to {broker.child.name}")
+            create_topic(broker.bootstrap_servers, topic)
+            librdkafka.produce(broker.bootstrap_servers, topic, payloads(size_bytes), count, {"acks": "1"})
+            check_complete(broker.bootstrap_servers, topic, count)
+            librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
+        for _ in range(plan.repeats):
+            for broker in brokers:
+                _librdkafka(plan, broker, topic, f"librdkafka, {size}", size_bytes, count)
+                if Side.PEER in plan.sides:
+                    _java(plan, broker, topic, f"Java, {size}", size_bytes, count)
+        for broker in brokers:
+            delete_topic(broker.bootstrap_servers, topic)
+
+
+def _librdkafka(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, count: int) -> None:
+    with metered(broker.pid) as usage:
+        taken_s = librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
+    read = count * size_bytes
+    values = {"mb_per_s": read / 1e6 / taken_s, "cpu_s_per_gb": usage.cpu_s / (read / 1e9)}
+    plan.record("consume", case, broker.side, usage, **values)
+
+
+def _java(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, count: int) -> None:
+    with metered(broker.pid) as usage:
+        consumed = java_tools.consume(broker.bootstrap_servers, topic, count)
+    values = {
+        "mb_per_s": consumed.fetch_mb_per_s,
+        "cpu_s_per_gb": usage.cpu_s / (count * size_bytes / 1e9),
+        "whole_mb_per_s": consumed.whole_mb_per_s,
+    }
+    plan.record("consume", case, broker.side, usage, **values)

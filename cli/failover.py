@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.output import Output, OutputFormat, console, error_console, failures_as_messages, print_json, print_table
+from cli.output import (
+    Output,
+    OutputFormat,
+    console,
+    error_console,
+    failures_as_messages,
+    print_json,
+    print_table,
+    usage_error,
+)
 from cli.sites import EnvironmentFile, SiteOptions, agents
 from runtime.process import ExitCode
 
@@ -54,12 +63,15 @@ def failover(
     policy = FailoverPolicy(
         lag_records_max=lag_max, accepts_data_loss=accepts_data_loss, drain_timeout_ms=drain_timeout_ms
     )
+    known = agents(environment, site)
+    if to not in known:
+        raise usage_error(f"--to {to!r}: accepted is one of {', '.join(sorted(known))}")
     with failures_as_messages():
         report = asyncio.run(
             carry_out(
                 link,
                 to_site=to,
-                agents=agents(environment, site),
+                agents=known,
                 policy=policy,
                 is_dry_run=is_dry_run,
                 journal_path=None if is_dry_run else journal or DEFAULT_JOURNALS / f"{link}-to-{to}.jsonl",

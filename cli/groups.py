@@ -20,6 +20,8 @@ app = typer.Typer(
 Group = Annotated[str, typer.Argument(help="Name of the group.")]
 Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NO_OFFSET = -1
+FORGOTTEN = "DEAD"
+"""The state that Kafka tells of a group that nobody knows."""
 
 
 @app.command("list")
@@ -52,6 +54,8 @@ def describe(
         client = admin_client(bootstrap_server)
         description = result_of(client.describe_consumer_groups([group])[group], f"group {group}")
         rows = _positions(client, group, _owners(description))
+        if description.state.name == FORGOTTEN and not rows:
+            raise OperationalFailure(f"group {group} is not there: `antipode groups list` shows those that are")
     document = {
         "group": group,
         "state": description.state.name.lower(),
@@ -106,7 +110,12 @@ def reset_offsets(
 
 
 @app.command()
-def delete(group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, is_sure: Sure = False) -> None:
+def delete(
+    group: Group,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    is_sure: Sure = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
     """Forget a group and its offsets. The group must have no members.
 
     Example: antipode groups delete shipping --yes
@@ -116,7 +125,10 @@ def delete(group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, 
     with failures_as_messages():
         client = admin_client(bootstrap_server)
         result_of(client.delete_consumer_groups([group])[group], f"group {group} cannot be deleted")
-    console.print(f"group {group} is deleted")
+    if output is OutputFormat.JSON:
+        print_json({"group": group})
+    else:
+        console.print(f"group {group} is deleted")
 
 
 def parse_target(text: str) -> str | int | tuple[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from cli.output import usage_error
 from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
 
@@ -33,7 +34,7 @@ Result = TypeVar("Result")
 def admin_client(bootstrap_server: str) -> Any:
     """A client whose cluster answered once; keep it until its futures are done.
 
-    OperationalFailure when the address is no address, or nobody answers.
+    OperationalFailure when nobody answers, a usage error when the address is no address.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -41,7 +42,7 @@ def admin_client(bootstrap_server: str) -> Any:
     try:
         parse_host_ports(bootstrap_server)
     except ValueError as error:
-        raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
+        raise usage_error(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
     client = AdminClient({"bootstrap.servers": bootstrap_server, "client.id": "antipode-cli", "log_level": 0})
     try:
         client.list_topics(timeout=TIMEOUT_S)
@@ -71,11 +72,11 @@ def result_of(outcome: Future[Result], what: str) -> Result:
 
 
 def settings(pairs: list[str] | None, option: str) -> Mapping[str, str]:
-    """`key=value` options as a mapping. OperationalFailure names the one that is none."""
+    """`key=value` options as a mapping. A usage error names the one that is none."""
     found = {}
     for text in pairs or ():
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            raise OperationalFailure(f"{option} {text!r} is not usable: accepted is key=value")
+            raise usage_error(f"{option} {text!r} is not usable: accepted is key=value")
         found[key.strip()] = value.strip()
     return found

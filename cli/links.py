@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.output import (
+    Output,
+    OutputFormat,
+    console,
+    failures_as_messages,
+    print_error,
+    print_json,
+    print_table,
+    usage_error,
+)
 from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from runtime.process import ExitCode
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from dr.links import LinkAtSite
     from dr.site_client import SiteClient
     from wire.control.cluster_pb2 import LinkRecord
@@ -60,7 +72,7 @@ def describe(
         for entry in entries:
             _print_description(entry)
     if all(entry.description is None for entry in entries):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command()
@@ -189,12 +201,17 @@ def _phase(record: LinkRecord) -> str:
 
 
 def _record_json(record: LinkRecord) -> dict[str, Any]:
+    return {**_fields(record), "phase": _phase(record)}
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """Every field as plain data; numbers stay numbers (protobuf's own JSON writes long ones as texts)."""
+    from google.protobuf.descriptor import FieldDescriptor
     from google.protobuf.json_format import MessageToDict
 
-    return dict(
-        MessageToDict(record, preserving_proto_field_name=True, always_print_fields_with_no_presence=True),
-        phase=_phase(record),
-    )
+    longs = {field.name for field in message.DESCRIPTOR.fields if field.cpp_type == FieldDescriptor.CPPTYPE_INT64}
+    found = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    return {name: int(value) if name in longs else value for name, value in found.items()}
 
 
 def _status_json(entry: LinkAtSite) -> dict[str, Any]:
@@ -228,21 +245,16 @@ def _status_row(entry: LinkAtSite) -> Sequence[object]:
 def _description_json(entry: LinkAtSite) -> dict[str, Any]:
     if entry.description is None:
         return {"site": entry.site, "problem": entry.problem}
-    from google.protobuf.json_format import MessageToDict
-
     return {
         "site": entry.site,
         "link": _record_json(entry.description.record),
-        "partitions": [
-            MessageToDict(item, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-            for item in entry.description.partitions
-        ],
+        "partitions": [_fields(item) for item in entry.description.partitions],
     }
 
 
 def _print_description(entry: LinkAtSite) -> None:
     if entry.description is None:
-        console.print(f"site {entry.site}: {entry.problem}")
+        print_error(entry.problem)
         return
     record = entry.description.record
     rows = [

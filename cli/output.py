@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from runtime.process import ExitCode, OperationalFailure
@@ -43,7 +44,7 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A table; numbers to the right."""
-    table = Table(title=title or None, title_justify="left", header_style="bold")
+    table = Table(title=escape(title) or None, title_justify="left", header_style="bold")
     for index, column in enumerate(columns):
         is_number = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
@@ -53,12 +54,17 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
 
 def _cell(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else escape(str(value))
 
 
 def report_progress(text: str) -> None:
     """A line on standard error that says what is being done."""
-    error_console.print(f"[dim]{text}[/]", highlight=False)
+    error_console.print(f"[dim]{escape(text)}[/]", highlight=False)
+
+
+def print_error(message: str) -> None:
+    """One line on standard error that says what is wrong."""
+    error_console.print(f"[bold red]error:[/] {escape(message)}", highlight=False)
 
 
 @contextmanager
@@ -67,7 +73,7 @@ def failures_as_messages() -> Iterator[None]:
     try:
         yield
     except OperationalFailure as failure:
-        error_console.print(f"[bold red]error:[/] {failure}", highlight=False)
+        print_error(str(failure))
         raise typer.Exit(ExitCode.FAILED) from failure
     except KeyboardInterrupt as interrupt:
         error_console.print("interrupted")
@@ -76,5 +82,5 @@ def failures_as_messages() -> Iterator[None]:
 
 def usage_error(message: str) -> typer.Exit:
     """Print a usage error; raise what it returns."""
-    error_console.print(f"[bold red]error:[/] {message}", highlight=False)
+    print_error(message)
     return typer.Exit(ExitCode.USAGE)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.output import usage_error
+from cli.output import failures_as_messages, usage_error
 from runtime.addresses import parse_host_ports
 
 if TYPE_CHECKING:
@@ -55,14 +55,15 @@ def needed_environment(file: Path | None) -> Path:
 
 
 def agents(file: Path | None, sites: Iterable[str] | None) -> Agents:
-    """gRPC addresses by site from both options; those of --site win."""
+    """gRPC addresses by site from both options; those of --site win. A file that cannot be used ends the command with one message."""
     from dr.environment import load_environment
 
     given = dict(_site(text) for text in sites or ())
     found = environment_file(file) if file is not None or not given else None
     if found is None and not given:
         raise usage_error("say where the sites are: --environment FILE, or --site name=host:port for each site")
-    known = load_environment(found).agents() if found is not None else {}
+    with failures_as_messages():
+        known = load_environment(found).agents() if found is not None else {}
     return {**known, **given}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, usage_error
@@ -59,8 +60,9 @@ def _environment(file: Path | None, site: list[str] | None) -> Environment:
 
     found = environment_file(file) if file is not None or not site else None
     known = load_environment(found) if found is not None else Environment(sites={})
+    unknown = EnvironmentSite(bootstrap_servers="", grpc=(), processes=())
     sites = {
-        name: known.sites.get(name) or EnvironmentSite(bootstrap_servers="", grpc=addresses, processes=())
+        name: known.sites.get(name, unknown).model_copy(update={"grpc": addresses})
         for name, addresses in agents(file, site).items()
     }
     return known.model_copy(update={"sites": sites})
@@ -137,9 +139,7 @@ async def _link(known: Environment, link: EnvironmentLink, channels: Channels) -
 
 def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
     """What needs a person, in words."""
-    found = [
-        f"site {name} does not answer: {site['problem']}" for name, site in sites.items() if not site["is_reachable"]
-    ]
+    found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
         if site["is_reachable"] and site["controller"] == NOBODY:
             found.append(f"site {name} has no controller")
@@ -183,7 +183,7 @@ def _page(document: dict[str, Any]) -> Group:
             _count(link["lag_ms"]),
             link["mirror"],
         )
-    told = [f"[red]problem:[/] {problem}" for problem in document["problems"]] or ["[green]all is well[/]"]
+    told = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or ["[green]all is well[/]"]
     return Group(sites, links, *told)
 
 

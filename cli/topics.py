@@ -92,6 +92,7 @@ def create(
     partitions: Annotated[int, typer.Option(help="How many; the cluster's default when left out.")] = -1,
     config: Annotated[list[str] | None, typer.Option("--config", help="key=value; may be given again.")] = None,
     is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Create a topic. At a linked site it is made at the active one and carried over.
 
@@ -106,7 +107,10 @@ def create(
         )
         for outcome in client.create_topics([wanted], validate_only=is_dry_run, request_timeout=TIMEOUT_S).values():
             result_of(outcome, f"topic {topic} cannot be created")
-    console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created")
+    if output is OutputFormat.JSON:
+        print_json({"topic": topic, "is_dry_run": is_dry_run})
+    else:
+        console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created")
 
 
 @app.command("add-partitions")
@@ -115,6 +119,7 @@ def add_partitions(
     total: Annotated[int, typer.Argument(help="How many partitions there shall be in all.", min=1)],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Give a topic more partitions. Keys are spread anew: records of a key may change partition.
 
@@ -127,7 +132,10 @@ def add_partitions(
         grown = client.create_partitions([NewPartitions(topic, total)], validate_only=is_dry_run)
         for outcome in grown.values():
             result_of(outcome, f"topic {topic} cannot have {total} partitions")
-    console.print(f"topic {topic} {'can have' if is_dry_run else 'has'} {total} partitions")
+    if output is OutputFormat.JSON:
+        print_json({"topic": topic, "partitions": total, "is_dry_run": is_dry_run})
+    else:
+        console.print(f"topic {topic} {'can have' if is_dry_run else 'has'} {total} partitions")
 
 
 @app.command()
@@ -178,8 +186,13 @@ def offsets(
 
 
 @app.command()
-def delete(topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, is_sure: Sure = False) -> None:
-    """Delete a topic and its records.
+def delete(
+    topic: Topic,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    is_sure: Sure = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Delete a topic and its records. A standby's copy stays until the topic is deleted again through a broker of the standby.
 
     Example: antipode topics delete orders --yes
     """
@@ -189,7 +202,10 @@ def delete(topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, 
         client = admin_client(bootstrap_server)
         for outcome in client.delete_topics([topic], request_timeout=TIMEOUT_S).values():
             result_of(outcome, f"topic {topic} cannot be deleted")
-    console.print(f"topic {topic} is deleted")
+    if output is OutputFormat.JSON:
+        print_json({"topic": topic})
+    else:
+        console.print(f"topic {topic} is deleted")
 
 
 def parse_at(text: str) -> str | int:
@@ -207,7 +223,10 @@ def parse_at(text: str) -> str | int:
 
 
 def _partitions(client: Any, topic: str) -> dict[int, Any]:
-    found = client.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+    # Among all topics, because a broker may create one that a client asks for by its name.
+    found = client.list_topics(timeout=TIMEOUT_S).topics.get(topic)
+    if found is None:
+        raise OperationalFailure(f"topic {topic} is not there: `antipode topics list` shows those that are")
     if found.error is not None:
         raise OperationalFailure(f"topic {topic}: {found.error.name()}: {found.error.str()}")
     return dict(found.partitions)

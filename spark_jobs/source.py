@@ -98,6 +98,8 @@ class LogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one split."""
+        if partition.value is None:  # what Spark makes of a plan without splits
+            return iter(())
         assert isinstance(partition, SplitPartition)
         stored = read_split(partition.bootstrap, partition.split)
         if self._content == RECORDS:

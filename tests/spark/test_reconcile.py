@@ -79,6 +79,12 @@ def test_equal_logs_are_equal_in_every_range_and_the_report_says_so_in_every_for
     assert pq.read_table(tmp_path / "findings.parquet").num_rows == 0
 
 
+def test_empty_logs_are_equal(spark: SparkSession, logs: TwoLogs) -> None:
+    report = compare(spark, logs)
+    assert (report.verdict, report.problems) == (Verdict.EQUAL, ())
+    assert [(one.source.records, one.target.records) for one in report.partitions] == [(0, 0)]
+
+
 def test_what_only_one_log_has_is_missing_or_extra_and_what_differs_is_diverged(
     spark: SparkSession, logs: TwoLogs
 ) -> None:

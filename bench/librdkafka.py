@@ -1,8 +1,8 @@
 """librdkafka at its own speed: the library that confluent-kafka ships, called in bulk, so that no Python runs for each record.
 
 Producing hands over a thousand records a call and lets the library block when its queue is full; the payloads stay where they are and are
-never copied on our side. Consuming runs the library's callback loop over a function of the C library that does nothing, and adds up what the
-loop returns. Delivery is not reported record by record: whoever produces compares the log's end with the count afterwards.
+never copied on our side. Consuming runs the library's callback loop over a function of the C library that does nothing, and adds up what
+the loop returns. Delivery is not reported record by record: whoever produces compares the log's end with the count afterwards.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class MeasuredBroker:
 @contextmanager
 def running(child: Child, is_ready: Callable[[], bool], *, within_s: float) -> Iterator[None]:
     """Start a process, wait until it is ready, end it with the block."""
-    child.start()
     try:
+        child.start()
         wait_until(is_ready, within_s=within_s, what=child.name, child=child)
         yield
     finally:

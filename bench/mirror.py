@@ -1,0 +1,165 @@
+"""Mirrors: how fast one drains 2 GB that waited for it, what CPU that takes, how soon it begins, and its lag at 10 MB/s.
+
+Ours between two sites of ours, MirrorMaker 2 between two Apache Kafkas, one pair after the other, never both running. Each mirror process
+is started anew when the records wait already. Throughput and CPU are those from the first records seen at the target to the last; the start
+is a figure of its own. The same process then carries the steady load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import antipode, apache_kafka, librdkafka, mirror_maker
+from bench.figures import Side, percentile
+from bench.lag import measured_lag_ms
+from bench.payloads import payloads
+from bench.plan import Plan
+from bench.processes import cpu_s, memory, metered
+from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic, end_offset_sum
+from runtime.children import Child
+from runtime.process import OperationalFailure
+from wire.client import KafkaClient
+from wire.client_errors import BrokerError, Unreachable
+
+DRAINED, STEADY = "drained", "steady"
+RECORD_BYTES = 1_000
+DRAIN_BYTES = 2e9
+DRAIN_WITHIN_S = 300
+STEADY_BYTES_PER_S = 10e6
+STEADY_S, STEADY_SKIPPED_S = 25.0, 5.0
+POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorPair:
+    """A source, a target, and the mirror between them, not running."""
+
+    side: Side
+    source: str
+    target: str
+    child: Child
+    target_topic: Callable[[str], str]
+
+
+class Drain(NamedTuple):
+    """What one drain took."""
+
+    first_record_s: float
+    mb_per_s: float
+    cpu_s_per_gb: float
+    cpu_s_per_gb_with_start: float
+
+
+def measure(plan: Plan) -> None:
+    """The pairs one after the other, each anew for each repeat; samples go to the plan."""
+    for repeat in range(plan.repeats):
+        for side in plan.sides:
+            directory = plan.directory / f"mirror-{side}-{repeat}"
+            pair_of_side = antipode_pair if side is Side.ANTIPODE else kafka_pair
+            with pair_of_side(directory) as pair:
+                _measure_pair(plan, pair, directory)
+
+
+@contextmanager
+def antipode_pair(directory: Path) -> Iterator[MirrorPair]:
+    """Two linked sites of ours; the mirror that came with them has been stopped."""
+    with antipode.sites(directory, "--sites", "a,b", "--no-proxy") as environment:
+        child = environment.processes(process="mirror-a-b")[0].child()
+        child.stop(timeout_ms=STOP_TIMEOUT_MS)
+        source, target = (environment.sites[site].bootstrap_servers for site in ("a", "b"))
+        yield MirrorPair(side=Side.ANTIPODE, source=source, target=target, child=child, target_topic=str)
+
+
+@contextmanager
+def kafka_pair(directory: Path) -> Iterator[MirrorPair]:
+    """Two Apache Kafkas and MirrorMaker 2."""
+    with ExitStack() as running:
+        source, target = (
+            running.enter_context(apache_kafka.lone_broker(directory / name, name=f"kafka-{name}")).bootstrap_servers
+            for name in ("a", "b")
+        )
+        child = mirror_maker.child(directory / "mirror-maker", source, target, (DRAINED, STEADY))
+        yield MirrorPair(
+            side=Side.PEER, source=source, target=target, child=child, target_topic=mirror_maker.mirrored_topic
+        )
+
+
+def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
+    count = plan.scaled(DRAIN_BYTES / RECORD_BYTES, least=2_000)
+    plan.say(f"writing {count:,} records of 1 KB to the source of {pair.child.name}")
+    for topic in (DRAINED, STEADY):
+        create_topic(pair.source, topic)
+    librdkafka.produce(pair.source, DRAINED, payloads(RECORD_BYTES), count, {"acks": "1"})
+    check_complete(pair.source, DRAINED, count)
+    plan.say(f"starting {pair.child.name}")
+    try:
+        _measure_running(plan, pair, directory, count)
+    finally:
+        pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
+
+
+def _measure_running(plan: Plan, pair: MirrorPair, directory: Path, count: int) -> None:
+    began = time.monotonic()
+    pid = pair.child.start()
+    with metered(pid) as usage:
+        drain = asyncio.run(_drain(pair, pid, began, count))
+    plan.record("mirror", "drain, 1 KB", pair.side, usage, **drain._asdict(), peak_mb=memory(pid).peak_bytes / 1e6)
+    plan.say(f"steady load through {pair.child.name}")
+    with metered(pid) as usage:
+        lags = measured_lag_ms(
+            pair.source,
+            pair.target,
+            (STEADY, pair.target_topic(STEADY)),
+            directory,
+            bytes_per_s=STEADY_BYTES_PER_S,
+            duration_s=max(3.0, STEADY_S * plan.scale),
+            skip_s=max(1.0, STEADY_SKIPPED_S * plan.scale),
+        )
+    values = {
+        "lag_p50_ms": percentile(lags, 50),
+        "lag_p99_ms": percentile(lags, 99),
+        "lag_p999_ms": percentile(lags, 99.9),
+        "lag_max_ms": max(lags),
+        "cores": usage.cpu_s / usage.wall_s,
+    }
+    plan.record("mirror", "steady, 10 MB/s", pair.side, usage, **values)
+
+
+async def _drain(pair: MirrorPair, pid: int, began: float, count: int) -> Drain:
+    """Watch the target's log ends until all records are there."""
+    topic = pair.target_topic(DRAINED)
+    async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
+        first_at = first_cpu_s = first_count = None
+        while True:
+            come = await _come(client, topic)
+            now = time.monotonic()
+            if come and first_at is None:
+                first_at, first_cpu_s, first_count = now, cpu_s(pid), come
+            if come >= count:
+                break
+            if pair.child.pid() is None or now - began > DRAIN_WITHIN_S:
+                raise OperationalFailure(f"{pair.child.name} mirrored {come} of {count}: {pair.child.log_tail()}")
+            await asyncio.sleep(POLL_S)
+    assert first_at is not None and first_cpu_s is not None and first_count is not None  # noqa: PT018 (set together)
+    drained = (count - first_count) * RECORD_BYTES
+    used_s = cpu_s(pid)
+    return Drain(
+        first_record_s=first_at - began,
+        mb_per_s=drained / 1e6 / max(now - first_at, POLL_S),
+        cpu_s_per_gb=(used_s - first_cpu_s) / (max(drained, RECORD_BYTES) / 1e9),
+        cpu_s_per_gb_with_start=used_s / (count * RECORD_BYTES / 1e9),
+    )
+
+
+async def _come(client: KafkaClient, topic: str) -> int:
+    """Records of the topic at the target; none while the mirror has not created it."""
+    try:
+        return await end_offset_sum(client, topic)
+    except (BrokerError, Unreachable):
+        return 0

@@ -1,0 +1,52 @@
+"""One run: the brokers' sections on one pair of brokers, then the mirrors' on pairs of their own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench import antipode, apache_kafka, consume, mirror, produce, request_rate, resident_memory, start_up
+from bench.figures import Side
+from bench.plan import Plan
+from bench.systems import MeasuredBroker
+from runtime.process import OperationalFailure
+
+DISK_BYTES_NEEDED = 10e9
+"""At full scale: 2 GB at source and target of a mirror, topics that are being deleted, and room."""
+
+BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] = {
+    "start-up": start_up.measure,
+    "memory": resident_memory.measure,
+    "requests": request_rate.measure,
+    "produce": produce.measure,
+    "consume": consume.measure,
+}
+"""In this order: memory is measured of brokers that have just started."""
+MIRROR = "mirror"
+
+
+def run(plan: Plan, sections: Collection[str]) -> None:
+    """Measure the sections. OperationalFailure when the disk is too small or a part does not do its work."""
+    _check_disk(plan.directory, DISK_BYTES_NEEDED * plan.scale)
+    wanted = [measure for name, measure in BROKER_SECTIONS.items() if name in sections]
+    if wanted:
+        with ExitStack() as running:
+            brokers = []
+            for side in plan.sides:
+                plan.say(f"starting {side}")
+                start = antipode.lone_broker if side is Side.ANTIPODE else apache_kafka.lone_broker
+                brokers.append(running.enter_context(start(plan.directory / str(side))))
+            for measure in wanted:
+                measure(plan, brokers)
+    if MIRROR in sections:
+        mirror.measure(plan)
+
+
+def _check_disk(directory: Path, needed_bytes: float) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < needed_bytes:
+        raise OperationalFailure(
+            f"{directory} has {free / 1e9:.1f} GB free, {needed_bytes / 1e9:.1f} GB are needed: make room, or give a smaller --scale"
+        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -38,7 +37,7 @@ from broker.replicas import Replicas
 from broker.request_memory import RequestMemory
 from broker.services import BrokerServices, Cluster
 from broker.topic_creation import TopicCreator
-from runtime.addresses import HostPort
+from runtime.addresses import HostPort, reachable_address
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
 from runtime.disk import RealDisk
@@ -52,7 +51,6 @@ log = get_logger(__name__)
 
 SERVICE_NAME = "antipode.control.BrokerControl"
 FETCH_SESSION_EVICTION_MS = 120_000
-_WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104
 
 
 class SiteMembership(Protocol):
@@ -201,18 +199,13 @@ class Broker:
         advertised = {listener.name: listener.address for listener in settings.advertised_listeners}
         endpoints = []
         for listener in settings.listeners:
-            address = advertised.get(listener.name, listener.address)
-            host = socket.gethostname() if address.host in _WILDCARDS else address.host
-            endpoints.append(
-                znodes.BrokerEndpoint(
-                    listener=listener.name, host=host, port=address.port or self._ports[listener.name]
-                )
-            )
-        grpc = settings.grpc_advertised or HostPort(settings.grpc_listener.host, grpc_port)
+            address = reachable_address(listener.address, advertised.get(listener.name), self._ports[listener.name])
+            endpoints.append(znodes.BrokerEndpoint(listener=listener.name, host=address.host, port=address.port))
+        grpc = reachable_address(settings.grpc_listener, settings.grpc_advertised, grpc_port)
         return znodes.BrokerRegistration(
             node_id=settings.node_id,
             endpoints=tuple(endpoints),
-            grpc_address=str(HostPort(grpc.host, grpc.port or grpc_port)),
+            grpc_address=str(grpc),
             rack=settings.rack,
             timestamp_ms=self._clock.now_ms(),
         )

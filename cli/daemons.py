@@ -150,4 +150,7 @@ def _run(main: Callable[[asyncio.Event], Awaitable[None]], check: Callable[[], o
             check()
         except ConfigurationError as error:
             raise usage_error(str(error)) from error
-    raise typer.Exit(ExitCode.DONE if is_dry_run else run_daemon(main))
+    if is_dry_run:
+        typer.echo("the configuration is good; nothing was started")
+        raise typer.Exit(ExitCode.DONE)
+    raise typer.Exit(run_daemon(main))

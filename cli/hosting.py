@@ -21,7 +21,7 @@ from broker.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from dr.agent import SiteAgentHost
-from runtime.addresses import HostPort
+from runtime.addresses import HostPort, reachable_address
 from runtime.clock import SystemClock
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.grpc_server import GrpcServer
@@ -63,7 +63,8 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str]) 
     address = str(HostPort(settings.grpc_listener.host, port))
     if candidate is not None:
         running.push_async_callback(candidate.stop)
-        await candidate.start(grpc_address=address)
+        advertised = reachable_address(settings.grpc_listener, settings.grpc_advertised, port)
+        await candidate.start(grpc_address=str(advertised))
     running.push_async_callback(broker.stop)
     await broker.start(grpc_port=port)
     running.push_async_callback(agent.stop)
@@ -91,7 +92,7 @@ async def _start_controller(running: AsyncExitStack, properties: Mapping[str, st
     port = await server.start(is_ready=False)
     running.push_async_callback(server.stop)
     running.push_async_callback(candidate.stop)
-    address = settings.grpc_advertised or HostPort(settings.grpc_listener.host, port)
+    address = reachable_address(settings.grpc_listener, settings.grpc_advertised, port)
     await candidate.start(grpc_address=str(address))
     await server.set_serving("", is_serving=True)
     log.info("stands for election", grpc=str(address))

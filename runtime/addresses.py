@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import socket
+from typing import Final, NamedTuple
+
+WILDCARD_HOSTS: Final = ("0.0.0.0", "::", "")  # noqa: S104
 
 
 class HostPort(NamedTuple):
@@ -38,3 +41,10 @@ def parse_host_ports(text: str) -> tuple[HostPort, ...]:
     if not addresses:
         raise ValueError(f"{text!r} names no address; accepted: host:port[,host:port...]")
     return addresses
+
+
+def reachable_address(listener: HostPort, advertised: HostPort | None, bound_port: int) -> HostPort:
+    """How others reach a listener: as advertised, else where it listens, with this machine's name for "every interface"."""
+    address = advertised or listener
+    host = socket.gethostname() if address.host in WILDCARD_HOSTS else address.host
+    return HostPort(host, address.port or bound_port)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from runtime.addresses import HostPort, parse_host_port, parse_host_ports
+from runtime.addresses import HostPort, parse_host_port, parse_host_ports, reachable_address
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,18 @@ def test_a_list_ignores_empty_items_and_refuses_an_empty_list() -> None:
     assert parse_host_ports("a:1,,b:2,") == (HostPort("a", 1), HostPort("b", 2))
     with pytest.raises(ValueError, match="names no address"):
         parse_host_ports(" , ")
+
+
+@pytest.mark.parametrize(
+    ("listener", "advertised", "expected"),
+    [
+        (HostPort("10.0.0.1", 0), None, HostPort("10.0.0.1", 7)),
+        (HostPort("0.0.0.0", 9190), None, HostPort(socket.gethostname(), 9190)),
+        (HostPort("0.0.0.0", 9190), HostPort("b1.example.org", 19190), HostPort("b1.example.org", 19190)),
+        (HostPort("127.0.0.1", 0), HostPort("b1.example.org", 0), HostPort("b1.example.org", 7)),
+    ],
+)
+def test_a_listener_is_reached_as_advertised_and_never_at_a_wildcard(
+    listener: HostPort, advertised: HostPort | None, expected: HostPort
+) -> None:
+    assert reachable_address(listener, advertised, 7) == expected

@@ -1,0 +1,59 @@
+"""The settings that docs/running-two-sites.md lists, and the example files it points to, are those that the daemons know."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerSettings, load_broker_settings
+from controller.config import ControllerSettings
+from mirror.config import MirrorConfig, load_config
+from runtime.configuration import load_settings, read_properties
+
+ROOT = Path(__file__).parents[3]
+ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]*)\|", re.MULTILINE)
+
+DEFAULTS = {
+    str(field.alias): field.default
+    for model in (BrokerSettings, MirrorConfig)
+    for field in model.model_fields.values()
+    if field.alias
+}
+
+
+def rows() -> list[tuple[str, str]]:
+    page = (ROOT / "docs" / "running-two-sites.md").read_text(encoding="utf-8")
+    settings = page.split("## Settings", 1)[1]
+    return [(key.strip("` "), default.strip()) for keys, default in ROW.findall(settings) for key in keys.split(",")]
+
+
+def test_every_listed_key_is_one_that_a_daemon_reads() -> None:
+    listed = {key for key, _ in rows()}
+    assert len(listed) > 20
+    assert listed - DEFAULTS.keys() == set()
+
+
+def test_every_own_key_of_a_broker_is_listed() -> None:
+    own = {
+        str(field.alias) for field in BrokerSettings.model_fields.values() if str(field.alias).startswith("antipode.")
+    }
+    assert own - {key for key, _ in rows()} == set()
+
+
+def test_listed_defaults_are_those_of_the_daemons() -> None:
+    plain = {key: default for key, default in rows() if re.fullmatch(r"-?\d+|true|false", default)}
+    assert len(plain) > 10
+    assert {key: str(DEFAULTS[key]).lower() for key in plain} == plain
+
+
+@pytest.mark.parametrize("site", ["a", "b"])
+def test_the_example_of_a_broker_is_good(site: str) -> None:
+    properties = read_properties(ROOT / "deploy" / "examples" / f"broker-{site}.properties")
+    assert load_broker_settings(properties).site == load_settings(ControllerSettings, properties).site_name == site
+
+
+def test_the_example_of_a_mirror_is_good() -> None:
+    config = load_config(read_properties(ROOT / "deploy" / "examples" / "mirror-a-b.properties"))
+    assert config.link_name == "a-b"

@@ -1,7 +1,7 @@
 """Consume throughput, and broker CPU for each GB: librdkafka without a group and Java's ConsumerPerformance, three record sizes.
 
-One consumer, eight partitions, written just before, so that the page cache has them. Java's rate is that of its fetching, without joining
-its group. The first reading of each topic warms up and does not count.
+One consumer, eight partitions, written just before, so that the page cache has them. Rates are those of fetching: librdkafka's from its
+first records on, Java's without joining its group. The first reading of each topic warms up and does not count.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ from bench.figures import Side
 from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import metered
-from bench.produce import LOAD_BYTES, SIZES_BYTES
+from bench.produce import SIZES_BYTES
 from bench.systems import PARTITION_COUNT, MeasuredBroker, check_complete, create_topic, delete_topic
+
+LOAD_BYTES_MIN = 20_000_000
+LOAD_BYTES = {100: 300e6, 1_000: 2e9, 10_000: 2e9}
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
     """All cases on all brokers; samples go to the plan."""
     for size_bytes, size in SIZES_BYTES.items():
-        topic, count = f"consume-{size_bytes}", plan.scaled(LOAD_BYTES[size_bytes] / size_bytes, least=1_000)
+        topic, count = (
+            f"consume-{size_bytes}",
+            plan.scaled(LOAD_BYTES[size_bytes] / size_bytes, least=LOAD_BYTES_MIN // size_bytes),
+        )
         for broker in brokers:
             plan.say(f"writing {count:,} records of {size} to {broker.child.name}")
             create_topic(broker.bootstrap_servers, topic)
@@ -38,9 +44,9 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 def _librdkafka(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, count: int) -> None:
     with metered(broker.pid) as usage:
-        taken_s = librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
+        records_per_s = librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
     read = count * size_bytes
-    values = {"mb_per_s": read / 1e6 / taken_s, "cpu_s_per_gb": usage.cpu_s / (read / 1e9)}
+    values = {"mb_per_s": records_per_s * size_bytes / 1e6, "cpu_s_per_gb": usage.cpu_s / (read / 1e9)}
     plan.record("consume", case, broker.side, usage, **values)
 
 

@@ -1,0 +1,57 @@
+"""The benchmark itself, small: every section of our side, and an interruption that leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from bench.figures import SECTIONS
+from tests.support.eventually import eventually_sync
+
+REPOSITORY = Path(__file__).parents[2]
+TINY = ("--scale", "0.002", "--repeats", "1", "--no-peer", "--output", "json")
+WITHIN_S = 100
+
+
+def _start(results: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench", *TINY, "--results", str(results), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    )
+
+
+def test_every_section_is_measured_and_kept_as_json(tmp_path: Path) -> None:
+    output, errors = (running := _start(tmp_path)).communicate(timeout=WITHIN_S)
+    assert running.returncode == 0, errors
+    document = json.loads(output)
+    assert {row["section"] for row in document["rows"]} == set(SECTIONS)
+    assert all(row["ours"] is not None and row["theirs"] is None for row in document["rows"])
+    assert document["machine"]["cores"] == os.cpu_count()
+    (file,) = tmp_path.iterdir()  # the brokers' data is gone
+    assert file == Path(document["file"])
+    assert json.loads(file.read_text(encoding="utf-8"))["samples"] == document["samples"]
+
+
+def test_interrupted_while_brokers_run_it_ends_them_and_leaves_no_file(tmp_path: Path) -> None:
+    running = _start(tmp_path, "--only", "mirror")
+    try:
+        eventually_sync(lambda: list(tmp_path.glob("run-*/mirror-antipode-0/environment.json")), 60_000)
+        started = psutil.Process(running.pid).children(recursive=True)
+        assert len(started) > 4  # the front door, two ZooKeepers, two brokers
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=WITHIN_S)
+    finally:
+        running.kill()
+    assert running.returncode == 1, errors
+    assert "interrupted" in errors
+    assert [process for process in started if process.is_running()] == []
+    assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, admin_client, result_of
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, Cluster, connect, result_of
 from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from cli.topics import offsets_at, parse_at
 from runtime.process import OperationalFailure
@@ -31,8 +31,8 @@ def list_all(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Outp
     Example: antipode groups list --output json
     """
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        found = result_of(client.list_consumer_groups(), "groups cannot be listed")
+        cluster = connect(bootstrap_server)
+        found = result_of(cluster.client.list_consumer_groups(), "groups cannot be listed")
         if found.errors:
             raise OperationalFailure(f"not every broker lists its groups: {'; '.join(map(str, found.errors))}")
     rows = sorted((group.group_id, group.state.name.lower()) for group in found.valid)
@@ -51,9 +51,9 @@ def describe(
     Example: antipode groups describe shipping
     """
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        description = result_of(client.describe_consumer_groups([group])[group], f"group {group}")
-        rows = _positions(client, group, _owners(description))
+        cluster = connect(bootstrap_server)
+        description = result_of(cluster.client.describe_consumer_groups([group])[group], f"group {group}")
+        rows = _positions(cluster, group, _owners(description))
         if description.state.name == FORGOTTEN and not rows:
             raise OperationalFailure(f"group {group} is not there: `antipode groups list` shows those that are")
     document = {
@@ -91,10 +91,10 @@ def reset_offsets(
     """
     at = parse_target(to)
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        wanted = _targets(client, topic, at)
+        cluster = connect(bootstrap_server)
+        wanted = _targets(cluster, topic, at)
         if is_executed:
-            _commit(client, group, topic, wanted)
+            _commit(cluster, group, topic, wanted)
     if output is OutputFormat.JSON:
         print_json(
             {
@@ -123,8 +123,8 @@ def delete(
     if not is_sure:
         typer.confirm(f"Delete group {group} and its offsets?", abort=True, err=True)
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        result_of(client.delete_consumer_groups([group])[group], f"group {group} cannot be deleted")
+        cluster = connect(bootstrap_server)
+        result_of(cluster.client.delete_consumer_groups([group])[group], f"group {group} cannot be deleted")
     if output is OutputFormat.JSON:
         print_json({"group": group})
     else:
@@ -141,20 +141,20 @@ def parse_target(text: str) -> str | int | tuple[int]:
     return parse_at(text)
 
 
-def _targets(client: Any, topic: str, at: str | int | tuple[int]) -> dict[int, int]:
-    starts, ends = offsets_at(client, topic, "earliest"), offsets_at(client, topic, "latest")
+def _targets(cluster: Cluster, topic: str, at: str | int | tuple[int]) -> dict[int, int]:
+    starts, ends = offsets_at(cluster, topic, "earliest"), offsets_at(cluster, topic, "latest")
     if isinstance(at, tuple):
         return {partition: min(max(at[0], starts[partition]), ends[partition]) for partition in ends}
-    found = offsets_at(client, topic, at)
+    found = offsets_at(cluster, topic, at)
     # No record as young as that: the end, where the next one will be.
     return {partition: ends[partition] if offset == NO_OFFSET else offset for partition, offset in found.items()}
 
 
-def _commit(client: Any, group: str, topic: str, wanted: dict[int, int]) -> None:
+def _commit(cluster: Cluster, group: str, topic: str, wanted: dict[int, int]) -> None:
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     places = [TopicPartition(topic, partition, offset) for partition, offset in sorted(wanted.items())]
-    asked = client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])
+    asked = cluster.client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])
     moved = result_of(asked[group], f"offsets of group {group} cannot be moved")
     refused = [
         f"{place.topic}-{place.partition}: {place.error.str()}" for place in moved.topic_partitions if place.error
@@ -172,13 +172,13 @@ def _owners(description: Any) -> dict[tuple[str, int], str]:
     }
 
 
-def _positions(client: Any, group: str, owners: dict[tuple[str, int], str]) -> list[dict[str, Any]]:
+def _positions(cluster: Cluster, group: str, owners: dict[tuple[str, int], str]) -> list[dict[str, Any]]:
     from confluent_kafka import ConsumerGroupTopicPartitions
 
-    asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    asked = cluster.client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     found = result_of(asked[group], f"offsets of group {group}")
     committed = {(place.topic, place.partition): place.offset for place in found.topic_partitions}
-    ends = {topic: offsets_at(client, topic, "latest") for topic in {topic for topic, _ in (*committed, *owners)}}
+    ends = {topic: offsets_at(cluster, topic, "latest") for topic in {topic for topic, _ in (*committed, *owners)}}
     rows = []
     for topic, partition in sorted({*committed, *owners}):
         offset = committed.get((topic, partition), NO_OFFSET)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -31,8 +31,19 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 Result = TypeVar("Result")
 
 
-def admin_client(bootstrap_server: str) -> Any:
-    """A client whose cluster answered once; keep it until its futures are done.
+class Cluster(NamedTuple):
+    """A cluster that answered. Keep it until the futures of its client are done.
+
+    `topics` are those that the given broker told: the client learns of the brokers of all sites and goes on with any, and a topic that is
+    new, or that no link carries, is not known at every site.
+    """
+
+    client: Any
+    topics: Mapping[str, Any]
+
+
+def connect(bootstrap_server: str) -> Cluster:
+    """Ask the brokers once, so that a wrong address is told at once.
 
     OperationalFailure when nobody answers, a usage error when the address is no address.
     """
@@ -45,12 +56,12 @@ def admin_client(bootstrap_server: str) -> Any:
         raise usage_error(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
     client = AdminClient({"bootstrap.servers": bootstrap_server, "client.id": "antipode-cli", "log_level": 0})
     try:
-        client.list_topics(timeout=TIMEOUT_S)
+        metadata = client.list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:
         raise OperationalFailure(
             f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
         ) from error
-    return client
+    return Cluster(client, metadata.topics)
 
 
 def reason(error: KafkaException) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, TIMEOUT_S, BootstrapServer, admin_client, result_of, settings
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, TIMEOUT_S, BootstrapServer, Cluster, connect, result_of, settings
 from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from runtime.process import OperationalFailure
 
@@ -36,15 +36,14 @@ def list_all(
     Example: antipode topics list -b 127.0.0.1:9092 --output json
     """
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        metadata = client.list_topics(timeout=TIMEOUT_S)
+        known = connect(bootstrap_server).topics
     rows = [
         {
             "topic": name,
             "partitions": len(topic.partitions),
             "leaderless": sum(partition.leader < 0 for partition in topic.partitions.values()),
         }
-        for name, topic in sorted(metadata.topics.items())
+        for name, topic in sorted(known.items())
         if has_internal or not name.startswith("__")
     ]
     if output is OutputFormat.JSON:
@@ -62,11 +61,11 @@ def describe(
     Example: antipode topics describe orders
     """
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        found = _partitions(client, topic)
-        configs = _configs(client, topic, is_set_only=True)
-        ends = offsets_at(client, topic, "latest")
-        starts = offsets_at(client, topic, "earliest")
+        cluster = connect(bootstrap_server)
+        found = _partitions(cluster, topic)
+        configs = _configs(cluster, topic, is_set_only=True)
+        ends = offsets_at(cluster, topic, "latest")
+        starts = offsets_at(cluster, topic, "earliest")
     rows = [
         {
             "partition": index,
@@ -101,11 +100,13 @@ def create(
     from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
+        cluster = connect(bootstrap_server)
         wanted = NewTopic(
             topic, num_partitions=partitions, replication_factor=-1, config=dict(settings(config, "--config"))
         )
-        for outcome in client.create_topics([wanted], validate_only=is_dry_run, request_timeout=TIMEOUT_S).values():
+        for outcome in cluster.client.create_topics(
+            [wanted], validate_only=is_dry_run, request_timeout=TIMEOUT_S
+        ).values():
             result_of(outcome, f"topic {topic} cannot be created")
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "is_dry_run": is_dry_run})
@@ -128,8 +129,8 @@ def add_partitions(
     from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        grown = client.create_partitions([NewPartitions(topic, total)], validate_only=is_dry_run)
+        cluster = connect(bootstrap_server)
+        grown = cluster.client.create_partitions([NewPartitions(topic, total)], validate_only=is_dry_run)
         for outcome in grown.values():
             result_of(outcome, f"topic {topic} cannot have {total} partitions")
     if output is OutputFormat.JSON:
@@ -152,11 +153,11 @@ def configs(
     Example: antipode topics configs orders --set retention.ms=86400000 --unset segment.bytes
     """
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        _partitions(client, topic)
+        cluster = connect(bootstrap_server)
+        _partitions(cluster, topic)
         if set_ or unset:
-            _alter(client, topic, dict(settings(set_, "--set")), unset or [], is_dry_run=is_dry_run)
-        found = _configs(client, topic, is_set_only=False)
+            _alter(cluster, topic, dict(settings(set_, "--set")), unset or [], is_dry_run=is_dry_run)
+        found = _configs(cluster, topic, is_set_only=False)
     if output is OutputFormat.JSON:
         print_json(found)
     else:
@@ -177,8 +178,8 @@ def offsets(
     Example: antipode topics offsets orders --at 2026-01-31T12:00:00Z
     """
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        found = offsets_at(client, topic, parse_at(at))
+        cluster = connect(bootstrap_server)
+        found = offsets_at(cluster, topic, parse_at(at))
     if output is OutputFormat.JSON:
         print_json({str(partition): offset for partition, offset in sorted(found.items())})
     else:
@@ -199,8 +200,8 @@ def delete(
     if not is_sure:
         typer.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        for outcome in client.delete_topics([topic], request_timeout=TIMEOUT_S).values():
+        cluster = connect(bootstrap_server)
+        for outcome in cluster.client.delete_topics([topic], request_timeout=TIMEOUT_S).values():
             result_of(outcome, f"topic {topic} cannot be deleted")
     if output is OutputFormat.JSON:
         print_json({"topic": topic})
@@ -222,9 +223,9 @@ def parse_at(text: str) -> str | int:
         ) from error
 
 
-def _partitions(client: Any, topic: str) -> dict[int, Any]:
-    # Among all topics, because a broker may create one that a client asks for by its name.
-    found = client.list_topics(timeout=TIMEOUT_S).topics.get(topic)
+def _partitions(cluster: Cluster, topic: str) -> dict[int, Any]:
+    # Not asked for by its name: a broker may create what a client asks for.
+    found = cluster.topics.get(topic)
     if found is None:
         raise OperationalFailure(f"topic {topic} is not there: `antipode topics list` shows those that are")
     if found.error is not None:
@@ -232,25 +233,25 @@ def _partitions(client: Any, topic: str) -> dict[int, Any]:
     return dict(found.partitions)
 
 
-def offsets_at(client: Any, topic: str, at: str | int) -> dict[int, int]:
+def offsets_at(cluster: Cluster, topic: str, at: str | int) -> dict[int, int]:
     """The offset of each partition at a time (`parse_at`). OperationalFailure when the topic or a leader is not there."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
     named: dict[str, Callable[[], Any]] = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
     spec = named[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
-    asked = client.list_offsets({TopicPartition(topic, index): spec for index in _partitions(client, topic)})
+    asked = cluster.client.list_offsets({TopicPartition(topic, index): spec for index in _partitions(cluster, topic)})
     return {
         place.partition: result_of(outcome, f"offsets of {topic}-{place.partition}").offset
         for place, outcome in asked.items()
     }
 
 
-def _configs(client: Any, topic: str, *, is_set_only: bool) -> dict[str, str]:
+def _configs(cluster: Cluster, topic: str, *, is_set_only: bool) -> dict[str, str]:
     from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined]
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    found = result_of(client.describe_configs([resource])[resource], f"configs of {topic}")
+    found = result_of(cluster.client.describe_configs([resource])[resource], f"configs of {topic}")
     return {
         name: entry.value
         for name, entry in sorted(found.items())
@@ -258,7 +259,7 @@ def _configs(client: Any, topic: str, *, is_set_only: bool) -> dict[str, str]:
     }
 
 
-def _alter(client: Any, topic: str, changed: dict[str, str], unset: list[str], *, is_dry_run: bool) -> None:
+def _alter(cluster: Cluster, topic: str, changed: dict[str, str], unset: list[str], *, is_dry_run: bool) -> None:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
     entries = [
@@ -266,7 +267,7 @@ def _alter(client: Any, topic: str, changed: dict[str, str], unset: list[str], *
         *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset),
     ]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    for outcome in client.incremental_alter_configs([resource], validate_only=is_dry_run).values():
+    for outcome in cluster.client.incremental_alter_configs([resource], validate_only=is_dry_run).values():
         result_of(outcome, f"configs of {topic} cannot be changed")
 
 

@@ -1,0 +1,34 @@
+"""What README promises of every command: a help with an example, and `--output json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from cli.main import app
+
+DAEMONS = ("broker", "controller", "mirror")
+"""Speak through their logs and metrics."""
+SHOWN_LIVE = ("demo",)
+
+
+def _commands(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in getattr(node, "commands", {}).items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_command_has_an_example_and_speaks_json(name: str) -> None:
+    command = COMMANDS[name]
+    assert f"Example: antipode {name}" in command.help
+    if name not in (*DAEMONS, *SHOWN_LIVE):
+        assert "--output" in [option for parameter in command.params for option in parameter.opts]

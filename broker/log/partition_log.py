@@ -126,8 +126,13 @@ class PartitionLog:
 
     @property
     def latest_epoch(self) -> int:
-        """The newest leader epoch, -1 when there is none."""
+        """The newest leader epoch, -1 when there is none; it may have begun without a record yet."""
         return self._epochs.latest
+
+    @property
+    def last_record_epoch(self) -> int:
+        """The leader epoch that wrote the last record, -1 when the log holds none."""
+        return self._epochs.epoch_at(self.log_end_offset - 1) if self.log_end_offset > self.log_start_offset else -1
 
     @property
     def max_timestamp_ms(self) -> int:

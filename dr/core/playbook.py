@@ -383,7 +383,11 @@ def failed_over_from(record: LinkRecord) -> str:
 
 def _is_ahead(position: PartitionPosition, end: SourceEnd) -> bool:
     if position.log_end_offset == end.end_offset:
-        return position.last_log_epoch != end.last_log_epoch
+        # An epoch is not known where every record has expired; that is no sign of another history.
+        return (
+            UNKNOWN not in (position.last_log_epoch, end.last_log_epoch)
+            and position.last_log_epoch != end.last_log_epoch
+        )
     return position.log_end_offset > end.end_offset
 
 

@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from deploy import jar_sets
 from deploy.parts import spark_environment
 from spark_jobs.session import noise_into, session
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.processes import Processes
 from wire.client import KafkaClient, NewTopic
+
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+"""What pyspark reads when it starts its Java machine."""
 
 
 @dataclass
@@ -49,10 +53,14 @@ class TwoLogs:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session on two cores."""
+    """A local session on two cores, with the Kafka connector where it has been fetched: jars cannot be added to it later."""
     os.environ.update(spark_environment())
+    if jar_sets.SPARK_KAFKA.is_there:
+        jars = ",".join(str(jar) for jar in jar_sets.SPARK_KAFKA.jars())
+        os.environ[SUBMIT_ARGUMENTS] = f"--jars {jars} pyspark-shell"
     with noise_into(tmp_path_factory.mktemp("spark") / "spark.log"):
         started = session("tests", is_local=True, cores=2)
+    os.environ.pop(SUBMIT_ARGUMENTS, None)
     yield started
     started.stop()
 

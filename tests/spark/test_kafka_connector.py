@@ -1,0 +1,146 @@
+"""Spark's own Kafka connector on our broker: what people have Spark jobs for works without a change to them.
+
+Promised: a batch query reads a topic whole, with keys, offsets and timestamps, and between offsets that it names; a batch query
+writes one; and a structured stream goes on from its checkpoint, so that each record is carried over once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from deploy import jar_sets
+from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.lone_broker_process import LoneBroker
+from wire.client import KafkaClient, NewTopic
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(
+        not jar_sets.SPARK_KAFKA.is_there,
+        reason=f"Spark's Kafka connector {jar_sets.SPARK_KAFKA.version} is not in the parts folder: `make setup-java` "
+        "fetches it by Maven",
+    ),
+]
+
+STREAM_WITHIN_S = 90
+NOW_MS = round(time.time() * 1000)
+
+
+class Topics:
+    """Topics at one broker, and Spark's view of them."""
+
+    def __init__(self, spark: SparkSession, broker: LoneBroker) -> None:
+        self.spark = spark
+        self.bootstrap = broker.bootstrap
+
+    def create(self, *, partitions: int = 1) -> str:
+        """A fresh topic."""
+        topic = f"t-{uuid.uuid4().hex[:8]}"
+
+        async def ask() -> None:
+            async with KafkaClient(self.bootstrap) as client:
+                wanted = NewTopic(name=topic, partition_count=partitions, replication_factor=1)
+                (outcome,) = await client.create_topics([wanted])
+                assert not outcome.error_code, outcome
+
+        asyncio.run(ask())
+        return topic
+
+    def fill(self, topic: str, first: int, end: int, *, partitions: int = 1) -> None:
+        """Records with key, value and time by their number, dealt out to the partitions."""
+        records = [
+            Record(
+                value=b"value-%d" % number,
+                key=b"key-%d" % number,
+                partition=number % partitions,
+                timestamp_ms=NOW_MS + number,
+            )
+            for number in range(first, end)
+        ]
+        librdkafka_produce(self.bootstrap, topic, records)
+
+    def read(self, topic: str, **options: str) -> DataFrame:
+        """A batch query over the topic."""
+        reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        return reader.option("subscribe", topic).options(**options).load()
+
+    def values(self, topic: str, count: int) -> list[bytes]:
+        """The topic's first values as another client reads them."""
+        received = librdkafka_consume(self.bootstrap, topic, count, group=f"g-{uuid.uuid4().hex[:8]}")
+        return sorted(record.value or b"" for record in received)
+
+
+@pytest.fixture
+def topics(spark: SparkSession, brokers: tuple[LoneBroker, LoneBroker]) -> Topics:
+    return Topics(spark, brokers[0])
+
+
+def test_a_batch_query_reads_everything_with_its_place_and_time(topics: Topics) -> None:
+    topic = topics.create(partitions=3)
+    topics.fill(topic, 0, 300, partitions=3)
+    rows = topics.read(topic).selectExpr("partition", "offset", "key", "value", "cast(timestamp as double)").collect()
+    found = {(row[0], row[1]): (bytes(row[2]), bytes(row[3]), round(row[4] * 1000)) for row in rows}
+    assert len(rows) == 300
+    assert found == {
+        (number % 3, number // 3): (b"key-%d" % number, b"value-%d" % number, NOW_MS + number) for number in range(300)
+    }
+
+
+def test_a_batch_query_reads_between_the_offsets_that_it_names(topics: Topics) -> None:
+    topic = topics.create()
+    topics.fill(topic, 0, 100)
+    bounded = topics.read(
+        topic, startingOffsets=json.dumps({topic: {"0": 20}}), endingOffsets=json.dumps({topic: {"0": 70}})
+    )
+    assert [row.offset for row in bounded.orderBy("offset").select("offset").collect()] == list(range(20, 70))
+    since = topics.read(topic, startingTimestamp=str(NOW_MS + 90))
+    assert sorted(row.offset for row in since.select("offset").collect()) == list(range(90, 100))
+
+
+def test_a_batch_query_writes_a_topic_that_other_clients_read(topics: Topics) -> None:
+    source, target = topics.create(), topics.create(partitions=2)
+    topics.fill(source, 0, 200)
+    changed = topics.read(source).selectExpr("key", "concat('seen ', cast(value as string)) as value")
+    changed.write.format("kafka").option("kafka.bootstrap.servers", topics.bootstrap).option("topic", target).save()
+    assert topics.values(target, 200) == sorted(b"seen value-%d" % number for number in range(200))
+    assert topics.read(target).count() == 200
+
+
+def carried_over(topics: Topics, source: str, target: str, checkpoint: Path) -> None:
+    """Run a stream over what is there now, and end."""
+    stream = topics.spark.readStream.format("kafka").option("kafka.bootstrap.servers", topics.bootstrap)
+    limited = (
+        stream.option("subscribe", source).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 40)
+    )
+    writer: Any = limited.load().select("key", "value").writeStream.format("kafka")
+    query = (
+        writer.option("kafka.bootstrap.servers", topics.bootstrap)
+        .option("topic", target)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(STREAM_WITHIN_S), "the stream did not end"
+    finally:
+        query.stop()
+
+
+def test_a_stream_goes_on_from_its_checkpoint_and_carries_each_record_over_once(topics: Topics, tmp_path: Path) -> None:
+    source, target = topics.create(partitions=2), topics.create()
+    for first, end in ((0, 100), (100, 130)):
+        topics.fill(source, first, end, partitions=2)
+        carried_over(topics, source, target, tmp_path / "checkpoint")
+        assert topics.values(target, end) == sorted(b"value-%d" % number for number in range(end))
+        assert topics.read(target).count() == end
+    carried_over(topics, source, target, tmp_path / "checkpoint")
+    assert topics.read(target).count() == 130

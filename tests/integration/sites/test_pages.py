@@ -1,0 +1,171 @@
+"""The commands of the pages, run in the order of each page against sites of its own.
+
+A command is a line of an indented block, or of a fence marked `sh` or `console`, that begins with `antipode` or `export`; a fence marked
+`sh no-run` is left out. The shell runs it as it stands but for the addresses, which are those of these sites. `antipode up` is what
+starts the sites, with the page's own options. Every command must end with 0; questions are answered with yes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.embedded_sites import REPOSITORY, EmbeddedSites, SitesStarter
+from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
+ADDRESSES = {"127.0.0.1:9092": "a", "127.0.0.1:9192": "b"}
+"""What pages write, and the site that is meant."""
+WITHIN_S = 90
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command and the heading under which it stands."""
+
+    heading: str
+    text: str
+
+
+def commands(page: str) -> list[Command]:
+    """The commands of a page in its order, continued lines joined."""
+    found = []
+    heading, fence, is_indented = "", None, False
+    lines = iter((REPOSITORY / page).read_text(encoding="utf-8").splitlines())
+    before = ""
+    for line in lines:
+        if line.startswith("```"):
+            fence = line.removeprefix("```").strip() if fence is None else None
+        elif fence is None and line.startswith("#"):
+            heading = line.lstrip("# ")
+        is_indented = fence is None and line.startswith("    ") and (is_indented or not before.strip())
+        if is_indented or fence in ("sh", "console"):
+            text = line.strip().removeprefix("$ ")
+            while text.endswith("\\"):
+                text = f"{text[:-1].rstrip()} {next(lines).strip()}"
+            if text.startswith(("antipode ", "export ")):
+                found.append(Command(heading, text))
+        before = line
+    return found
+
+
+def sites_wanted(text: str) -> list[str]:
+    """The options of an `antipode up` that say which sites; where its output and data go is this test's business."""
+    options = [option for option in shlex.split(text, comments=True) if option not in ("antipode", "up", "&")]
+    for name in ("--dir", "--output", ">"):
+        if name in options:
+            position = options.index(name)
+            del options[position : position + 2]
+    return options
+
+
+class Reader:
+    """Somebody who follows a page in a directory with the repository's examples and the sites' files where pages say they are."""
+
+    def __init__(self, sites: EmbeddedSites, directory: Path) -> None:
+        self.sites = sites
+        self._directory = directory
+        (directory / "out").mkdir(parents=True)
+        (directory / "deploy").symlink_to(REPOSITORY / "deploy")
+        (directory / "out" / "sites").symlink_to(sites.directory)
+        (directory / "environment.json").symlink_to(sites.directory / "environment.json")
+        commands_of_this_environment = Path(sys.executable).parent
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("ANTIPODE_ENV")},
+            "PATH": f"{commands_of_this_environment}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+        }
+
+    def follow(self, command: Command) -> None:
+        """Do what the line says."""
+        text = re.sub("|".join(map(re.escape, ADDRESSES)), lambda found: self.bootstrap(found[0]), command.text)
+        if text.startswith("export "):
+            name, _, value = shlex.split(text, comments=True)[1].partition("=")
+            self._environment[name] = value
+            return
+        ended = subprocess.run(
+            ["bash", "-c", text],
+            input="y\n",
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+            cwd=self._directory,
+            env=self._environment,
+        )
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+
+    def bootstrap(self, address: str) -> str:
+        """The site's own for what a page writes."""
+        return self.sites.bootstrap(ADDRESSES[address])
+
+
+def topics_to_compare(reader: Reader) -> None:
+    """Topics of the names that the page compares."""
+    for topic in ("orders", "payments-eu"):
+        reader.follow(Command("", f"antipode topics create {topic} --partitions 1 -b 127.0.0.1:9092"))
+        records = [Record(value=b"%d" % number, partition=0) for number in range(100)]
+        librdkafka_produce(reader.sites.bootstrap("a"), topic, records)
+
+
+def a_group_that_has_read(reader: Reader) -> None:
+    """The group of the page, with an offset in its topic."""
+    reader.follow(Command("", "antipode topics create orders --partitions 1"))
+    address = reader.sites.bootstrap("a")
+    librdkafka_produce(address, "orders", [Record(value=b"%d" % number, partition=0) for number in range(100)])
+    librdkafka_consume(address, "orders", 60, group="shipping")
+
+
+PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
+    ("docs/reconcile.md", "How to prove two sites equal"): topics_to_compare,
+    ("docs/topics-and-groups.md", "Groups"): a_group_that_has_read,
+}
+"""What must be there before the first command under a heading."""
+
+
+def _is_up(command: Command) -> bool:
+    return command.text.startswith("antipode up")
+
+
+@pytest.fixture(params=[page for page in PAGES if commands(page)])
+def page(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def reader(page: str, start_sites: SitesStarter, tmp_path: Path) -> Iterator[Reader]:
+    """Somebody whose sites run as the page says, or as `antipode up` alone makes them."""
+    options = [sites_wanted(command.text) for command in commands(page) if _is_up(command)]
+    return Reader(start_sites(*(options[0] if options else ())), tmp_path / "reader")
+
+
+def test_the_commands_of_a_page_do_what_it_says(page: str, reader: Reader) -> None:
+    headings: set[str] = set()
+    for command in commands(page):
+        if command.heading not in headings and (page, command.heading) in PREPARED:
+            PREPARED[page, command.heading](reader)
+        headings.add(command.heading)
+        if not _is_up(command):
+            reader.follow(command)
+
+
+def test_every_preparation_belongs_to_a_heading_with_commands() -> None:
+    assert all(heading in {command.heading for command in commands(page)} for page, heading in PREPARED)
+
+
+def test_commands_are_found_in_indented_blocks_and_marked_fences_only() -> None:
+    found = {page: [command.text for command in commands(page)] for page in PAGES}
+    assert "antipode failover a-b --to b" in found["docs/failover.md"]
+    assert "antipode links confirm a-b --at a" in found["docs/failover.md"]
+    assert not any("example.org" in text for texts in found.values() for text in texts)
+    assert not any("spark-submit" in text for texts in found.values() for text in texts)

@@ -254,7 +254,8 @@ class Replicas:
                 log_start_offset=hosted.log.log_start_offset,
                 high_watermark=hosted.state.high_watermark,
                 log_end_offset=hosted.log.log_end_offset,
-                last_log_epoch=hosted.log.last_record_epoch,
+                # Of the last record: the latest epoch may have begun without one, and at one site alone.
+                last_log_epoch=hosted.log.epoch_at(hosted.log.log_end_offset - 1),
                 link=link.name if link is not None else "",
                 link_epoch=link.epoch if link is not None else 0,
                 is_writable=hosted.write_error is ErrorCode.none,

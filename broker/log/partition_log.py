@@ -130,11 +130,6 @@ class PartitionLog:
         return self._epochs.latest
 
     @property
-    def last_record_epoch(self) -> int:
-        """The leader epoch that wrote the last record, -1 when the log holds none."""
-        return self._epochs.epoch_at(self.log_end_offset - 1) if self.log_end_offset > self.log_start_offset else -1
-
-    @property
     def max_timestamp_ms(self) -> int:
         """The largest record timestamp, -1 when there is none."""
         return max(segment.largest_timestamp()[0] for segment in self._segments.all)

@@ -388,15 +388,15 @@ def test_an_abort_whose_index_entry_is_lost_stops_the_log(tmp_path):
     assert len(open_log(tmp_path / "t-0", disk).aborted_transactions(0, 9)) == 1
 
 
-def test_an_epoch_without_a_record_is_the_latest_and_not_that_of_the_last_record(tmp_path):
+def test_an_epoch_without_a_record_is_the_latest_and_wrote_no_offset(tmp_path):
     log = open_log(tmp_path)
     log.start_leader_epoch(3)
-    assert (log.latest_epoch, log.last_record_epoch) == (3, -1)
+    assert (log.latest_epoch, log.epoch_at(-1)) == (3, -1)
     append(log, batch(timestamp_ms=NOW_MS), leader_epoch=3)
     log.start_leader_epoch(5)
-    assert (log.latest_epoch, log.last_record_epoch) == (5, 3)
+    assert (log.latest_epoch, log.epoch_at(0)) == (5, 3)
     append(log, batch(timestamp_ms=NOW_MS), leader_epoch=5)
-    assert log.last_record_epoch == 5
+    assert (log.epoch_at(0), log.epoch_at(1)) == (3, 5)
 
 
 def test_a_leader_of_an_older_epoch_is_refused(tmp_path):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Side
-from bench.systems import MeasuredBroker, running
+from bench.systems import BROKER_SETTINGS, MeasuredBroker, running
 from cli.embedded import ENVIRONMENT_FILE
 from dr.environment import Environment, load_environment
 from runtime.children import Child
@@ -20,7 +20,8 @@ READY_WITHIN_S = 60
 @contextmanager
 def sites(directory: Path, *arguments: str) -> Iterator[Environment]:
     """Sites in a fresh directory, ended with the block; arguments are those of `antipode up`."""
-    command = (sys.executable, "-m", "cli.main", "up", *arguments, "--dir", str(directory))
+    settings = [f"--broker-config={key}={value}" for key, value in BROKER_SETTINGS.items()]
+    command = (sys.executable, "-m", "cli.main", "up", *settings, *arguments, "--dir", str(directory))
     front_door = Child(
         name="antipode-up",
         command=command,

@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Side
-from bench.systems import MeasuredBroker, running
+from bench.systems import BROKER_SETTINGS, MeasuredBroker, running
 from deploy.apache_kafka import SERVER_JVM, ApacheKafkaServer
 from deploy.ports import free_ports
 
 HEAP = ("-Xms1g", "-Xmx1g")
-SETTINGS = {"log.segment.delete.delay.ms": "1000"}
-"""Deleted topics leave the disk soon, so that a run needs room for one topic a side; all else is as shipped."""
 READY_WITHIN_S = 90
 
 
@@ -26,7 +24,7 @@ def server(directory: Path, *, name: str = "kafka") -> ApacheKafkaServer:
         port=port,
         controller_port=controller_port,
         jvm=(*HEAP, *SERVER_JVM),
-        settings=SETTINGS,
+        settings=BROKER_SETTINGS,
     )
     node.format()
     return node

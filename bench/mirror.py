@@ -22,6 +22,7 @@ from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import cpu_s, memory, metered
 from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic, end_offset_sum
+from bench.warm_memory import touch_free_memory
 from runtime.children import Child
 from runtime.process import OperationalFailure
 from wire.client import KafkaClient
@@ -105,6 +106,7 @@ def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
 
 
 def _measure_running(plan: Plan, pair: MirrorPair, directory: Path, count: int) -> None:
+    touch_free_memory(count * RECORD_BYTES)
     began = time.monotonic()
     pid = pair.child.start()
     with metered(pid) as usage:

@@ -15,10 +15,11 @@ from bench.payloads import payloads, write_payload_file
 from bench.plan import Plan
 from bench.processes import metered
 from bench.systems import MeasuredBroker, check_complete, create_topic, delete_topic
+from bench.warm_memory import touch_free_memory
 
 SIZES_BYTES = {100: "100 B", 1_000: "1 KB", 10_000: "10 KB"}
 LOAD_BYTES = {100: 300e6, 1_000: 1e9, 10_000: 1e9}
-WARM_UP_BYTES = {100: 100e6, 1_000: 500e6}
+WARM_UP_BYTES = {100: 200e6, 1_000: 1.5e9}
 ACKS = {"1": "acks=1", "all": "acks=all"}
 JAVA_SETTINGS = {"batch.size": "131072", "linger.ms": "5", "buffer.memory": "67108864"}
 
@@ -53,6 +54,7 @@ def _librdkafka(
     plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, acks: str, count: int
 ) -> None:
     create_topic(broker.bootstrap_servers, topic)
+    touch_free_memory(count * size_bytes)
     with metered(broker.pid) as usage:
         taken_s = librdkafka.produce(broker.bootstrap_servers, topic, payloads(size_bytes), count, {"acks": acks})
     check_complete(broker.bootstrap_servers, topic, count)
@@ -66,6 +68,7 @@ def _java(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes:
     file = payload_file(plan.directory, size_bytes)
     create_topic(broker.bootstrap_servers, topic)
     settings = {**JAVA_SETTINGS, "acks": acks}
+    touch_free_memory(count * size_bytes)
     with metered(broker.pid) as usage:
         produced = java_tools.produce(broker.bootstrap_servers, topic, file, count, settings)
     check_complete(broker.bootstrap_servers, topic, count)

@@ -120,12 +120,18 @@ class FailoverRun:
         """What a run would do and lose, from one look; nothing is changed."""
         evidence = await self._observer().evidence()
         assessment = assess(evidence, to_site=self.target.name, policy=self.policy, now_ms=self.clock.now_ms())
+        from_site = self._from_site(evidence)
+        missing = f"{assessment.missing_records} records are not at {self.target.name} yet"
+        if assessment.is_source_reachable:
+            missing += (
+                f"; {from_site} answers: it would be fenced, they would be brought over, and nothing would be lost"
+            )
         return FailoverReport(
             link=self.link,
-            from_site=self._from_site(evidence),
+            from_site=from_site,
             to_site=self.target.name,
             outcome="refused" if assessment.refusal else "planned",
-            reason=assessment.refusal or f"{assessment.missing_records} records are not at {self.target.name} yet",
+            reason=assessment.refusal or missing,
             epoch=_epoch(evidence),
             planned_steps=assessment.steps,
             account=assessment.account,

@@ -14,7 +14,10 @@ from dr.core.playbook import CHANGING_STEPS, FailoverPlaybook, FailoverPolicy, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """The plan: `steps` in order (none when `refusal` says why not), and the account as it would be now."""
+    """The plan: `steps` in order (none when `refusal` says why not).
+
+    `account` is what would be lost now. None when the source answers: it would be fenced, and what the target lacks brought over.
+    """
 
     steps: tuple[str, ...]
     refusal: str
@@ -47,7 +50,9 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
         refusal="",
         is_source_reachable=evidence.source is not None,
         missing_records=playbook.drain_state(evidence, now_ms).remaining_records,
-        account=account(
+        account=None
+        if evidence.source is not None
+        else account(
             link=evidence.link,
             epoch=evidence.governing.epoch + 1,
             from_site=evidence.governing.active_site,

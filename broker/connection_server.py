@@ -11,7 +11,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from broker.channels import Channel
+from broker.channels import Channel, send_buffer_for
 from broker.connections import SHARED_BUFFER_BYTES, Connection, FrameHandler
 from broker.request_memory import RequestMemory
 from runtime.clock import Clock
@@ -109,8 +109,9 @@ class ConnectionServer:
             return
         plain.setblocking(False)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if limits.send_buffer_bytes > 0:
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        send_buffer_bytes = limits.send_buffer_bytes if limits.send_buffer_bytes > 0 else send_buffer_for(plain)
+        if send_buffer_bytes:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self._counts[host] = count + 1
         self.connections.add(Connection(self, Channel(plain), listener=listener, address=f"{host}:{port}"))
 

@@ -105,6 +105,14 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             await self._take(before, with_peer_view(before, request))
         return pb.UpdatePeerViewReply()
 
+    async def Identify(  # noqa: N802
+        self,
+        request: pb.IdentifyRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.IdentifyReply:
+        """Which registration this process is."""
+        return pb.IdentifyReply(node_id=self._node_id, broker_epoch=self._broker_epoch())
+
     async def DescribePartitions(  # noqa: N802
         self,
         request: pb.DescribePartitionsRequest,

@@ -232,7 +232,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         cluster_id=batch.cluster_id or image.cluster_id,
         controller_id=batch.controller_id,
         controller_epoch=batch.controller_epoch,
-        brokers={broker.node_id: broker for broker in batch.brokers},
+        brokers=_merged_brokers(image.brokers, batch),
         topics=topics,
         topic_names={topic.topic_id: name for name, topic in topics.items()},
         links=image.links if has_same_links else links,
@@ -275,24 +275,33 @@ def topic_image(topic: TopicInfo) -> TopicImage:
     )
 
 
+def partition_image(state: PartitionState) -> PartitionImage:
+    """A partition from its wire form."""
+    return PartitionImage(
+        index=state.partition,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        replicas=tuple(state.replicas),
+        isr=tuple(state.isr),
+    )
+
+
 def _partition_images(
     known: Mapping[int, PartitionImage], states: Iterable[PartitionState]
 ) -> dict[int, PartitionImage]:
     merged = dict(known)
-    for state in states:
-        merged[state.partition] = PartitionImage(
-            index=state.partition,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            partition_epoch=state.partition_epoch,
-            replicas=tuple(state.replicas),
-            isr=tuple(state.isr),
-        )
+    merged.update((state.partition, partition_image(state)) for state in states)
     return dict(sorted(merged.items()))
 
 
 def _shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
     return former if former is not None and former == candidate else candidate
+
+
+def _merged_brokers(former: Mapping[int, BrokerInfo], batch: ControlBatch) -> Mapping[int, BrokerInfo]:
+    brokers = {broker.node_id: broker for broker in batch.brokers}
+    return former if former == brokers else brokers
 
 
 def _merged_topics(

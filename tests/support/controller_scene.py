@@ -30,6 +30,8 @@ def is_durable(change: facts.Fact) -> bool:
     match change:
         case facts.TopicCreated() | facts.TopicConfigsReplaced() | facts.TopicDeletionRequested():
             return change.must_store
+        case facts.PartitionsReassigned():
+            return True
         case facts.PartitionsAdded() | facts.LeadershipChanged() | facts.TopicDeleted() | facts.DeletionMarkDropped():
             return True
         case _:
@@ -104,16 +106,16 @@ class SiteModel:
                 assert topic.name not in self.topics
                 self.topics[topic.name] = topic
             case facts.PartitionsAdded():
-                topic = self.topics[change.topic]
-                self.topics[change.topic] = replace(
-                    topic, assignment={**topic.assignment, **change.assignment}, version=topic.version + 1
-                )
+                self.topics[change.topic] = self.topics[change.topic].grown(change.assignment)
+            case facts.PartitionsReassigned():
+                self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
             case facts.TopicConfigsReplaced():
                 self.topics[change.topic] = replace(self.topics[change.topic], configs=change.configs)
             case facts.LeadershipChanged():
                 known = self.leaderships.get(change.partition)
                 assert change.leadership.partition_epoch == (0 if known is None else known.partition_epoch + 1)
-                assert known is None or change.leadership.leader_epoch > known.leader_epoch
+                is_same_leader = known is not None and change.leadership.leader == known.leader
+                assert known is None or change.leadership.leader_epoch >= known.leader_epoch + (not is_same_leader)
                 self.leaderships[change.partition] = replace(change.leadership, written_zxid=self.zxid)
             case facts.TopicDeletionRequested():
                 self.deletions.add(change.topic)

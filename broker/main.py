@@ -23,6 +23,7 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import InvalidTopicConfig, LogConfig
 from broker.dispatch import Dispatcher
+from broker.doubts import Doubts
 from broker.group_routing import ImageRouting
 from broker.hand_over import hand_over
 from broker.housekeeping import Housekeeping
@@ -126,6 +127,7 @@ class Broker:
         self._producer_ids = ProducerIdSource(
             settings.node_id, self._controller, broker_epoch=lambda: membership.broker_epoch
         )
+        self._doubts = Doubts(self._cluster, self._clock, node_id=settings.node_id)
         self._services = self._make_services()
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
         self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
@@ -157,6 +159,7 @@ class Broker:
                 eviction_ms=FETCH_SESSION_EVICTION_MS,
                 new_id=lambda: random.randint(1, (1 << 31) - 1),  # noqa: S311  not a secret
             ),
+            doubts=self._doubts,
             topic_creator=TopicCreator(settings, self._controller),
             merged_metadata=MetadataCache(is_merged=True),
             site_metadata=MetadataCache(is_merged=False),
@@ -177,6 +180,7 @@ class Broker:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
             self._control.on_image(self._fetchers.on_image)
+            self._control.on_image(self._doubts.on_image)
             self._control.on_image(self._groups.on_image)
             self._control.on_image(self._prepare_coordinators)
             self._control.on_image(self._open_the_doors)
@@ -281,6 +285,7 @@ class Broker:
         log.info("broker stopped", node_id=self.settings.node_id)
 
     async def _stop_replication(self) -> None:
+        await self._doubts.stop()
         await self._proposals.stop()
         await self._fetchers.stop()
 

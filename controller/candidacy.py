@@ -14,10 +14,10 @@ import asyncio
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
-from controller.liveness import until_refused
 from controller.tenure import Tenure
 from controller.watches import setter
 from runtime.clock import Clock
+from runtime.listening import until_refused
 from runtime.logs import get_logger, state_change_logger
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from controller.core import commands as ask
 from controller.core.cluster import Broker, Cluster
-from controller.liveness import until_identified, until_refused
+from controller.liveness import until_identified
+from runtime.listening import until_refused
 
 Tell = Callable[[ask.Command], Awaitable[None]]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 from typing import Any, Self
 
 from confluent_kafka import Producer
@@ -101,7 +102,7 @@ class AcknowledgedLoad:
         """By partition, the longest time between two acknowledgements of which the later came after `since` (monotonic seconds)."""
         longest = []
         for times in self._times:
-            gaps = [after - before for before, after in zip(times, times[1:], strict=False) if after >= since]
+            gaps = [after - before for before, after in pairwise(times) if after >= since]
             longest.append(max(gaps, default=0.0) * 1000)
         return longest
 

@@ -64,7 +64,7 @@ async def test_kill_9_loses_nothing(site: ReplicatedSite, victim_of: Callable[[R
         since = time.monotonic()
         victim.process.kill()
         load.wait_acknowledged(1000)
-        tell(f"kill -9 of {getattr(victim_of, '__name__')}", load, since)
+        tell(f"kill -9 of {victim_of.__name__}", load, since)
         victim.restart()
         load.wait_acknowledged(500)
         await check(site, load)

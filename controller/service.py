@@ -195,9 +195,13 @@ class Controller(ControllerServicer):
         active = await self._active(context)
         command = ask.AlterReassignments(
             targets=tuple(
-                (TopicPartition(wanted.topic, wanted.partition), tuple(wanted.replicas) or None)
+                (
+                    TopicPartition(wanted.topic, wanted.partition),
+                    None if wanted.is_cancelled else tuple(wanted.replicas),
+                )
                 for wanted in request.partitions
-            )
+            ),
+            must_keep_replication_factor=request.must_keep_replication_factor,
         )
         return _partition_results(await self._submit(active, command, context))
 

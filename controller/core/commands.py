@@ -213,6 +213,7 @@ class AlterReassignments:
     """Other replicas for partitions; None cancels what is under way."""
 
     targets: tuple[tuple[TopicPartition, tuple[int, ...] | None], ...]
+    must_keep_replication_factor: bool = False
 
 
 Command = (

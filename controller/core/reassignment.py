@@ -34,7 +34,7 @@ def alter(draft: Draft, command: AlterReassignments) -> None:
     begun: Changes = defaultdict(dict)
     cancelled: list[TopicPartition] = []
     for partition, target in command.targets:
-        refusal = _refusal(draft, partition, target)
+        refusal = _refusal(draft, partition, target) or _factor_refusal(draft, partition, target, command)
         draft.answer(partition, *((refusal.error, refusal.message) if refusal else (ErrorCode.none, "")))
         if refusal is None and target is None:
             cancelled.append(partition)
@@ -74,6 +74,18 @@ def _refusal(draft: Draft, partition: TopicPartition, target: tuple[int, ...] | 
     if problem:
         return Refusal(ErrorCode.invalid_replica_assignment, problem)
     return None  # where replicas are is each site's own business, whichever site a link makes active
+
+
+def _factor_refusal(
+    draft: Draft, partition: TopicPartition, target: tuple[int, ...] | None, command: AlterReassignments
+) -> Refusal | None:
+    if target is None or not command.must_keep_replication_factor:
+        return None
+    factor = len(_original(draft, partition))
+    if len(target) == factor:
+        return None
+    message = f"The replication factor is changed from {factor} to {len(target)}, which the request does not allow."
+    return Refusal(ErrorCode.invalid_replication_factor, message)
 
 
 def _cancel_refusal(draft: Draft, partition: TopicPartition) -> Refusal | None:

@@ -303,20 +303,24 @@ class ElectLeadersRequest(_message.Message):
     def __init__(self, is_unclean: _Optional[bool] = ..., is_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionName, _Mapping]]] = ...) -> None: ...
 
 class Reassignment(_message.Message):
-    __slots__ = ("topic", "partition", "replicas")
+    __slots__ = ("topic", "partition", "replicas", "is_cancelled")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    IS_CANCELLED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+    is_cancelled: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., is_cancelled: _Optional[bool] = ...) -> None: ...
 
 class AlterReassignmentsRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "must_keep_replication_factor")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MUST_KEEP_REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[Reassignment]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ...) -> None: ...
+    must_keep_replication_factor: bool
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., must_keep_replication_factor: _Optional[bool] = ...) -> None: ...
 
 class ListReassignmentsRequest(_message.Message):
     __slots__ = ("is_all", "partitions")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
@@ -52,12 +53,12 @@ class ReplicatedSite:
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Leader by partition as metadata has it."""
-        found = self.admin.list_topics(topic, timeout=10).topics[topic]
+        found = self._metadata(topic).topics[topic]
         return {index: partition.leader for index, partition in found.partitions.items()}
 
     def in_sync(self, topic: str) -> dict[int, set[int]]:
         """In-sync replicas by partition as metadata has them."""
-        found = self.admin.list_topics(topic, timeout=10).topics[topic]
+        found = self._metadata(topic).topics[topic]
         return {index: set(partition.isrs) for index, partition in found.partitions.items()}
 
     def wait_in_sync(self, topic: str, nodes: tuple[int, ...] = NODES) -> None:
@@ -68,13 +69,28 @@ class ReplicatedSite:
 
     def controller(self) -> int:
         """Node id of the active controller as metadata has it."""
-        return int(self.admin.list_topics(timeout=10).controller_id)
+        return int(self._metadata(None).controller_id)
+
+    def _metadata(self, topic: str | None) -> ClusterMetadata:
+        """From whichever broker answers: one that is paused does not."""
+
+        def ask() -> ClusterMetadata | None:
+            try:
+                return self.admin.list_topics(topic, timeout=2)
+            except KafkaException:
+                return None
+
+        return eventually_sync(ask, SETTLE_WITHIN_MS)
+
+    def directory_of(self, node_id: int, topic: str, partition: int) -> Path:
+        """Where a node keeps a partition."""
+        return self._directory / f"node-{node_id}" / "data" / f"{topic}-{partition}"
 
     def contents(self, topic: str, partition: int) -> dict[int, bytes]:
         """Bytes of the partition's segments, in order, by node."""
         found = {}
         for node_id in self.nodes:
-            directory = self._directory / f"node-{node_id}" / "data" / f"{topic}-{partition}"
+            directory = self.directory_of(node_id, topic, partition)
             found[node_id] = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
         return found
 

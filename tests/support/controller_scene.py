@@ -152,6 +152,35 @@ class SiteModel:
                 )
         return decisions
 
+    def propose(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> ask.PartitionOutcome:
+        """The leader of a partition proposes in-sync replicas under the state that stands; `changed` fields lie."""
+        known = self.cluster.leaderships[partition]
+        node = changed.pop("node_id", known.leader)
+        broker_epoch = changed.pop("broker_epoch", self.brokers[node].epoch if node in self.brokers else -1)
+        fields: dict[str, Any] = {
+            "topic_id": self.cluster.topics[partition.topic].topic_id,
+            "leader_epoch": known.leader_epoch,
+            "partition_epoch": known.partition_epoch,
+            "isr": tuple((member, self.brokers[member].epoch if member in self.brokers else -1) for member in members),
+        }
+        proposal = ask.IsrProposal(partition=partition, **{**fields, **changed})
+        command = ask.AlterPartitions(node_id=node, broker_epoch=broker_epoch, proposals=(proposal,))
+        return self.give(command).partitions[0]
+
+    def catch_up(self) -> None:
+        """Every living replica is proposed for the in-sync replicas by its leader, until nothing changes."""
+        for partition in sorted(self.cluster.partition_phases):
+            known = self.cluster.leaderships.get(partition)
+            if known is None or known.leader not in self.cluster.brokers:
+                continue
+            living = tuple(
+                node
+                for node in self.cluster.replicas_of(partition)
+                if node in self.cluster.electable() or node in known.isr
+            )
+            if set(living) != set(known.isr):
+                self.propose(partition, living)
+
     def summary(self) -> dict[str, Any]:
         """What must be equal however often a controller died on the way."""
         cluster = self.cluster

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.cimpl import NewTopic
 
 from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes

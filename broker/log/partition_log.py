@@ -381,6 +381,16 @@ class PartitionLog:
         if leader_epoch > self._epochs.latest:
             self._epochs.assign(leader_epoch, self.log_end_offset)
 
+    def forget_unwritten_epochs(self) -> None:
+        """Give up leader epochs that began at the log's end: this replica led, wrote nothing, and follows now."""
+        self._epochs.truncate_from_end(self.log_end_offset)
+
+    @property
+    def last_record_epoch(self) -> int:
+        """The leader epoch of the last record, -1 when there is none: an epoch that has only begun does not count."""
+        has_records = self.log_end_offset > self.log_start_offset
+        return self._epochs.epoch_at(self.log_end_offset - 1) if has_records else -1
+
     def epoch_end_offset(self, epoch: int) -> EpochEnd:
         """The largest epoch at or below `epoch` and the offset after its last record; both -1 when unknown."""
         return self._epochs.end_of(epoch, self.log_end_offset)

@@ -93,7 +93,10 @@ class Replica:
         self.images.clear()
 
     def append(self, record: Record) -> None:
-        """At the log's end."""
+        """At the log's end; a log refuses older epochs than it has."""
+        assert record.epoch >= self.epochs.latest, (
+            f"broker {self.node} would refuse {record} after {self.epochs.entries}"
+        )
         self.epochs.assign(record.epoch, len(self.records))
         self.records.append(record)
 
@@ -105,7 +108,8 @@ class Replica:
 
     def position(self) -> Position:
         """What a fetch asks for."""
-        return Position(len(self.records), self.state.leader_epoch, self.epochs.latest, 0)
+        last_epoch = self.records[-1].epoch if self.records else -1
+        return Position(len(self.records), self.state.leader_epoch, last_epoch, 0)
 
 
 class ReplicationScene:
@@ -230,6 +234,8 @@ class ReplicationScene:
         change = replica.state.change(image, now_ms=self.now_ms)
         if change is LeadershipChange.BECAME_LEADER and replica.state.leader_epoch > replica.epochs.latest:
             replica.epochs.assign(replica.state.leader_epoch, len(replica.records))
+        if change is LeadershipChange.BECAME_FOLLOWER:
+            replica.epochs.truncate_from_end(len(replica.records))
         replica.state.refresh_high_watermark()
         self._acknowledge()
 

@@ -23,7 +23,7 @@ def position_of(hosted: HostedPartition) -> Position:
     return Position(
         fetch_offset=hosted.log.log_end_offset,
         leader_epoch=hosted.state.leader_epoch,
-        last_fetched_epoch=hosted.log.last_record_epoch,
+        last_fetched_epoch=hosted.last_record_epoch,
         log_start_offset=hosted.log.log_start_offset,
     )
 

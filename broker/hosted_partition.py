@@ -82,6 +82,12 @@ class HostedPartition:
         self.leader_lag = 0
         """Records below the leader's high watermark that a follower lacks, as of the leader's last answer."""
 
+    @property
+    def last_record_epoch(self) -> int:
+        """The leader epoch of the last record, -1 when there is none: an epoch that has only begun does not count."""
+        end = self.log.log_end_offset
+        return self.log.epoch_at(end - 1) if end > self.log.log_start_offset else UNKNOWN
+
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""
         if current_leader_epoch == UNKNOWN or current_leader_epoch == self.state.leader_epoch:

@@ -179,7 +179,7 @@ class Replicas:
         hosted.write_error = _write_error(image, hosted, link)
         hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER_REPLICA_ID)
         if change is LeadershipChange.BECAME_FOLLOWER:
-            hosted.log.forget_unwritten_epochs()
+            hosted.log.truncate_to(hosted.log.log_end_offset)  # the epoch of a leadership that wrote nothing goes
         high_watermark = hosted.state.high_watermark
         is_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
@@ -296,7 +296,7 @@ class Replicas:
                 log_start_offset=hosted.log.log_start_offset,
                 high_watermark=hosted.state.high_watermark,
                 log_end_offset=hosted.log.log_end_offset,
-                last_log_epoch=hosted.log.last_record_epoch,
+                last_log_epoch=hosted.last_record_epoch,
                 link=link.name if link is not None else "",
                 link_epoch=link.epoch if link is not None else 0,
                 is_writable=hosted.write_error is ErrorCode.none,

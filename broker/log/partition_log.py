@@ -94,8 +94,7 @@ class PartitionLog:
         self.recovery = loaded.report
         self._segments = Segments(loaded.segments, self._disk)
         self._epochs = loaded.epochs
-        # whatever the load made of the file is written with the first flush
-        self._saved_epochs_version = -1
+        self._saved_epochs_version = -1  # whatever the load made of the file is written with the first flush
         self._producers = loaded.producers
         self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
@@ -381,16 +380,6 @@ class PartitionLog:
         if leader_epoch > self._epochs.latest:
             self._epochs.assign(leader_epoch, self.log_end_offset)
 
-    def forget_unwritten_epochs(self) -> None:
-        """Give up leader epochs that began at the log's end: this replica led, wrote nothing, and follows now."""
-        self._epochs.truncate_from_end(self.log_end_offset)
-
-    @property
-    def last_record_epoch(self) -> int:
-        """The leader epoch of the last record, -1 when there is none: an epoch that has only begun does not count."""
-        has_records = self.log_end_offset > self.log_start_offset
-        return self._epochs.epoch_at(self.log_end_offset - 1) if has_records else -1
-
     def epoch_end_offset(self, epoch: int) -> EpochEnd:
         """The largest epoch at or below `epoch` and the offset after its last record; both -1 when unknown."""
         return self._epochs.end_of(epoch, self.log_end_offset)
@@ -418,13 +407,14 @@ class PartitionLog:
     # -- cutting ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at or above `offset`, and the whole batch that spans it.
+        """Drop everything at or above `offset`, and the whole batch that spans it; leader epochs that wrote nothing below it too.
 
         Inside a segment it is durable with the next flush: a crash before that may bring the tail back, as it was; recovery
         cuts it where its leader epoch falls below that of batches appended since.
         """
         self._refuse_when_failed()
         if offset >= self.log_end_offset:
+            self._epochs.truncate_from_end(offset)
             return
         if offset <= self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)

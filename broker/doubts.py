@@ -35,6 +35,7 @@ class Doubts:
         self._clock = clock
         self._node_id = node_id
         self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
+        """Broker and its epoch to the task that watches it."""
         self._doubted_at_ms: dict[tuple[int, int], float] = {}
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -71,9 +72,17 @@ class Doubts:
 
         return on_doubt
 
+    def note_lost(self, node_id: int) -> None:
+        """A connection of another kind to the broker has broken: a dying process may close that one first."""
+        for key in self._watches:
+            if key[0] == node_id:
+                self._doubted_at_ms.setdefault(key, self._clock.monotonic_ms())
+
     def _left_ms(self) -> float:
         """How much longer answers may wait for the doubts there are."""
         now_ms = self._clock.monotonic_ms()
+        for key in [key for key, at_ms in self._doubted_at_ms.items() if now_ms - at_ms >= DOUBT_MS_MAX]:
+            del self._doubted_at_ms[key]
         return max((at_ms + DOUBT_MS_MAX - now_ms for at_ms in self._doubted_at_ms.values()), default=0.0)
 
     def may_concern(self, connection: Connection) -> bool:

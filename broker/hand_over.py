@@ -19,7 +19,8 @@ from wire.control import controller_pb2 as pb
 
 log = get_logger(__name__)
 
-ATTEMPT_TIMEOUT_S: Final = 10.0
+ATTEMPT_TIMEOUT_S: Final = 3.0
+"""A stop does not wait long for a controller that is not there."""
 
 
 async def hand_over(

@@ -112,8 +112,14 @@ class Broker:
             self._clock,
             expiry_interval_ms=settings.offsets_retention_check_interval_ms,
         )
+        self._doubts = Doubts(self._cluster, self._clock, node_id=settings.node_id)
         self._fetchers = ReplicaFetchers(
-            self._replicas, self._cluster, settings, self._clock, broker_epoch=lambda: membership.broker_epoch
+            self._replicas,
+            self._cluster,
+            settings,
+            self._clock,
+            broker_epoch=lambda: membership.broker_epoch,
+            on_lost=self._doubts.note_lost,
         )
         self._proposals = IsrProposals(
             self._replicas,
@@ -127,7 +133,6 @@ class Broker:
         self._producer_ids = ProducerIdSource(
             settings.node_id, self._controller, broker_epoch=lambda: membership.broker_epoch
         )
-        self._doubts = Doubts(self._cluster, self._clock, node_id=settings.node_id)
         self._services = self._make_services()
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
         self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
@@ -285,6 +290,7 @@ class Broker:
         log.info("broker stopped", node_id=self.settings.node_id)
 
     async def _stop_replication(self) -> None:
+        await self._control.stop()
         await self._doubts.stop()
         await self._proposals.stop()
         await self._fetchers.stop()

@@ -78,6 +78,7 @@ class ReplicaFetcher:
         *,
         find_address: Callable[[int], HostPort | None],
         broker_epoch: Callable[[], int],
+        on_lost: Callable[[int], None],
     ) -> None:
         self.source = source
         self._replicas = replicas
@@ -85,6 +86,7 @@ class ReplicaFetcher:
         self._clock = clock
         self._find_address = find_address
         self._broker_epoch = broker_epoch
+        self._on_lost = on_lost
         self._options = ConnectionOptions(
             client_id=f"broker-{settings.node_id}-follows-{source}",
             connect_timeout_ms=settings.replica_socket_timeout_ms,
@@ -165,6 +167,7 @@ class ReplicaFetcher:
         self._disconnect("a fetch failed")
         self._failures += 1
         if self._failures == 1:
+            self._on_lost(self.source)
             log.warning("leader cannot be followed", leader=self.source, partitions=len(self), reason=str(error))
         bound_ms = min(PARTITION_PAUSE_MS * 2 ** min(self._failures, 10), self._settings.replica_fetch_backoff_ms)
         await asyncio.sleep(random.uniform(0.5, 1.0) * bound_ms / 1000)  # noqa: S311  spreads reconnections

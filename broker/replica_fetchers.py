@@ -30,12 +30,14 @@ class ReplicaFetchers:
         clock: Clock,
         *,
         broker_epoch: Callable[[], int],
+        on_lost: Callable[[int], None],
     ) -> None:
         self._replicas = replicas
         self._cluster = cluster
         self._settings = settings
         self._clock = clock
         self._broker_epoch = broker_epoch
+        self._on_lost = on_lost
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._followed: dict[PartitionKey, tuple[HostedPartition, int]] = {}
         """Partition to its replica here and the leader epoch under which it is followed."""
@@ -103,6 +105,7 @@ class ReplicaFetchers:
                 self._clock,
                 find_address=self.address_of,
                 broker_epoch=self._broker_epoch,
+                on_lost=self._on_lost,
             )
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from runtime.addresses import HostPort, parse_host_port
 
@@ -16,6 +17,7 @@ CONNECT_TIMEOUT_S = 1.0
 REFUSALS_NEEDED = 2
 CONFIRMATION_PAUSE_S = 0.005
 UNKNOWN_PAUSE_S = 0.2
+BRIEF_S = 0.05
 READ_BYTES = 4096
 
 DoubtListener = Callable[[bool], None]
@@ -38,8 +40,12 @@ async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> N
     refusals = 0
     while refusals < REFUSALS_NEEDED:
         try:
-            await _stay_connected(place, on_doubt)
+            is_brief = await _stay_connected(place, on_doubt) < BRIEF_S
             refusals = 0
+            if is_brief:
+                await asyncio.sleep(
+                    UNKNOWN_PAUSE_S
+                )  # something accepts and closes, such as a proxy before a dead process
         except ConnectionRefusedError:
             refusals += 1
             await asyncio.sleep(CONFIRMATION_PAUSE_S)
@@ -48,16 +54,19 @@ async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> N
             await asyncio.sleep(UNKNOWN_PAUSE_S)
 
 
-async def _stay_connected(place: HostPort, on_doubt: DoubtListener) -> None:
-    """Connect and read until the other side ends the connection; it is never written to."""
+async def _stay_connected(place: HostPort, on_doubt: DoubtListener) -> float:
+    """Connect and read until the other side ends the connection, which is never written to; how long it stood, in seconds."""
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         reader, writer = await asyncio.open_connection(*place)
     on_doubt(False)
+    connected_at_s = loop.time()
     try:
-        while await reader.read(READ_BYTES):
-            pass
-    except ConnectionResetError:
-        return  # as good as an end: whether something listens is found out by connecting again
+        # a reset is as good as an end: whether something listens is found out by connecting again
+        with suppress(ConnectionResetError):
+            while await reader.read(READ_BYTES):
+                pass
     finally:
         on_doubt(True)
         writer.close()
+    return loop.time() - connected_at_s

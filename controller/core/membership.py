@@ -43,12 +43,14 @@ def list_brokers(draft: Draft, command: BrokersListed) -> None:
     gone = [node for node in sorted(known) if not _stands(known[node], command)]
     for node in gone:
         _lose(draft, node)
-    for node, broker in sorted(draft.cluster.presumed_dead.items()):
-        if not _stands(broker, command):
-            draft.record(facts.PresumptionDropped(node_id=node))
+    dead = [node for node, broker in sorted(draft.cluster.presumed_dead.items()) if not _stands(broker, command)]
+    for node in dead:
+        draft.record(facts.PresumptionDropped(node_id=node))
     here = draft.cluster.brokers.keys() | draft.cluster.presumed_dead.keys()
     come = [command.brokers[node] for node in sorted(command.brokers) if node not in here]
     _add(draft, come)
+    if dead:
+        draft.bring_online(draft.cluster.offline_partitions())  # unclean elections had waited for certainty
     if gone or come:
         draft.has_membership_changed = True
         draft.reasons.append(f"gone {gone}, come {[broker.node_id for broker in come]}")

@@ -154,3 +154,16 @@ def test_a_partition_whose_last_in_sync_replica_is_held_for_dead_waits_for_it(mo
     assert model.cluster.leaderships[partition].isr == (1,)
     model.give(ask.BrokerAnswered(node_id=1, broker_epoch=epoch))
     assert model.cluster.leaderships[partition].leader == 1
+
+
+def test_an_unclean_election_waits_until_a_death_is_certain(model: SiteModel) -> None:
+    partition = led_by(model, 1)
+    change = ask.ConfigChange(name="t", set_configs={"unclean.leader.election.enable": "true"})
+    model.give(ask.AlterTopicConfigs(changes=(change,)))
+    model.propose(partition, (1,))
+    model.give(ask.BrokerUnreachable(node_id=1, broker_epoch=model.brokers[1].epoch))
+    assert model.cluster.leaderships[partition].leader == -1
+    model.give(ask.BrokersListed(brokers=model.alive(2, 3)))
+    known = model.cluster.leaderships[partition]
+    assert known.leader in (2, 3)
+    assert known.isr == (known.leader,)

@@ -27,7 +27,9 @@ KNOWN_PREFIXES: Final = (
     "connections.",
     "default.",
     "fetch.",
+    "controlled.",
     "group.",
+    "inter.",
     "listener",
     "log.",
     "max.",
@@ -37,6 +39,7 @@ KNOWN_PREFIXES: Final = (
     "offsets.",
     "producer.",
     "queued.",
+    "replica.",
     "socket.",
     "zookeeper.",
 )
@@ -166,10 +169,25 @@ class BrokerSettings(Settings):
     log_cleaner_backoff_ms: int = Field(default=15_000, alias="log.cleaner.backoff.ms", ge=1)
     log_flush_scheduler_interval_ms: int = Field(default=3000, alias="log.flush.scheduler.interval.ms", ge=1)
     log_checkpoint_interval_ms: int = Field(default=60_000, alias="log.flush.offset.checkpoint.interval.ms", ge=1)
+    inter_broker_listener: str = Field(
+        default="",
+        alias="inter.broker.listener.name",
+        description="accepted: a name from listeners; nothing for the first one",
+    )
+    replica_lag_ms_max: int = Field(default=30_000, alias="replica.lag.time.max.ms", ge=100)
+    replica_fetch_wait_ms_max: int = Field(default=500, alias="replica.fetch.wait.max.ms", ge=1)
+    replica_fetch_bytes_min: int = Field(default=1, alias="replica.fetch.min.bytes", ge=0)
+    replica_fetch_bytes_max: int = Field(default=MEBIBYTE, alias="replica.fetch.max.bytes", ge=1)
+    replica_fetch_response_bytes_max: int = Field(default=10 * MEBIBYTE, alias="replica.fetch.response.max.bytes", ge=1)
+    replica_fetch_backoff_ms: int = Field(default=1000, alias="replica.fetch.backoff.ms", ge=1)
+    replica_socket_timeout_ms: int = Field(default=30_000, alias="replica.socket.timeout.ms", ge=100)
     high_watermark_checkpoint_interval_ms: int = Field(
         default=5000, alias="replica.high.watermark.checkpoint.interval.ms", ge=1
     )
     shutdown_grace_ms: int = Field(default=5000, alias="antipode.shutdown.grace.ms", ge=0)
+    is_shutdown_controlled: bool = Field(default=True, alias="controlled.shutdown.enable")
+    controlled_shutdown_retries_max: int = Field(default=3, alias="controlled.shutdown.max.retries", ge=0)
+    controlled_shutdown_backoff_ms: int = Field(default=500, alias="controlled.shutdown.retry.backoff.ms", ge=0)
 
     offsets_partition_count: int = Field(default=50, alias="offsets.topic.num.partitions", ge=1)
     offsets_replication_factor: int = Field(default=3, alias="offsets.topic.replication.factor", ge=1)
@@ -230,6 +248,12 @@ def _check_listeners(settings: BrokerSettings) -> None:
             raise ConfigurationError(
                 "advertised.listeners", advertised.name, f"no such listener; accepted: {', '.join(sorted(names))}"
             )
+    if settings.inter_broker_listener and settings.inter_broker_listener not in names:
+        raise ConfigurationError(
+            "inter.broker.listener.name",
+            settings.inter_broker_listener,
+            f"no such listener; accepted: {', '.join(sorted(names))}",
+        )
     for name in names:
         if name not in settings.listener_protocols and name != PLAINTEXT and settings.listener_protocols:
             raise ConfigurationError("listener.security.protocol.map", name, "the listener is missing from the map")

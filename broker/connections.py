@@ -94,6 +94,7 @@ class Connection:
         "is_closed",
         "listener",
         "on_close",
+        "opened_at_ms",
         "progress_bytes",
         "used_at_ms",
     )
@@ -119,6 +120,7 @@ class Connection:
         self.client_software = ""
         self.is_closed = False
         self.on_close: Callable[[], None] | None = None
+        self.opened_at_ms = server.clock.monotonic_ms()
         self.used_at_ms = server.clock.monotonic_ms()
         self.progress_bytes = 0
         self._read(is_wanted=True)

@@ -20,6 +20,7 @@ from broker.core.cluster_image import (
     confirm_link,
     difference,
     with_peer_view,
+    without_departed,
 )
 from broker.replicas import Replicas
 from broker.services import Cluster
@@ -29,6 +30,9 @@ from wire.control import broker_pb2_grpc, cluster_pb2
 
 log = get_logger(__name__)
 state_change = state_change_logger()
+
+DEPARTED_LISTED_S = 3.0
+"""How long Metadata lists a broker that is gone: longer than clients take to ask after it died."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
@@ -44,6 +48,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         self._broker_epoch = broker_epoch
         self._listeners: list[ImageListener] = []
         self._lock = asyncio.Lock()
+        self._forgetting: asyncio.Task[None] | None = None
 
     def on_image(self, listener: ImageListener) -> None:
         """Call `listener(before, after)` once replicas have taken over a new image."""
@@ -76,7 +81,28 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
                 log.warning("control batch refused", reason=str(error))
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             failures = await self._take(image, apply_batch(image, request))
+            self._remember_departed(image)
         return pb.ControlReply(node_id=self._node_id, failures=failures)
+
+    def _remember_departed(self, before: ClusterImage) -> None:
+        """Brokers that have just gone are listed for a while longer."""
+        if self._cluster.image.departed.keys() - before.departed.keys():
+            loop = asyncio.get_running_loop()
+            if self._forgetting is not None:
+                self._forgetting.cancel()
+            self._forgetting = loop.create_task(self._forget_departed(), name="brokers that went")
+
+    async def _forget_departed(self) -> None:
+        await asyncio.sleep(DEPARTED_LISTED_S)
+        async with self._lock:
+            before = self._cluster.image
+            await self._take(before, without_departed(before))
+
+    async def stop(self) -> None:
+        """Change nothing any more by itself."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            await asyncio.gather(self._forgetting, return_exceptions=True)
 
     async def ConfirmLink(  # noqa: N802
         self,
@@ -104,6 +130,14 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             before = self._cluster.image
             await self._take(before, with_peer_view(before, request))
         return pb.UpdatePeerViewReply()
+
+    async def Identify(  # noqa: N802
+        self,
+        request: pb.IdentifyRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.IdentifyReply:
+        """Which registration this process is."""
+        return pb.IdentifyReply(node_id=self._node_id, broker_epoch=self._broker_epoch())
 
     async def DescribePartitions(  # noqa: N802
         self,

@@ -68,6 +68,31 @@ class ControllerClient:
         reply: pb.AllocateProducerIdsReply = await self._call("AllocateProducerIds", request)
         return reply
 
+    async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
+        """Propose in-sync replicas; ControllerUnavailable, and then nobody knows whether they are in force."""
+        reply: pb.AlterPartitionsReply = await self._call("AlterPartitions", request)
+        return reply
+
+    async def controlled_shutdown(self, request: pb.ControlledShutdownRequest) -> pb.ControlledShutdownReply:
+        """Have this broker's leaderships moved; ControllerUnavailable."""
+        reply: pb.ControlledShutdownReply = await self._call("ControlledShutdown", request)
+        return reply
+
+    async def elect_leaders(self, request: pb.ElectLeadersRequest) -> pb.PartitionResultsReply:
+        """Forward; ControllerUnavailable."""
+        reply: pb.PartitionResultsReply = await self._call("ElectLeaders", request)
+        return reply
+
+    async def alter_reassignments(self, request: pb.AlterReassignmentsRequest) -> pb.PartitionResultsReply:
+        """Forward; ControllerUnavailable."""
+        reply: pb.PartitionResultsReply = await self._call("AlterReassignments", request)
+        return reply
+
+    async def list_reassignments(self, request: pb.ListReassignmentsRequest) -> pb.ListReassignmentsReply:
+        """Forward; ControllerUnavailable."""
+        reply: pb.ListReassignmentsReply = await self._call("ListReassignments", request)
+        return reply
+
     async def close(self) -> None:
         """Close the channel."""
         await self._forget()

@@ -11,6 +11,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.access import TOOL_REPLICA_ID
 from broker.core.partition import Partition
 from broker.core.topic_configs import LogConfig
 from broker.log.partition_log import PartitionLog
@@ -45,6 +46,7 @@ class HostedPartition:
         "config",
         "index",
         "key",
+        "leader_lag",
         "log",
         "metrics",
         "read_error",
@@ -77,6 +79,14 @@ class HostedPartition:
         self.write_error = ErrorCode.not_leader_or_follower
         self.read_error = ErrorCode.not_leader_or_follower
         self.source = SourceSeen()
+        self.leader_lag = 0
+        """Records below the leader's high watermark that a follower lacks, as of the leader's last answer."""
+
+    @property
+    def last_record_epoch(self) -> int:
+        """The leader epoch of the last record, -1 when there is none: an epoch that has only begun does not count."""
+        end = self.log.log_end_offset
+        return self.log.epoch_at(end - 1) if end > self.log.log_start_offset else UNKNOWN
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""
@@ -86,11 +96,17 @@ class HostedPartition:
             raise PartitionFailure(ErrorCode.fenced_leader_epoch)
         raise PartitionFailure(ErrorCode.unknown_leader_epoch)
 
-    def check_readable(self, *, is_tool: bool) -> None:
-        """PartitionFailure unless this broker leads the partition and the reader may read here."""
+    def check_readable(self, replica_id: int) -> None:
+        """PartitionFailure unless this broker leads the partition and the reader may read here.
+
+        The link's role concerns clients alone: followers of this site and tools read in any role.
+        """
         if not self.state.is_leader:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
-        if self.read_error is not ErrorCode.none and not is_tool:
+        if replica_id >= 0:
+            if replica_id not in self.state.followers:
+                raise PartitionFailure(ErrorCode.not_leader_or_follower, f"broker {replica_id} has no replica of it")
+        elif self.read_error is not ErrorCode.none and replica_id != TOOL_REPLICA_ID:
             raise PartitionFailure(self.read_error)
 
     def check_writable(self, acks: int) -> None:

@@ -52,9 +52,13 @@ class InternalLog:
         return info.last_offset
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
-        """Whole batches from the log's start to the high watermark of now, piece by piece. PartitionFailure."""
+        """Whole batches from the log's start to its end of now, piece by piece. PartitionFailure.
+
+        To the end, not to the high watermark: a new leader has every committed record, but learns only from its followers' fetches
+        up to where they are committed.
+        """
         hosted = self._led(partition)
-        offset, end = hosted.log.log_start_offset, hosted.state.high_watermark
+        offset, end = hosted.log.log_start_offset, hosted.state.log_end_offset
         while offset < end:
             try:
                 with self._replicas.read(
@@ -77,6 +81,7 @@ class _Commit:
         self._replicas = replicas
         self._hosted = hosted
         self._last_offset = last_offset
+        self._led_since_epoch = hosted.state.led_since_epoch
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def wait(self, timeout_ms: float) -> None:
@@ -89,13 +94,18 @@ class _Commit:
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """True when there is nothing more to wait for."""
-        return not self._hosted.state.is_leader or self._hosted.state.high_watermark > self._last_offset
+        return not self._is_led() or self._hosted.state.high_watermark > self._last_offset
+
+    def _is_led(self) -> bool:
+        """Without a break since the append: in between, the log may have been cut and other records put in their place."""
+        state = self._hosted.state
+        return state.is_leader and state.led_since_epoch == self._led_since_epoch
 
     def complete(self) -> None:
         """Settle the future."""
         if self._done.done():
             return
-        if not self._hosted.state.is_leader:
+        if not self._is_led():
             self._done.set_exception(PartitionFailure(ErrorCode.not_leader_or_follower))
         elif self._hosted.state.high_watermark <= self._last_offset:
             self._done.set_exception(PartitionFailure(ErrorCode.request_timed_out))

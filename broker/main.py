@@ -22,9 +22,12 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import InvalidTopicConfig, LogConfig
 from broker.dispatch import Dispatcher
+from broker.doubts import Doubts
 from broker.group_routing import ImageRouting
+from broker.hand_over import hand_over
 from broker.housekeeping import Housekeeping
 from broker.internal_log import InternalLog
+from broker.isr_proposals import IsrProposals
 from broker.log.checkpoints import META_PROPERTIES, read_meta_properties
 from broker.log.errors import StorageError
 from broker.log.log_store import LogStore
@@ -33,6 +36,7 @@ from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
 from broker.producer_id_source import ProducerIdSource
 from broker.purgatory import Purgatory
+from broker.replica_fetchers import ReplicaFetchers
 from broker.replicas import Replicas
 from broker.request_memory import RequestMemory
 from broker.services import BrokerServices, Cluster
@@ -96,6 +100,7 @@ class Broker:
             self._logs,
             self.metrics,
             fetches=Purgatory(self._clock),
+            follower_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
         )
         self._groups = GroupCoordinator(
@@ -105,6 +110,24 @@ class Broker:
             self._clock,
             expiry_interval_ms=settings.offsets_retention_check_interval_ms,
         )
+        self._doubts = Doubts(self._cluster, self._clock, node_id=settings.node_id)
+        self._fetchers = ReplicaFetchers(
+            self._replicas,
+            self._cluster,
+            settings,
+            self._clock,
+            broker_epoch=lambda: membership.broker_epoch,
+            on_lost=self._doubts.note_lost,
+        )
+        self._proposals = IsrProposals(
+            self._replicas,
+            self._cluster,
+            self._controller,
+            settings,
+            self._clock,
+            broker_epoch=lambda: membership.broker_epoch,
+        )
+        self._replicas.on_follower_outside = self._proposals.consider
         self._producer_ids = ProducerIdSource(
             settings.node_id, self._controller, broker_epoch=lambda: membership.broker_epoch
         )
@@ -139,6 +162,7 @@ class Broker:
                 eviction_ms=FETCH_SESSION_EVICTION_MS,
                 new_id=lambda: random.randint(1, (1 << 31) - 1),  # noqa: S311  not a secret
             ),
+            doubts=self._doubts,
             topic_creator=TopicCreator(settings, self._controller),
             merged_metadata=MetadataCache(is_merged=True),
             site_metadata=MetadataCache(is_merged=False),
@@ -158,11 +182,14 @@ class Broker:
             for listener in settings.listeners:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
+            self._control.on_image(self._fetchers.on_image)
+            self._control.on_image(self._doubts.on_image)
             self._control.on_image(self._groups.on_image)
             self._control.on_image(self._prepare_coordinators)
             self._control.on_image(self._open_the_doors)
             await self._membership.register(self._registration(grpc_port))
             self._housekeeping.start()
+            self._proposals.start()
             self._groups.start()
         except BaseException:
             await self._undo_start()
@@ -223,6 +250,7 @@ class Broker:
 
     async def _undo_start(self) -> None:
         self._connections.stop_accepting()
+        await self._stop_replication()
         await self._housekeeping.stop()
         await self._controller.close()
         await self._active_site.close()
@@ -233,10 +261,16 @@ class Broker:
     # --- stop
 
     async def stop(self) -> None:
-        """Stop cleanly: the next start needs no recovery. Harmless when repeated or when the start failed."""
+        """Stop cleanly: others lead first, the next start needs no recovery. Harmless when repeated or when the start failed."""
+        if self._is_open and self.ready.is_set() and self.settings.is_shutdown_controlled:
+            await hand_over(
+                self._controller, self.settings, broker_epoch=self._membership.broker_epoch, replicas=self._replicas
+            )
         self._connections.stop_accepting()
         self._replicas.fetches.stop()
+        self._replicas.follower_fetches.stop()
         self._replicas.produces.stop()
+        await self._stop_replication()
         await self._groups.stop()
         await self._producer_ids.stop()
         await self._connections.stop(grace_s=self.settings.shutdown_grace_ms / 1000)
@@ -247,6 +281,12 @@ class Broker:
         await self._controller.close()
         await self._active_site.close()
         log.info("broker stopped", node_id=self.settings.node_id)
+
+    async def _stop_replication(self) -> None:
+        await self._control.stop()
+        await self._doubts.stop()
+        await self._proposals.stop()
+        await self._fetchers.stop()
 
     async def _close_logs(self) -> None:
         if self._is_open:
@@ -274,13 +314,21 @@ class Broker:
         add(
             "kafka_server_delayedoperationpurgatory_fetch_size",
             "Fetches that wait for records",
-            lambda: len(replicas.fetches),
+            lambda: len(replicas.fetches) + len(replicas.follower_fetches),
         )
         add(
             "kafka_server_delayedoperationpurgatory_produce_size",
             "Produces that wait for replicas",
             lambda: len(replicas.produces),
         )
+        fetchers, proposals = self._fetchers, self._proposals
+        add(
+            "kafka_server_replicafetchermanager_maxlag",
+            "Records that the furthest follower here lacks",
+            fetchers.max_lag,
+        )
+        add("kafka_server_replicamanager_isrexpands", "ISR expansions since the start", lambda: proposals.expansions)
+        add("kafka_server_replicamanager_isrshrinks", "ISR shrinks since the start", lambda: proposals.shrinks)
         groups = self._groups
         add(
             "kafka_coordinator_group_groupmetadatamanager_numgroups",

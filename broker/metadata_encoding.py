@@ -144,11 +144,13 @@ class MetadataCache:
     _seen: tuple[int, dict[int, BrokerInfo], frozenset[int]] | None = None
 
     def brokers(self, image: ClusterImage) -> tuple[dict[int, BrokerInfo], frozenset[int]]:
-        """The brokers that an answer names, and their ids."""
+        """The brokers that an answer names, and the ids of those that live."""
         seen = self._seen
         if seen is None or seen[0] != image.version:
             found = image.routed_brokers() if self.is_merged else dict(image.brokers)
             live = frozenset(found)
+            if self.is_merged:
+                found = {**image.departed, **found}
             if seen is not None and seen[2] == live:
                 live = seen[2]
             seen = self._seen = (image.version, found, live)

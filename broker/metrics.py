@@ -47,6 +47,7 @@ class TopicMetrics:
     bytes_out: int = 0
     mirrored_bytes_in: int = 0
     mirrored_messages_in: int = 0
+    replicated_bytes_in: int = 0
     failed_produce: int = 0
     failed_fetch: int = 0
 
@@ -135,6 +136,7 @@ _TOPIC_COUNTERS: Final = (
     ("bytesout", "Bytes sent to fetchers", "bytes_out"),
     ("mirroredmessagesin", "Records appended by mirrors", "mirrored_messages_in"),
     ("mirroredbytesin", "Bytes appended by mirrors", "mirrored_bytes_in"),
+    ("replicationbytesin", "Bytes appended by following leaders", "replicated_bytes_in"),
     ("failedproducerequests", "Partitions that could not be appended to", "failed_produce"),
     ("failedfetchrequests", "Partitions that could not be read", "failed_fetch"),
 )

@@ -52,6 +52,10 @@ class Purgatory:
         """The client is gone: the request is not completed any more."""
         self._waiting.remove(entry)
 
+    def is_awaited(self, key: Hashable) -> bool:
+        """True when somebody waits for the key: what is costly to tell need not be worked out otherwise."""
+        return self._waiting.is_watched(key)
+
     def notify(self, key: Hashable, grown_bytes: int = 0) -> None:
         """The key changed; watchers are asked in this turn of the loop."""
         if not self._waiting.is_watched(key):

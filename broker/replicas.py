@@ -8,7 +8,7 @@ stays true until they return. Whoever waits for a partition is told through the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -52,6 +52,7 @@ class Replicas:
         metrics: BrokerMetrics,
         *,
         fetches: Purgatory,
+        follower_fetches: Purgatory,
         produces: Purgatory,
     ) -> None:
         self._settings = settings
@@ -59,7 +60,10 @@ class Replicas:
         self._logs = logs
         self._metrics = metrics
         self._hosted: dict[PartitionKey, HostedPartition] = {}
+        self.on_follower_outside: Callable[[HostedPartition, int], None] | None = None
+        """Told after a fetch of a follower that is not in sync (`isr_proposals.py`)."""
         self.fetches = fetches
+        self.follower_fetches = follower_fetches
         self.produces = produces
 
     def __iter__(self) -> Iterator[HostedPartition]:
@@ -137,6 +141,10 @@ class Replicas:
         if image.node_id not in partition.replicas:
             if hosted is not None:
                 self._delete(hosted)
+            elif (left := self._logs.get(*key)) is not None:
+                # moved to other brokers while this one was away
+                self._logs.delete(left)
+                state_change.info("log of a partition that moved away is deleted", topic=key[0], partition=key[1])
             return
         if hosted is None:
             hosted = self._host(topic, partition.index, config)
@@ -170,11 +178,14 @@ class Replicas:
         was_writable = hosted.write_error is ErrorCode.none
         hosted.write_error = _write_error(image, hosted, link)
         hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER_REPLICA_ID)
+        if change is LeadershipChange.BECAME_FOLLOWER:
+            hosted.log.truncate_to(hosted.log.log_end_offset)  # the epoch of a leadership that wrote nothing goes
+        high_watermark = hosted.state.high_watermark
         is_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
             _begin_writing(hosted, link)
-        hosted.state.refresh_high_watermark()
-        hosted.log.advance_high_watermark(hosted.state.high_watermark)
+        if hosted.state.refresh_high_watermark():
+            self._follow_high_watermark(hosted, high_watermark)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
             state_change.info(
                 "partition",
@@ -185,8 +196,18 @@ class Replicas:
                 role=image.role_in(link).value,
                 log_end_offset=hosted.log.log_end_offset,
             )
-            self.fetches.notify(hosted.key)
-            self.produces.notify(hosted.key)
+            self._notify_all(hosted)
+
+    def take_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
+        """Take what the controller answered about one partition, ahead of the image that will say the same."""
+        if image.node_id in partition.replicas:
+            self._change_role(image, hosted, partition)
+
+    def _notify_all(self, hosted: HostedPartition) -> None:
+        """Whoever waits for the partition has to look again, whatever it waits for."""
+        self.fetches.notify(hosted.key)
+        self.follower_fetches.notify(hosted.key)
+        self.produces.notify(hosted.key)
 
     def _delete_topic(self, topic: str) -> None:
         for key in [key for key in self._hosted if key[0] == topic]:
@@ -197,9 +218,9 @@ class Replicas:
         del self._hosted[hosted.key]
         hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
         self._logs.delete(hosted.log)
+        hosted.state.leave()
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
-        self.fetches.notify(hosted.key)
-        self.produces.notify(hosted.key)
+        self._notify_all(hosted)
 
     # --- records
 
@@ -220,11 +241,32 @@ class Replicas:
         return info
 
     def record_growth(self, hosted: HostedPartition, grown_bytes: int) -> None:
-        """The log has grown: move the high watermark and wake who waits for that."""
-        if hosted.state.record_append(hosted.log.log_end_offset):
-            hosted.log.advance_high_watermark(hosted.state.high_watermark)
-            self.fetches.notify(hosted.key, grown_bytes)
-            self.produces.notify(hosted.key)
+        """The log has grown: followers can have it, and without followers in sync it is safe at once."""
+        state = hosted.state
+        high_watermark = state.high_watermark
+        self.follower_fetches.notify(hosted.key, grown_bytes)
+        was_all_visible = high_watermark == state.log_end_offset
+        if state.record_append(hosted.log.log_end_offset):
+            self._follow_high_watermark(hosted, high_watermark, grown_bytes if was_all_visible else None)
+
+    def record_fetch(self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int) -> None:
+        """A follower asked for `offset`: move the high watermark, and propose the follower for the ISR when it has caught up."""
+        state = hosted.state
+        high_watermark = state.high_watermark
+        if state.record_fetch(replica, offset, now_ms=self._clock.monotonic_ms(), broker_epoch=broker_epoch):
+            self._follow_high_watermark(hosted, high_watermark)
+        if replica not in state.isr and self.on_follower_outside is not None:
+            self.on_follower_outside(hosted, replica)
+
+    def _follow_high_watermark(self, hosted: HostedPartition, former: int, grown_bytes: int | None = None) -> None:
+        """The high watermark moved up from `former`: readers see more (`grown_bytes` if known), producers have their answer."""
+        reached = hosted.state.high_watermark
+        hosted.log.advance_high_watermark(reached)
+        if self.fetches.is_awaited(hosted.key):
+            if grown_bytes is None:
+                grown_bytes = hosted.log.bytes_between(max(former, hosted.log.log_start_offset), reached)
+            self.fetches.notify(hosted.key, max(grown_bytes, 1))
+        self.produces.notify(hosted.key)
 
     def read(
         self, hosted: HostedPartition, offset: int, *, max_bytes: int, end_offset: int, has_minimum_one_batch: bool
@@ -254,8 +296,7 @@ class Replicas:
                 log_start_offset=hosted.log.log_start_offset,
                 high_watermark=hosted.state.high_watermark,
                 log_end_offset=hosted.log.log_end_offset,
-                # Of the last record: the latest epoch may have begun without one, and at one site alone.
-                last_log_epoch=hosted.log.epoch_at(hosted.log.log_end_offset - 1),
+                last_log_epoch=hosted.last_record_epoch,
                 link=link.name if link is not None else "",
                 link_epoch=link.epoch if link is not None else 0,
                 is_writable=hosted.write_error is ErrorCode.none,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.active_site import ActiveSite
     from broker.controller_client import ControllerClient
     from broker.coordinator import GroupCoordinator
+    from broker.doubts import Doubts
     from broker.metrics import BrokerMetrics
     from broker.producer_id_source import ProducerIdSource
     from broker.replicas import Replicas
@@ -71,6 +72,7 @@ class BrokerServices:
     active_site: ActiveSite
     metrics: BrokerMetrics
     fetch_sessions: FetchSessions
+    doubts: Doubts
     topic_creator: TopicCreator
     merged_metadata: MetadataCache
     site_metadata: MetadataCache

@@ -16,6 +16,7 @@ HOST = "127.0.0.1"
 NODE_IDS_PER_SITE = 1000
 PORTS_PER_BROKER = 6
 """CLIENT, LINK, gRPC and metrics listeners, and the proxies in front of LINK and gRPC."""
+REPLICAS_MAX = 3
 PORTS_PER_SITE = 1
 PORTS_SHARED = 1
 PORTS_PER_LINK = 2
@@ -223,12 +224,19 @@ def broker_properties(site: SiteLayout, broker: BrokerLayout) -> dict[str, str]:
         "zookeeper.session.timeout.ms": "2000",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "8",
-        "offsets.topic.replication.factor": "1",
+        "offsets.topic.replication.factor": str(replication_factor(site)),
+        "default.replication.factor": str(replication_factor(site)),
+        "inter.broker.listener.name": "CLIENT",
         "antipode.site.name": site.name,
         "antipode.site.number": str(site.number),
         "antipode.grpc.listener": broker.grpc,
         "antipode.metrics.listener": broker.metrics,
     }
+
+
+def replication_factor(site: SiteLayout) -> int:
+    """Replicas of a topic that says nothing else: one on each broker, three at most."""
+    return min(REPLICAS_MAX, len(site.brokers))
 
 
 def mirror_properties(mirror: MirrorLayout) -> dict[str, str]:

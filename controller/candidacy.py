@@ -2,7 +2,8 @@
 
 A candidate creates the ephemeral `/controller` and raises `/controller_epoch` in one transaction, so there is never a
 controller without an epoch of its own, nor an epoch raised by one that was not elected. A node left by an earlier session of this
-very candidate is waited out like anybody else's; one of the present session (an answer lost with a connection) is replaced.
+very candidate is waited out like anybody else's; one of the present session (an answer lost with a connection) is replaced, and so is
+that of a controller where nothing listens any more: the epoch that the claim raises deposes it, should it live after all.
 A tenure ends when the node is gone or another's, when the session is lost, or when ZooKeeper has been out of reach for as
 long as the session lives: kazoo reports a loss only once it is connected again.
 """
@@ -16,6 +17,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, N
 from controller.tenure import Tenure
 from controller.watches import setter
 from runtime.clock import Clock
+from runtime.listening import until_refused
 from runtime.logs import get_logger, state_change_logger
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper
@@ -24,6 +26,12 @@ from wire import znodes
 RESIGN_TIMEOUT_S = 2.0
 
 _log = get_logger(__name__)
+
+
+async def _refused(address: str) -> bool:
+    """As `until_refused`."""
+    await until_refused(address)
+    return True
 
 
 class Candidacy:
@@ -53,14 +61,30 @@ class Candidacy:
         await self._create_layout()
         while True:
             changed = asyncio.Event()
+            # the epoch is read first: a claim under it fails when somebody was elected after the node was read
+            epoch = await self._zookeeper.get(znodes.CONTROLLER_EPOCH)
             found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=setter(changed))
             if found is not None and found[1].ephemeral_owner != self._zookeeper.session_id:
                 self._learn(found[0])
-                await changed.wait()
-                continue
-            tenure = await self._claim(None if found is None else found[1])
+                if not await self._is_abandoned(changed):
+                    continue
+                _log.warning("nothing listens at the active controller: its office is claimed")
+            tenure = await self._claim(epoch, None if found is None else found[1])
             if tenure is not None:
                 return tenure
+
+    async def _is_abandoned(self, changed: asyncio.Event) -> bool:
+        """Wait until the controller's node changes (False), or nothing listens any more where it says it is (True)."""
+        known = self.active_controller
+        waits: list[asyncio.Future[bool]] = [asyncio.ensure_future(changed.wait())]
+        if known is not None and known.grpc_address not in ("", self._grpc_address):
+            waits.append(asyncio.ensure_future(_refused(known.grpc_address)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return not changed.is_set()
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def _create_layout(self) -> None:
         for path in znodes.PERSISTENT_PATHS:
@@ -71,14 +95,16 @@ class Candidacy:
             except NodeExistsError:
                 _log.info("another candidate laid out the site first")
 
-    async def _claim(self, own: NodeStat | None) -> Tenure | None:
-        """One attempt; None when another candidate was quicker."""
-        payload, stat = await self._zookeeper.get(znodes.CONTROLLER_EPOCH)
+    async def _claim(self, former: tuple[bytes, NodeStat], left: NodeStat | None) -> Tenure | None:
+        """One attempt from the epoch that was read, in the place of the node that was `left`; None when another was quicker."""
+        payload, stat = former
         epoch = znodes.decode_controller_epoch(payload) + 1
         registration = znodes.ControllerRegistration(
             controller_id=self._node_id, timestamp_ms=self._clock.now_ms(), grpc_address=self._grpc_address
         )
-        steps: list[TransactionStep] = [] if own is None else [DeleteNode(path=znodes.CONTROLLER, version=own.version)]
+        steps: list[TransactionStep] = []
+        if left is not None:
+            steps.append(DeleteNode(path=znodes.CONTROLLER, version=left.version))
         steps += [
             CreateNode(path=znodes.CONTROLLER, value=znodes.encode_controller(registration), is_ephemeral=True),
             SetNode(path=znodes.CONTROLLER_EPOCH, value=znodes.encode_controller_epoch(epoch), version=stat.version),

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from controller.balance_rule import BalanceRule
 from controller.core.cluster import SiteRules
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import Settings
@@ -59,10 +60,10 @@ class ControllerSettings(Settings):
     default_partition_count: int = Field(1, alias="num.partitions", ge=1, description="at least 1")
     default_replication_factor: int = Field(1, alias="default.replication.factor", ge=1, description="at least 1")
     replication_factor_max: int = Field(
-        1,
+        32_767,
         alias="antipode.replication.factor.max",
         ge=1,
-        description="at least 1; brokers replicate within a site up to this",
+        description="at least 1; topics with more replicas are refused",
     )
     may_elect_unclean: bool = Field(default=False, alias="unclean.leader.election.enable", description="true or false")
     may_delete_topics: bool = Field(default=True, alias="delete.topic.enable", description="true or false")
@@ -75,6 +76,20 @@ class ControllerSettings(Settings):
     deletion_retry_ms: int = Field(
         10_000, alias="antipode.controller.deletion.retry.ms", ge=100, description="at least 100 ms"
     )
+
+    is_balancing: bool = Field(default=True, alias="auto.leader.rebalance.enable", description="true or false")
+    imbalance_check_interval_s: int = Field(
+        300, alias="leader.imbalance.check.interval.seconds", ge=1, description="at least 1 s"
+    )
+    imbalance_percentage: int = Field(
+        10, alias="leader.imbalance.per.broker.percentage", ge=0, le=100, description="0 to 100"
+    )
+
+    def balance(self) -> BalanceRule | None:
+        """When leaderships go back to preferred brokers by themselves; None for never."""
+        if not self.is_balancing:
+            return None
+        return BalanceRule(interval_s=self.imbalance_check_interval_s, imbalance_percentage=self.imbalance_percentage)
 
     def rules(self) -> SiteRules:
         """What decisions need of it."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from kazoo.exceptions import KazooException
 
+from controller.balance_rule import BalanceRule
 from controller.channels import BrokerChannels
 from controller.core import commands as ask
 from controller.core import facts
@@ -21,6 +22,7 @@ from controller.core.cluster import Broker, Cluster
 from controller.core.machine import ControllerMachine
 from controller.core.producer_ids import next_block
 from controller.metrics import ControllerMetrics
+from controller.sentinels import Sentinels
 from controller.store import ClusterReader, ClusterWriter
 from controller.tenure import Deposed, Tenure
 from controller.watches import follow
@@ -32,8 +34,6 @@ from wire.control.cluster_pb2 import LinkRecord
 COMMANDS_QUEUED_MAX = 1000
 
 _log = get_logger(__name__)
-
-Reply = tuple[ask.TopicOutcome, ...]
 
 
 class ActiveController:
@@ -47,16 +47,21 @@ class ActiveController:
         zookeeper: ZooKeeper,
         metrics: ControllerMetrics,
         deletion_retry_ms: int,
+        balance: BalanceRule | None = None,
     ) -> None:
         self.tenure = tenure
         self._zookeeper = zookeeper
         self._metrics = metrics
         self._deletion_retry_ms = deletion_retry_ms
+        self._balance = balance
+        self._sentinels = Sentinels(self._tell, own_node=tenure.controller_id)
         self._machine = ControllerMachine(cluster)
         self._reader = ClusterReader(zookeeper)
         self._writer = ClusterWriter(zookeeper, tenure)
         self._channels = BrokerChannels(lambda: self._machine.cluster, on_answer=self._on_answer, metrics=metrics)
-        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[Reply]]] = asyncio.Queue(COMMANDS_QUEUED_MAX)
+        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[ask.Decision]]] = asyncio.Queue(
+            COMMANDS_QUEUED_MAX
+        )
         self._has_changed = asyncio.Condition()
         self._producer_ids_lock = asyncio.Lock()
         self._is_over = False
@@ -66,17 +71,20 @@ class ActiveController:
         """The cluster as committed; read only."""
         return self._machine.cluster
 
-    async def submit(self, command: ask.Command) -> Reply:
-        """Have a command handled in its turn. Deposed when the tenure ends first: whether it took effect is then unknown."""
+    async def submit(self, command: ask.Command) -> ask.Decision:
+        """Have a command handled in its turn: what was decided and committed.
+
+        Deposed when the tenure ends first: whether it took effect is then unknown.
+        """
         if self._is_over:
             raise Deposed("this controller is no longer active")
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
         await self._queue.put((command, future))
         return await future
 
     async def _tell(self, command: ask.Command) -> None:
         """Queue a command that nobody waits for."""
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._queue.put((command, future))
 
@@ -120,6 +128,8 @@ class ActiveController:
                 for watch in self._watches():
                     tasks.create_task(watch)
                 tasks.create_task(self._retry_deletions())
+                if self._balance is not None:
+                    tasks.create_task(self._balance_leaders(self._balance))
                 tasks.create_task(self._channels.raise_failure())
                 await self._serve()
         except BaseExceptionGroup as group:
@@ -140,7 +150,7 @@ class ActiveController:
             if not future.done():
                 future.set_result(reply)
 
-    async def _handle(self, command: ask.Command) -> Reply:
+    async def _handle(self, command: ask.Command) -> ask.Decision:
         started = time.monotonic()
         decision = self._machine.decide(command)
         if decision.facts:
@@ -154,10 +164,11 @@ class ActiveController:
         async with self._has_changed:
             self._has_changed.notify_all()
         self._metrics.record_event(type(command).__name__, time.monotonic() - started, queued=self._queue.qsize())
-        return decision.reply
+        return decision
 
     def _act(self, effects: tuple[ask.Effect, ...]) -> None:
         self._channels.follow_membership()
+        self._sentinels.follow(self.cluster)
         for effect in effects:
             match effect:
                 case ask.PublishImage():
@@ -183,8 +194,17 @@ class ActiveController:
                     )
                 case facts.BrokerJoined(broker=broker):
                     log.info("broker joined", broker=broker.node_id, broker_epoch=broker.epoch)
-                case facts.BrokerLeft(node_id=node_id):
-                    log.info("broker left", broker=node_id)
+                case facts.BrokerLeft(node_id=node_id, is_presumed=is_presumed):
+                    log.info("broker left", broker=node_id, is_presumed=is_presumed)
+                case facts.BrokerLeaving(node_id=node_id):
+                    log.info("broker is about to stop", broker=node_id)
+                case facts.PartitionsReassigned(topic=topic, partitions=partitions):
+                    log.info(
+                        "reassigned",
+                        topic=topic,
+                        replicas={index: list(new.replicas) for index, new in partitions.items()},
+                        removing={index: list(new.removing) for index, new in partitions.items()},
+                    )
                 case facts.LinkStored(link=link):
                     log.info(
                         "link", link=link.name, link_epoch=link.epoch, active_site=link.active_site, phase=link.phase
@@ -238,6 +258,11 @@ class ActiveController:
             if self.cluster.deletions:
                 await self._tell(ask.RetryDeletions())
 
+    async def _balance_leaders(self, rule: BalanceRule) -> None:
+        while True:
+            await asyncio.sleep(rule.interval_s)
+            await self._tell(ask.BalanceLeaders(imbalance_percentage=rule.imbalance_percentage))
+
     async def allocate_producer_ids(
         self, broker_id: int, *, range_start: int, range_size: int
     ) -> znodes.ProducerIdBlock:
@@ -268,4 +293,5 @@ class ActiveController:
             await asyncio.sleep(0)  # whoever waited for room in the queue puts its command, and is answered too
         async with self._has_changed:
             self._has_changed.notify_all()
+        await self._sentinels.close()
         await self._channels.close()

@@ -152,6 +152,7 @@ class ControllerCandidate:
             zookeeper=zookeeper,
             metrics=self._metrics,
             deletion_retry_ms=self._settings.deletion_retry_ms,
+            balance=self._settings.balance(),
         )
         self._active = active
         self._metrics.record_tenure(tenure.epoch)

@@ -17,10 +17,10 @@ from kio.schema.errors import ErrorCode
 
 from controller.config import PRODUCER_IDS_PER_SITE, ControllerSettings
 from controller.core import commands as ask
-from controller.core.cluster import Topic
+from controller.core.cluster import Topic, TopicPartition
 from controller.core.producer_ids import ProducerIdsExhausted
-from controller.event_loop import ActiveController, Reply
-from controller.images import broker_info
+from controller.event_loop import ActiveController
+from controller.images import broker_info, partition_state
 from controller.tenure import Deposed
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ACTIVE_CONTROLLER_KEY
@@ -62,16 +62,16 @@ class Controller(ControllerServicer):
 
     async def _submit(
         self, active: ActiveController, command: ask.Command, context: Context, *, timeout_ms: int = 0
-    ) -> Reply:
+    ) -> ask.Decision:
         """Have a change made and wait until the brokers know, at most as long as the client and the settings allow."""
         try:
-            reply = await active.submit(command)
+            decision = await active.submit(command)
         except Deposed as error:
             await _abort_deposed(context, error)
-        if any(outcome.error is ErrorCode.none for outcome in reply):
+        if decision.effects or any(outcome.error is ErrorCode.none for outcome in decision.reply):
             allowed_ms = self._settings.apply_wait_ms
             await active.wait_applied(timeout_ms=min(timeout_ms, allowed_ms) if timeout_ms > 0 else allowed_ms)
-        return reply
+        return decision
 
     async def CreateTopics(  # noqa: N802 (the service's own name)
         self, request: pb.CreateTopicsRequest, context: Context
@@ -83,8 +83,8 @@ class Controller(ControllerServicer):
         )
         if refused := _refused_ids(request):
             return pb.CreateTopicsReply(results=refused)
-        reply = await self._submit(active, command, context, timeout_ms=request.timeout_ms)
-        return pb.CreateTopicsReply(results=_results(reply))
+        decision = await self._submit(active, command, context, timeout_ms=request.timeout_ms)
+        return pb.CreateTopicsReply(results=_results(decision.reply))
 
     async def CreatePartitions(  # noqa: N802
         self, request: pb.CreatePartitionsRequest, context: Context
@@ -94,7 +94,8 @@ class Controller(ControllerServicer):
         command = ask.CreatePartitions(
             topics=tuple(_growth_request(topic) for topic in request.topics), is_validate_only=request.is_validate_only
         )
-        return pb.CreatePartitionsReply(results=_results(await self._submit(active, command, context)))
+        decision = await self._submit(active, command, context)
+        return pb.CreatePartitionsReply(results=_results(decision.reply))
 
     async def AlterTopicConfigs(  # noqa: N802
         self, request: pb.AlterTopicConfigsRequest, context: Context
@@ -105,7 +106,8 @@ class Controller(ControllerServicer):
             changes=tuple(_config_change(change) for change in request.changes),
             is_validate_only=request.is_validate_only,
         )
-        return pb.AlterTopicConfigsReply(results=_results(await self._submit(active, command, context)))
+        decision = await self._submit(active, command, context)
+        return pb.AlterTopicConfigsReply(results=_results(decision.reply))
 
     async def DeleteTopics(  # noqa: N802
         self, request: pb.DeleteTopicsRequest, context: Context
@@ -117,7 +119,7 @@ class Controller(ControllerServicer):
             topic_ids=tuple(request.topic_ids),
             claim=ask.LinkClaim(link=request.link, epoch=request.link_epoch),
         )
-        reply = await self._submit(active, command, context)
+        reply = (await self._submit(active, command, context)).reply
         accepted = {outcome.topic.topic_id for outcome in reply if outcome.topic is not None}
         try:
             is_complete = await active.wait_until(
@@ -150,6 +152,78 @@ class Controller(ControllerServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         return pb.AllocateProducerIdsReply(
             first_producer_id=block.first_producer_id, count=block.last_producer_id - block.first_producer_id + 1
+        )
+
+    async def AlterPartitions(  # noqa: N802
+        self, request: pb.AlterPartitionsRequest, context: Context
+    ) -> pb.AlterPartitionsReply:
+        """In-sync replicas that a leader proposes; answered as soon as they are stored."""
+        active = await self._active(context)
+        command = ask.AlterPartitions(
+            node_id=request.node_id,
+            broker_epoch=request.broker_epoch,
+            proposals=tuple(_proposal(partition) for partition in request.partitions),
+        )
+        try:
+            decision = await active.submit(command)
+        except Deposed as error:
+            await _abort_deposed(context, error)
+        return pb.AlterPartitionsReply(partitions=[_altered(active, outcome) for outcome in decision.partitions])
+
+    async def ControlledShutdown(  # noqa: N802
+        self, request: pb.ControlledShutdownRequest, context: Context
+    ) -> pb.ControlledShutdownReply:
+        """Move a broker's leaderships; the answer comes when the living brokers know of it."""
+        active = await self._active(context)
+        command = ask.ControlledShutdown(node_id=request.node_id, broker_epoch=request.broker_epoch)
+        decision = await self._submit(active, command, context)
+        return pb.ControlledShutdownReply(error_code=decision.error, remaining_count=len(decision.partitions))
+
+    async def ElectLeaders(  # noqa: N802
+        self, request: pb.ElectLeadersRequest, context: Context
+    ) -> pb.PartitionResultsReply:
+        """Preferred or unclean elections."""
+        active = await self._active(context)
+        partitions = tuple(TopicPartition(name.topic, name.partition) for name in request.partitions)
+        command = ask.ElectLeaders(partitions=None if request.is_all else partitions, is_unclean=request.is_unclean)
+        return _partition_results(await self._submit(active, command, context))
+
+    async def AlterReassignments(  # noqa: N802
+        self, request: pb.AlterReassignmentsRequest, context: Context
+    ) -> pb.PartitionResultsReply:
+        """Begin or cancel reassignments."""
+        active = await self._active(context)
+        command = ask.AlterReassignments(
+            targets=tuple(
+                (
+                    TopicPartition(wanted.topic, wanted.partition),
+                    None if wanted.is_cancelled else tuple(wanted.replicas),
+                )
+                for wanted in request.partitions
+            ),
+            must_keep_replication_factor=request.must_keep_replication_factor,
+        )
+        return _partition_results(await self._submit(active, command, context))
+
+    async def ListReassignments(  # noqa: N802
+        self, request: pb.ListReassignmentsRequest, context: Context
+    ) -> pb.ListReassignmentsReply:
+        """Reassignments that are under way."""
+        active = await self._active(context)
+        named = None if request.is_all else {(name.topic, name.partition) for name in request.partitions}
+        return pb.ListReassignmentsReply(
+            partitions=[
+                pb.OngoingReassignment(
+                    topic=topic.name,
+                    partition=index,
+                    replicas=topic.assignment[index],
+                    adding_replicas=topic.adding.get(index, ()),
+                    removing_replicas=topic.removing.get(index, ()),
+                )
+                for topic in active.cluster.topics.values()
+                for index in sorted({*topic.adding, *topic.removing})
+                if named is None or (topic.name, index) in named
+            ]
         )
 
     async def DescribeController(  # noqa: N802
@@ -228,7 +302,7 @@ def _config_change(change: pb.TopicConfigChange) -> ask.ConfigChange:
     )
 
 
-def _results(reply: Reply) -> Iterable[pb.TopicResult]:
+def _results(reply: Iterable[ask.TopicOutcome]) -> Iterable[pb.TopicResult]:
     return [_result(outcome, outcome.topic) for outcome in reply]
 
 
@@ -243,4 +317,36 @@ def _result(outcome: ask.TopicOutcome, topic: Topic | None) -> pb.TopicResult:
         partition_count=len(topic.assignment),
         replication_factor=topic.replication_factor,
         configs=dict(topic.configs),
+    )
+
+
+def _proposal(partition: pb.ProposedPartition) -> ask.IsrProposal:
+    return ask.IsrProposal(
+        partition=TopicPartition(partition.topic, partition.partition),
+        topic_id=partition.topic_id,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        isr=tuple((member.node_id, member.broker_epoch) for member in partition.isr),
+    )
+
+
+def _altered(active: ActiveController, outcome: ask.PartitionOutcome) -> pb.AlteredPartition:
+    partition = outcome.partition
+    answer = pb.AlteredPartition(topic=partition.topic, partition=partition.partition, error_code=outcome.error)
+    if partition in active.cluster.leaderships:
+        answer.state.CopyFrom(partition_state(active.cluster, partition))
+    return answer
+
+
+def _partition_results(decision: ask.Decision) -> pb.PartitionResultsReply:
+    return pb.PartitionResultsReply(
+        results=[
+            pb.PartitionResult(
+                topic=outcome.partition.topic,
+                partition=outcome.partition.partition,
+                error_code=outcome.error,
+                error_message=outcome.message,
+            )
+            for outcome in decision.partitions
+        ]
     )

@@ -112,6 +112,8 @@ class ClusterReader:
             name=name,
             topic_id=assignment.topic_id,
             assignment=assignment.partitions,
+            adding=assignment.adding_replicas,
+            removing=assignment.removing_replicas,
             configs=configs or {},
             version=version,
             has_stored_configs=configs is not None,
@@ -179,8 +181,9 @@ class ClusterWriter:
         """Make the facts durable, in order; `before` is the cluster as it was. Errors are kazoo's: BadVersionError on the
         guard means that another controller has taken over; a connection error leaves the outcome unknown."""
         steps: list[TransactionStep] = []
+        topics = dict(before.topics)
         for change in changes:
-            steps += await self._steps(change, before)
+            steps += await self._steps(change, before, topics)
         for chunk in split_steps(steps):
             await self.write(chunk)
 
@@ -188,12 +191,17 @@ class ClusterWriter:
         """One guarded multi."""
         await self._zookeeper.transaction([self._guard, *steps])
 
-    async def _steps(self, change: facts.Fact, before: Cluster) -> Iterable[TransactionStep]:
+    async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Iterable[TransactionStep]:
+        """Steps of one fact; `topics` is as the facts before it leave them, and takes this one along."""
         match change:
             case facts.TopicCreated(topic=topic, must_store=must_store):
                 return _topic_steps(topic) if must_store else await self._missing_parents(topic.name)
             case facts.PartitionsAdded():
-                return [_growth_step(change, before.topics[change.topic])]
+                topics[change.topic] = topics[change.topic].grown(change.assignment)
+                return [_assignment_step(topics[change.topic])]
+            case facts.PartitionsReassigned():
+                topics[change.topic] = topics[change.topic].reassigned(change.partitions)
+                return [_assignment_step(topics[change.topic])]
             case facts.TopicConfigsReplaced(must_store=True):
                 return [_configs_step(change, before.topics[change.topic])]
             case facts.LeadershipChanged():
@@ -235,17 +243,26 @@ class ClusterWriter:
 
 
 def _topic_steps(topic: Topic) -> list[TransactionStep]:
-    assignment = znodes.TopicAssignment(topic_id=topic.topic_id, partitions=topic.assignment)
     return [
         CreateNode(path=znodes.topic_config_path(topic.name), value=znodes.encode_topic_config(topic.configs)),
-        CreateNode(path=znodes.topic_path(topic.name), value=znodes.encode_topic(assignment)),
+        CreateNode(path=znodes.topic_path(topic.name), value=_assignment_value(topic)),
         CreateNode(path=znodes.partitions_path(topic.name)),
     ]
 
 
-def _growth_step(change: facts.PartitionsAdded, before: Topic) -> TransactionStep:
-    assignment = znodes.TopicAssignment(topic_id=before.topic_id, partitions={**before.assignment, **change.assignment})
-    return SetNode(path=znodes.topic_path(change.topic), value=znodes.encode_topic(assignment), version=before.version)
+def _assignment_value(topic: Topic) -> bytes:
+    return znodes.encode_topic(
+        znodes.TopicAssignment(
+            topic_id=topic.topic_id,
+            partitions=topic.assignment,
+            adding_replicas=topic.adding,
+            removing_replicas=topic.removing,
+        )
+    )
+
+
+def _assignment_step(after: Topic) -> TransactionStep:
+    return SetNode(path=znodes.topic_path(after.name), value=_assignment_value(after), version=after.version - 1)
 
 
 def _configs_step(change: facts.TopicConfigsReplaced, before: Topic) -> TransactionStep:

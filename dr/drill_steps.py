@@ -114,7 +114,7 @@ class DrillStage:
     def _create_topics(self, step: plan.CreateTopics, bootstrap_servers: str) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         wanted = [
-            NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=1, config=topic.configs)
+            NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=-1, config=topic.configs)
             for topic in step.topics
         ]
         for name, outcome in admin.create_topics(wanted, request_timeout=CREATE_TIMEOUT_S).items():

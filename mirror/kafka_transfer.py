@@ -10,7 +10,6 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from mirror.core.fetch_session import FetchSession, SessionRequest
 from mirror.core.partitions import PartitionKey
 from mirror.kafka_site import RETRY_BUDGET_MS, reached
 from mirror.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart, Unreachable
@@ -20,6 +19,7 @@ from wire.client_errors import error_code
 from wire.connection import ConnectionOptions
 from wire.fetch_codec import FetchResponse, PartitionFetched
 from wire.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
+from wire.fetch_session import FetchSession, SessionRequest
 from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 
 _SESSION_ERRORS = frozenset(
@@ -29,6 +29,9 @@ _SESSION_ERRORS = frozenset(
         ErrorCode.fetch_session_topic_id_error,
     }
 )
+
+Position = tuple[int, int]
+"""Fetch offset and current leader epoch."""
 
 _NO_RECORDS = memoryview(b"")
 
@@ -47,7 +50,7 @@ class KafkaFetch:
         max_wait_ms: int,
     ) -> None:
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        self._session = FetchSession()
+        self._session: FetchSession[PartitionKey, Position] = FetchSession()
         self._topic_ids: dict[str, UUID] = {}
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
@@ -91,7 +94,7 @@ class KafkaFetch:
             ],
         )
 
-    def _named(self, session: SessionRequest) -> list[TopicToFetch]:
+    def _named(self, session: SessionRequest[PartitionKey, Position]) -> list[TopicToFetch]:
         topics: list[TopicToFetch] = []
         for name, partitions in _by_topic(session.named).items():
             wanted: list[PartitionToFetch] = []

@@ -92,6 +92,9 @@ class ClusterImage:
     controller_id: int = NO_NODE
     controller_epoch: int = -1
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    departed: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    """Brokers of this site that have just gone. Metadata goes on listing them for a moment: a client that is to drop a broker and to
+    move its partitions at once may lose sight of the new leaders (librdkafka does, until its next refresh)."""
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
     links: Mapping[str, LinkRecord] = field(default_factory=dict)
@@ -224,6 +227,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     """The image after the batch. A change that arrives before any full image is taken too: it names what it changes."""
     topics = _merged_topics({} if batch.is_full else image.topics, image.topics, batch)
     links = _merged_links({} if batch.is_full else image.links, batch)
+    brokers = _merged_brokers(image.brokers, batch)
     has_same_links = links == image.links
     return replace(
         image,
@@ -232,7 +236,8 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         cluster_id=batch.cluster_id or image.cluster_id,
         controller_id=batch.controller_id,
         controller_epoch=batch.controller_epoch,
-        brokers={broker.node_id: broker for broker in batch.brokers},
+        brokers=brokers,
+        departed={node: broker for node, broker in {**image.departed, **image.brokers}.items() if node not in brokers},
         topics=topics,
         topic_names={topic.topic_id: name for name, topic in topics.items()},
         links=image.links if has_same_links else links,
@@ -248,6 +253,11 @@ def confirm_link(image: ClusterImage, link: str, epoch: int) -> ClusterImage | N
     if image.confirmed_epochs.get(link) == epoch:
         return image
     return replace(image, version=image.version + 1, confirmed_epochs={**image.confirmed_epochs, link: epoch})
+
+
+def without_departed(image: ClusterImage) -> ClusterImage:
+    """The image once clients have had time to leave the brokers that went."""
+    return replace(image, version=image.version + 1, departed={}) if image.departed else image
 
 
 def with_peer_view(image: ClusterImage, view: SiteView) -> ClusterImage:
@@ -275,24 +285,33 @@ def topic_image(topic: TopicInfo) -> TopicImage:
     )
 
 
+def partition_image(state: PartitionState) -> PartitionImage:
+    """A partition from its wire form."""
+    return PartitionImage(
+        index=state.partition,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        replicas=tuple(state.replicas),
+        isr=tuple(state.isr),
+    )
+
+
 def _partition_images(
     known: Mapping[int, PartitionImage], states: Iterable[PartitionState]
 ) -> dict[int, PartitionImage]:
     merged = dict(known)
-    for state in states:
-        merged[state.partition] = PartitionImage(
-            index=state.partition,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            partition_epoch=state.partition_epoch,
-            replicas=tuple(state.replicas),
-            isr=tuple(state.isr),
-        )
+    merged.update((state.partition, partition_image(state)) for state in states)
     return dict(sorted(merged.items()))
 
 
 def _shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
     return former if former is not None and former == candidate else candidate
+
+
+def _merged_brokers(former: Mapping[int, BrokerInfo], batch: ControlBatch) -> Mapping[int, BrokerInfo]:
+    brokers = {broker.node_id: broker for broker in batch.brokers}
+    return former if former == brokers else brokers
 
 
 def _merged_topics(

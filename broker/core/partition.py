@@ -1,19 +1,26 @@
 """One replica of a partition on this broker: who leads, who is in sync, how far records are safe.
 
-Pure and without `await`: the shell (`replicas.py`) tells it what happened (an append, a follower's fetch, a new leadership) and
-acts on what it answers. The high watermark is the smallest log end offset of the in-sync replicas and never goes back under one
-leader; with one replica it is the own log end.
+Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`) tell it what happened (an append, a
+follower's fetch, a new leadership, the controller's answer) and act on what it says. The high watermark is the smallest log end
+offset of the in-sync replicas; with one replica it is the own log end.
+
+A leader changes the in-sync replicas only by proposing to the controller (KIP-497). While a proposal is open nobody knows which of the
+two sets is in force, so the high watermark waits for the members of both, and no other proposal is made.
 
 Invariants: P1 high watermark <= own log end offset. P2 it never decreases under a leadership. P3 a leadership with a leader epoch
-below the known one is refused.
+below the known one is refused, and so are in-sync replicas of an older partition epoch.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.core.cluster_image import NO_NODE, UNKNOWN_EPOCH, PartitionImage
+
+UNCHECKED_EPOCH = -1
+"""Broker epoch of a replica that did not say it (Fetch before version 15)."""
 
 
 class ReplicaRole(enum.Enum):
@@ -39,6 +46,20 @@ class ReplicaProgress:
 
     log_end_offset: int = -1
     caught_up_at_ms: float = 0.0
+    fetched_at_ms: float = 0.0
+    leader_end_at_fetch: int = -1
+    broker_epoch: int = UNCHECKED_EPOCH
+
+    def record(self, fetch_offset: int, *, leader_end: int, broker_epoch: int, now_ms: float) -> None:
+        """The replica asked for `fetch_offset`. Who reaches the end as it was at the fetch before was caught up then."""
+        if fetch_offset >= leader_end:
+            self.caught_up_at_ms = now_ms
+        elif 0 <= self.leader_end_at_fetch <= fetch_offset:
+            self.caught_up_at_ms = max(self.caught_up_at_ms, self.fetched_at_ms)
+        self.log_end_offset = fetch_offset
+        self.leader_end_at_fetch = leader_end
+        self.fetched_at_ms = now_ms
+        self.broker_epoch = broker_epoch
 
 
 @dataclass(slots=True)
@@ -50,9 +71,12 @@ class Partition:
     leader: int = NO_NODE
     leader_epoch: int = UNKNOWN_EPOCH
     leader_epoch_start_offset: int = 0
+    led_since_epoch: int = UNKNOWN_EPOCH
+    """First leader epoch of the unbroken time as leader: what was appended since then is in the log still."""
     partition_epoch: int = -1
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
+    proposed_isr: tuple[int, ...] | None = None
     high_watermark: int = 0
     log_end_offset: int = 0
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
@@ -62,27 +86,49 @@ class Partition:
         """True while this broker leads."""
         return self.role is ReplicaRole.LEADER
 
+    @property
+    def is_follower(self) -> bool:
+        """True while this broker follows another one."""
+        return self.role is ReplicaRole.FOLLOWER
+
+    # --- the controller's decisions
+
     def change(self, image: PartitionImage, *, now_ms: float) -> LeadershipChange:
         """Take the controller's decision; STALE (and nothing changed) for an older leader epoch."""
         if image.leader_epoch < self.leader_epoch:
             return LeadershipChange.STALE
         is_same = image.leader_epoch == self.leader_epoch and image.leader == self.leader
-        self.partition_epoch = image.partition_epoch
-        self.replicas, self.isr = image.replicas, image.isr
-        self.leader = image.leader
         if is_same and self.role is not ReplicaRole.NONE:
-            self._keep_followers(now_ms)
+            if image.partition_epoch >= self.partition_epoch:
+                self._take_isr(image)
+                self._keep_followers(now_ms)
             return LeadershipChange.UNCHANGED
+        self._take_isr(image)
+        self.proposed_isr = None
+        self.leader = image.leader
+        was_leader = self.is_leader
         self.leader_epoch = image.leader_epoch
+        self.followers.clear()
         if image.leader == self.node_id:
             self.role = ReplicaRole.LEADER
             self.leader_epoch_start_offset = self.log_end_offset
-            self.followers.clear()
+            if not was_leader:
+                self.led_since_epoch = image.leader_epoch
             self._keep_followers(now_ms)
             return LeadershipChange.BECAME_LEADER
         self.role = ReplicaRole.FOLLOWER
-        self.followers.clear()
         return LeadershipChange.BECAME_FOLLOWER
+
+    def leave(self) -> None:
+        """The partition is deleted here: nobody leads or follows any more."""
+        self.role = ReplicaRole.NONE
+        self.followers.clear()
+
+    def _take_isr(self, image: PartitionImage) -> None:
+        if image.partition_epoch > self.partition_epoch:
+            self.proposed_isr = None
+        self.partition_epoch = image.partition_epoch
+        self.replicas, self.isr = image.replicas, image.isr
 
     def _keep_followers(self, now_ms: float) -> None:
         wanted = [replica for replica in self.replicas if replica != self.node_id] if self.is_leader else []
@@ -90,19 +136,11 @@ class Partition:
             replica: self.followers.get(replica, ReplicaProgress(caught_up_at_ms=now_ms)) for replica in wanted
         }
 
+    # --- the own log
+
     def record_append(self, log_end_offset: int) -> bool:
         """The own log grew; True when the high watermark moved."""
         self.log_end_offset = log_end_offset
-        return self._advance_high_watermark()
-
-    def record_fetch(self, replica: int, fetch_offset: int, *, now_ms: float) -> bool:
-        """A follower asked for `fetch_offset`, so it has everything below; True when the high watermark moved."""
-        progress = self.followers.get(replica)
-        if progress is None:
-            return False
-        progress.log_end_offset = fetch_offset
-        if fetch_offset >= self.log_end_offset:
-            progress.caught_up_at_ms = now_ms
         return self._advance_high_watermark()
 
     def record_truncation(self, log_end_offset: int) -> None:
@@ -111,8 +149,30 @@ class Partition:
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
     def restart_at(self, offset: int) -> None:
-        """The own log was emptied and goes on at `offset`, above all it had (a mirror's target whose source moved on)."""
+        """The own log was emptied and goes on at `offset` (its source or leader begins above all that it had)."""
         self.log_end_offset = self.high_watermark = offset
+
+    # --- a follower's side
+
+    def follow_high_watermark(self, leader_high_watermark: int) -> bool:
+        """The leader said its high watermark; True when the own one moved, which never passes the own log's end."""
+        offset = min(leader_high_watermark, self.log_end_offset)
+        if self.is_leader or offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        return True
+
+    # --- a leader's side
+
+    def record_fetch(
+        self, replica: int, fetch_offset: int, *, now_ms: float, broker_epoch: int = UNCHECKED_EPOCH
+    ) -> bool:
+        """A follower asked for `fetch_offset`, so it has everything below; True when the high watermark moved."""
+        progress = self.followers.get(replica)
+        if progress is None:
+            return False
+        progress.record(fetch_offset, leader_end=self.log_end_offset, broker_epoch=broker_epoch, now_ms=now_ms)
+        return self._advance_high_watermark()
 
     def refresh_high_watermark(self) -> bool:
         """Recompute after a leadership or ISR change; True when it moved."""
@@ -122,15 +182,56 @@ class Partition:
         if not self.is_leader:
             return False
         candidate = self.log_end_offset
-        for replica in self.isr:
-            progress = self.followers.get(replica)
-            if progress is not None and progress.log_end_offset < candidate:
+        for replica, progress in self.followers.items():
+            if progress.log_end_offset < candidate and self._counts(replica):
                 candidate = progress.log_end_offset
         if candidate <= self.high_watermark:
             return False
         self.high_watermark = candidate
         return True
 
+    def _counts(self, replica: int) -> bool:
+        return replica in self.isr or (self.proposed_isr is not None and replica in self.proposed_isr)
+
     def has_enough_in_sync(self, min_insync_replicas: int) -> bool:
         """True when acks=all may be promised."""
         return len(self.isr) >= min(min_insync_replicas, max(len(self.replicas), 1))
+
+    # --- in-sync replicas, proposed by the leader
+
+    def expanded_isr(self, replica: int, broker_epochs: Mapping[int, int]) -> tuple[int, ...] | None:
+        """The in-sync replicas to propose because `replica` has caught up; None when there is nothing to propose.
+
+        It has when it is past the high watermark and past where this leadership began (what is below, it may have to cut), and when the
+        broker that fetched is the one that is registered now.
+        """
+        progress = self.followers.get(replica)
+        if progress is None or not self.is_leader or self.proposed_isr is not None or replica in self.isr:
+            return None
+        if progress.log_end_offset < max(self.high_watermark, self.leader_epoch_start_offset):
+            return None
+        registered = broker_epochs.get(replica)
+        if registered is None or progress.broker_epoch not in (UNCHECKED_EPOCH, registered):
+            return None
+        return tuple(node for node in self.replicas if node in self.isr or node == replica)
+
+    def shrunk_isr(self, *, now_ms: float, lag_ms_max: float) -> tuple[int, ...] | None:
+        """The in-sync replicas to propose without those that have not been at the log's end for `lag_ms_max`; None for no change."""
+        if not self.is_leader or self.proposed_isr is not None:
+            return None
+        lagging = {
+            replica
+            for replica in self.isr
+            if (progress := self.followers.get(replica)) is not None
+            and progress.log_end_offset != self.log_end_offset
+            and now_ms - progress.caught_up_at_ms > lag_ms_max
+        }
+        return tuple(node for node in self.isr if node not in lagging) if lagging else None
+
+    def propose_isr(self, isr: tuple[int, ...]) -> None:
+        """The proposal is on its way: from now on the high watermark waits for both sets."""
+        self.proposed_isr = isr
+
+    def withdraw_proposal(self) -> None:
+        """The controller has refused: the known in-sync replicas stay."""
+        self.proposed_isr = None

@@ -2,7 +2,8 @@
 
 Behaviour: long polling by min bytes and max wait, max bytes for the whole and for each partition (the first batch always goes out
 whole), incremental sessions (KIP-227), topic ids, leader epochs and divergence (KIP-320, KIP-595), isolation level with the last
-stable offset and aborted transactions. Replica id -2 reads any role's log up to the high watermark.
+stable offset and aborted transactions. Replica id -2 reads any role's log up to the high watermark. A follower (replica id 0 and up) reads
+to the log's end, and its fetch offset says what it has: high watermark and ISR follow from it.
 Versions: 4 to 18. Not done: preferred read replica, throttling.
 """
 
@@ -14,7 +15,6 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.access import TOOL_REPLICA_ID
 from broker.core.cluster_image import ClusterImage
 from broker.core.fetch_sessions import FetchPartitionState, FetchPlan, PartitionKey, TopicKey
 from broker.entities import topic_id_bytes
@@ -123,6 +123,8 @@ class Fetch:
         self._request = request
         self._plan = plan
         self._missing_bytes = request.min_bytes
+        self._is_follower = request.replica_id >= 0
+        self._is_recorded = not self._is_follower
 
     def begin(self) -> None:
         """Answer at once, or wait for more bytes."""
@@ -138,7 +140,8 @@ class Fetch:
             return
         self._missing_bytes = request.min_bytes - reading.size
         reading.release()
-        fetches = self._services.replicas.fetches
+        replicas = self._services.replicas
+        fetches = replicas.follower_fetches if self._is_follower else replicas.fetches
         keys = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
         entry = fetches.wait(self, keys=keys, timeout_ms=request.max_wait_ms)
         self._exchange.connection.on_close = lambda: fetches.forget(entry)
@@ -168,13 +171,14 @@ class Fetch:
                 reading.has_error = True
                 fetched = _failed(image, name, state.partition, failure)
             reading.results.append((state, hosted, fetched))
+        self._is_recorded = True
         return reading
 
     def _read_partition(
         self, hosted: HostedPartition, state: FetchPartitionState, reading: _Reading
     ) -> PartitionFetched:
         request = self._request
-        hosted.check_readable(is_tool=request.replica_id == TOOL_REPLICA_ID)
+        hosted.check_readable(request.replica_id)
         hosted.check_leader_epoch(state.current_leader_epoch)
         log, offset = hosted.log, state.fetch_offset
         if state.last_fetched_epoch >= 0:
@@ -186,6 +190,8 @@ class Fetch:
         if offset < log.log_start_offset or offset > log.log_end_offset:
             hosted.metrics.failed_fetch += 1
             raise PartitionFailure(ErrorCode.offset_out_of_range)
+        if not self._is_recorded:
+            self._services.replicas.record_fetch(hosted, request.replica_id, offset, broker_epoch=request.replica_epoch)
         if offset >= end_offset or (reading.bytes_left <= 0 and reading.size):
             return _fetched(hosted, b"")
         piece = self._services.replicas.read(

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.access import TOOL_REPLICA_ID
 from broker.core.cluster_image import ClusterImage
 from broker.entities import builder
 from broker.hosted_partition import HostedPartition, PartitionFailure
@@ -58,7 +57,7 @@ def _partition(
     error, found = ErrorCode.none, _Found()
     try:
         hosted = services.replicas.get(image, topic, partition.partition_index)
-        hosted.check_readable(is_tool=request.replica_id == TOOL_REPLICA_ID)
+        hosted.check_readable(request.replica_id)
         hosted.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
         end_offset = hosted.readable_end(
             replica_id=request.replica_id, isolation_level=getattr(request, "isolation_level", 0)

@@ -1,6 +1,7 @@
 """Metadata: brokers, topics, leaders, as clients must see them (merged with the peers of routed links).
 
-Behaviour: answers with the addresses of the listener that was asked. Unknown topics are created when the request and the broker
+Behaviour: answers with the addresses of the listener that was asked. While a broker of the site may just have died, the answer waits a
+moment for its successors (`doubts.py`). Unknown topics are created when the request and the broker
 allow it, and answered LEADER_NOT_AVAILABLE meanwhile; names that a link carries are created at the active site only.
 Versions: 0 to 13. Encoded by hand (metadata_encoding.py).
 Not done: authorized operations (there are no ACLs).
@@ -33,6 +34,15 @@ MAX_VERSION = 13
 def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
     """Answer a Metadata request."""
     request = decode_request_body(frame, exchange.header)
+    if services.doubts.may_concern(exchange.connection) and not exchange.context.is_own_tool:
+        exchange.later(_answer_settled(services, exchange, request))
+    else:
+        answer(services, exchange, request, services.merged_metadata, version=exchange.header.api_version)
+
+
+async def _answer_settled(services: BrokerServices, exchange: Exchange, request: Any) -> None:
+    """A client that is at work may just have lost a leader: the answer waits for the controller's decision, if there is one to come."""
+    await services.doubts.settled()
     answer(services, exchange, request, services.merged_metadata, version=exchange.header.api_version)
 
 

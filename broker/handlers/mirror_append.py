@@ -1,14 +1,16 @@
 """MirrorAppend (private): a mirror's raw batches, appended unchanged at the passive site.
 
 Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps and other histories refused with
-where the log ends (see `wire/private.py`). Topics whose flush.messages demands it are flushed before the answer. Versions: 0.
+where the log ends (see `wire/private.py`). Topics whose flush.messages demands it are flushed before the answer, and what is
+acknowledged is on every in-sync replica of this site: the source may expire it. Versions: 0.
 Not done: throttling.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -27,13 +29,15 @@ if TYPE_CHECKING:
     from broker.dispatch import Exchange
 
 API_KEY = MIRROR_APPEND
+REPLICATION_TIMEOUT_MS: Final = 5_000.0
+"""Below the time that a mirror waits for an answer."""
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_APPEND]
 
 
 class _Outcome:
     """One partition's result, until it is encoded."""
 
-    __slots__ = ("divergence", "error", "hosted", "index", "link_epoch", "message")
+    __slots__ = ("divergence", "error", "hosted", "index", "link_epoch", "log_end_offset", "message")
 
     def __init__(self, index: int, link_epoch: int) -> None:
         self.index = index
@@ -41,6 +45,7 @@ class _Outcome:
         self.error = ErrorCode.none
         self.message: str | None = None
         self.hosted: HostedPartition | None = None
+        self.log_end_offset = -1
         self.divergence: Diverged | None = None
 
     def fail(self, failure: PartitionFailure) -> None:
@@ -49,6 +54,12 @@ class _Outcome:
         if isinstance(failure, Diverged):
             self.divergence = failure
 
+    def _end(self) -> int:
+        """Where the log ended after the append, or ends where there was none."""
+        if self.log_end_offset >= 0:
+            return self.log_end_offset
+        return -1 if self.hosted is None else self.hosted.log.log_end_offset
+
     def encoded(self, build: Any) -> Any:
         """The entity."""
         return build.part(
@@ -56,7 +67,7 @@ class _Outcome:
             index=self.index,
             error_code=self.error,
             error_message=self.message,
-            log_end_offset=-1 if self.hosted is None else self.hosted.log.log_end_offset,
+            log_end_offset=self._end(),
             link_epoch=self.link_epoch,
             divergence_epoch=NO_DIVERGENCE if self.divergence is None else self.divergence.epoch,
             divergence_end_offset=-1 if self.divergence is None else self.divergence.end_offset,
@@ -78,9 +89,9 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         if outcome.hosted is not None and outcome.error is ErrorCode.none and outcome.hosted.log.needs_flush
     ]
     if to_flush:
-        exchange.later(_answer_flushed(exchange, outcomes, to_flush))
+        exchange.later(_answer_flushed(services, exchange, outcomes, to_flush))
     else:
-        _answer(exchange, outcomes)
+        _answer_replicated(services, exchange, outcomes)
 
 
 def _append(
@@ -95,6 +106,7 @@ def _append(
     try:
         hosted = outcome.hosted = _target(services, image, request, topic, partition.partition_index)
         append_mirrored(services.replicas, hosted, partition, now_ms=services.clock.now_ms())
+        outcome.log_end_offset = hosted.log.log_end_offset
     except PartitionFailure as failure:
         outcome.fail(failure)
     return outcome
@@ -124,7 +136,7 @@ def _target(
 
 
 async def _answer_flushed(
-    exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], to_flush: list[_Outcome]
+    services: BrokerServices, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], to_flush: list[_Outcome]
 ) -> None:
     logs = [outcome.hosted.log for outcome in to_flush if outcome.hosted is not None]
     results = await asyncio.gather(*(log.flush() for log in logs), return_exceptions=True)
@@ -133,7 +145,57 @@ async def _answer_flushed(
             outcome.fail(PartitionFailure(ErrorCode.kafka_storage_error, str(result)))
         elif isinstance(result, BaseException):
             raise result
-    _answer(exchange, outcomes)
+    _answer_replicated(services, exchange, outcomes)
+
+
+def _answer_replicated(
+    services: BrokerServices, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]
+) -> None:
+    missing = [
+        outcome
+        for _, partitions in outcomes
+        for outcome in partitions
+        if outcome.hosted is not None
+        and outcome.error is ErrorCode.none
+        and outcome.hosted.state.high_watermark < outcome.log_end_offset
+    ]
+    if not missing:
+        _answer(exchange, outcomes)
+        return
+    waiting = _WaitingAppend(exchange, outcomes, missing)
+    produces = services.replicas.produces
+    keys = {outcome.hosted.key for outcome in missing if outcome.hosted is not None}
+    entry = produces.wait(waiting, keys=keys, timeout_ms=REPLICATION_TIMEOUT_MS)
+    exchange.connection.on_close = lambda: produces.forget(entry)
+
+
+class _WaitingAppend:
+    """Mirrored batches that are not on every in-sync replica yet; the `Waiter` until they are."""
+
+    def __init__(self, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], missing: list[_Outcome]) -> None:
+        self._exchange = exchange
+        self._outcomes = outcomes
+        self._missing = missing
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """True when nothing is waited for any more."""
+        self._missing = [outcome for outcome in self._missing if self._is_missing(outcome)]
+        return not self._missing
+
+    def _is_missing(self, outcome: _Outcome) -> bool:
+        hosted = outcome.hosted
+        if hosted is None:
+            return False
+        if not hosted.state.is_leader:
+            outcome.fail(PartitionFailure(ErrorCode.not_leader_or_follower))
+            return False
+        return hosted.state.high_watermark < outcome.log_end_offset
+
+    def complete(self) -> None:
+        """Answer; a mirror sends again what took too long, and it is found to be there."""
+        for outcome in self._missing:
+            outcome.fail(PartitionFailure(ErrorCode.request_timed_out, "an in-sync replica is slow"))
+        _answer(self._exchange, self._outcomes)
 
 
 def _answer(exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.access import TOOL_REPLICA_ID
+from broker.core.access import CONSUMER_REPLICA_ID
 from broker.core.cluster_image import ClusterImage
 from broker.entities import builder
 from broker.hosted_partition import PartitionFailure
@@ -42,7 +42,7 @@ def _partition(
     error, epoch, end_offset = ErrorCode.none, -1, -1
     try:
         hosted = services.replicas.get(image, topic, partition.partition)
-        hosted.check_readable(is_tool=getattr(request, "replica_id", -1) == TOOL_REPLICA_ID)
+        hosted.check_readable(getattr(request, "replica_id", CONSUMER_REPLICA_ID))
         hosted.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
         epoch, end_offset = hosted.log.epoch_end_offset(partition.leader_epoch)
     except PartitionFailure as failure:

@@ -229,6 +229,7 @@ class WaitingProduce:
         self._exchange = exchange
         self._topics = topics
         self._missing = missing
+        self._led_since = {key: hosted.state.led_since_epoch for key, (hosted, _) in missing.items()}
         self._failed: dict[tuple[str, int], ErrorCode] = {}
 
     def begin(self, timeout_ms: float) -> None:
@@ -242,11 +243,13 @@ class WaitingProduce:
         for missing_key, (hosted, offset) in tuple(self._missing.items()):
             if missing_key != key:
                 continue
-            if not hosted.state.is_leader:
+            state = hosted.state
+            if not state.is_leader or state.led_since_epoch != self._led_since[missing_key]:
+                # not led without a break: the log may have been cut in between and other records put in their place
                 self._failed[missing_key] = ErrorCode.not_leader_or_follower
-            elif hosted.state.high_watermark < offset:
+            elif state.high_watermark < offset:
                 continue
-            elif not hosted.state.has_enough_in_sync(hosted.config.insync_replicas_min):
+            elif not state.has_enough_in_sync(hosted.config.insync_replicas_min):
                 self._failed[missing_key] = ErrorCode.not_enough_replicas_after_append
             del self._missing[missing_key]
         return not self._missing

@@ -94,8 +94,7 @@ class PartitionLog:
         self.recovery = loaded.report
         self._segments = Segments(loaded.segments, self._disk)
         self._epochs = loaded.epochs
-        # whatever the load made of the file is written with the first flush
-        self._saved_epochs_version = -1
+        self._saved_epochs_version = -1  # whatever the load made of the file is written with the first flush
         self._producers = loaded.producers
         self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
@@ -408,13 +407,14 @@ class PartitionLog:
     # -- cutting ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at or above `offset`, and the whole batch that spans it.
+        """Drop everything at or above `offset`, and the whole batch that spans it; leader epochs that wrote nothing below it too.
 
         Inside a segment it is durable with the next flush: a crash before that may bring the tail back, as it was; recovery
         cuts it where its leader epoch falls below that of batches appended since.
         """
         self._refuse_when_failed()
         if offset >= self.log_end_offset:
+            self._epochs.truncate_from_end(offset)
             return
         if offset <= self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)

@@ -11,6 +11,9 @@ Invariants (`check_invariants`):
   D  in-sync replicas are assigned replicas
   E  a topic whose deletion was asked for exists
   F  a replica whose deletion has begun belongs to a topic that is to be deleted
+  G  nobody is alive and held for dead
+  H  who is about to stop is alive
+  I  replicas that a reassignment adds or removes are assigned while it lasts
 """
 
 from __future__ import annotations
@@ -82,11 +85,16 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic: identity, replicas by partition, overrides. `version` is that of its assignment znode."""
+    """One topic: identity, replicas by partition, overrides. `version` is that of its assignment znode.
+
+    While a partition is reassigned, `assignment` has the wanted replicas and behind them those that are to go (KIP-455).
+    """
 
     name: str
     topic_id: bytes
     assignment: Mapping[int, tuple[int, ...]]
+    adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
     version: int = 0
     has_stored_configs: bool = True
@@ -101,8 +109,28 @@ class Topic:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of its first partition; 0 when it has none."""
-        return len(self.assignment[min(self.assignment)]) if self.assignment else 0
+        """Replicas of its first partition, without those that are being added; 0 when it has none."""
+        if not self.assignment:
+            return 0
+        first = min(self.assignment)
+        return len(self.assignment[first]) - len(self.adding.get(first, ()))
+
+    def is_reassigning(self, index: int) -> bool:
+        """True while the partition gets other replicas."""
+        return bool(self.adding.get(index) or self.removing.get(index))
+
+    def grown(self, added: Mapping[int, tuple[int, ...]]) -> Topic:
+        """The topic with more partitions."""
+        return replace(self, assignment={**self.assignment, **added}, version=self.version + 1)
+
+    def reassigned(self, partitions: Mapping[int, fact.NewReplicas]) -> Topic:
+        """The topic with other replicas for some partitions."""
+        adding = {index: nodes for index, nodes in self.adding.items() if index not in partitions}
+        removing = {index: nodes for index, nodes in self.removing.items() if index not in partitions}
+        adding |= {index: new.adding for index, new in partitions.items() if new.adding}
+        removing |= {index: new.removing for index, new in partitions.items() if new.removing}
+        assignment = {**self.assignment, **{index: new.replicas for index, new in partitions.items()}}
+        return replace(self, assignment=assignment, adding=adding, removing=removing, version=self.version + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +140,7 @@ class SiteRules:
     site: str
     default_partition_count: int = 1
     default_replication_factor: int = 1
-    replication_factor_max: int = 1
+    replication_factor_max: int = 32_767
     partitions_per_request_max: int = 20_000
     may_elect_unclean: bool = False
     may_delete_topics: bool = True
@@ -127,6 +155,10 @@ class Cluster:
     controller_epoch: int
     cluster_id: str = ""
     brokers: dict[int, Broker] = field(default_factory=dict)
+    presumed_dead: dict[int, Broker] = field(default_factory=dict)
+    """Registered, but nothing listens there any more: not among `brokers`."""
+    leaving: set[int] = field(default_factory=set)
+    """Brokers that are about to stop: alive, and given nothing to lead."""
     topics: dict[str, Topic] = field(default_factory=dict)
     leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
     deletions: set[str] = field(default_factory=set)
@@ -139,6 +171,8 @@ class Cluster:
         return replace(
             self,
             brokers=dict(self.brokers),
+            presumed_dead=dict(self.presumed_dead),
+            leaving=set(self.leaving),
             topics=dict(self.topics),
             leaderships=dict(self.leaderships),
             deletions=set(self.deletions),
@@ -158,6 +192,16 @@ class Cluster:
     def replica_phase_of(self, replica: Replica) -> ReplicaPhase:
         """Phase of a replica; unknown ones do not exist."""
         return self.replica_phases.get(replica, ReplicaPhase.NON_EXISTENT)
+
+    def electable(self) -> set[int]:
+        """Brokers that may be given something to lead."""
+        return self.brokers.keys() - self.leaving
+
+    def target_of(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Replicas as they will be when the partition's reassignment, if there is one, is complete."""
+        topic = self.topics[partition.topic]
+        going = topic.removing.get(partition.partition, ())
+        return tuple(node for node in topic.assignment[partition.partition] if node not in going)
 
     def is_deleting(self, topic: str) -> bool:
         """True when the topic's deletion was asked for and is not complete."""
@@ -202,13 +246,20 @@ class Cluster:
             case fact.BrokerJoined():
                 self.brokers[change.broker.node_id] = change.broker
             case fact.BrokerLeft():
-                self.brokers.pop(change.node_id)
+                left = self.brokers.pop(change.node_id)
+                self.leaving.discard(change.node_id)
+                if change.is_presumed:
+                    self.presumed_dead[change.node_id] = left
+            case fact.PresumptionDropped():
+                self.presumed_dead.pop(change.node_id)
+            case fact.BrokerLeaving():
+                self.leaving.add(change.node_id)
             case fact.TopicCreated():
                 self.topics[change.topic.name] = change.topic
             case fact.PartitionsAdded():
-                topic = self.topics[change.topic]
-                assignment = {**topic.assignment, **change.assignment}
-                self.topics[change.topic] = replace(topic, assignment=assignment, version=topic.version + 1)
+                self.topics[change.topic] = self.topics[change.topic].grown(change.assignment)
+            case fact.PartitionsReassigned():
+                self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
             case fact.TopicConfigsReplaced():
                 topic = self.topics[change.topic]
                 self.topics[change.topic] = replace(
@@ -236,7 +287,8 @@ class Cluster:
         expected = -1 if known is None else known.partition_epoch
         if change.leadership.partition_epoch != expected + 1:
             raise InvariantBroken(f"{change.partition}: {change.leadership} does not follow {known}")
-        if known is not None and change.leadership.leader_epoch <= known.leader_epoch:
+        epoch_min = -1 if known is None else known.leader_epoch + (change.leadership.leader != known.leader)
+        if change.leadership.leader_epoch < epoch_min:
             raise InvariantBroken(f"{change.partition}: leader epoch goes from {known} to {change.leadership}")
         self.leaderships[change.partition] = change.leadership
 
@@ -279,6 +331,12 @@ class Cluster:
                 _hold("C", is_led, (partition, leadership))
             if leadership is not None:
                 _hold("D", set(leadership.isr) <= set(self.replicas_of(partition)), (partition, leadership))
+        _hold("G", not self.presumed_dead.keys() & self.brokers.keys(), self.presumed_dead.keys() & self.brokers.keys())
+        _hold("H", self.leaving <= self.brokers.keys(), self.leaving - self.brokers.keys())
+        for topic in self.topics.values():
+            for index in {*topic.adding, *topic.removing}:
+                named = {*topic.adding.get(index, ()), *topic.removing.get(index, ())}
+                _hold("I", named <= set(topic.assignment[index]), (topic.name, index))
         _hold("E", self.deletions <= set(self.topics), self.deletions - set(self.topics))
         begun = (ReplicaPhase.DELETION_STARTED, ReplicaPhase.DELETION_SUCCESSFUL)
         for replica, replica_phase in self.replica_phases.items():

@@ -149,6 +149,73 @@ class RetryDeletions:
     """Time to ask living brokers again for deletions that failed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrProposal:
+    """In-sync replicas that a leader wants, each with the broker epoch that it knows (-1: unchecked)."""
+
+    partition: TopicPartition
+    topic_id: bytes
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitions:
+    """One broker's proposals, all that had gathered there."""
+
+    node_id: int
+    broker_epoch: int
+    proposals: tuple[IsrProposal, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerUnreachable:
+    """Nothing listens any more where the broker of this registration was: it is held for dead."""
+
+    node_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAnswered:
+    """A broker that was held for dead has answered, under the registration that stands."""
+
+    node_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlledShutdown:
+    """A broker is about to stop."""
+
+    node_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders:
+    """Elect preferred leaders, or unclean ones where nobody leads; `partitions` None means all."""
+
+    partitions: tuple[TopicPartition, ...] | None = None
+    is_unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalanceLeaders:
+    """Time to see which brokers lead too little of what they are preferred for."""
+
+    imbalance_percentage: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReassignments:
+    """Other replicas for partitions; None cancels what is under way."""
+
+    targets: tuple[tuple[TopicPartition, tuple[int, ...] | None], ...]
+    must_keep_replication_factor: bool = False
+
+
 Command = (
     CreateTopics
     | DeleteTopics
@@ -162,6 +229,13 @@ Command = (
     | LinksListed
     | DeletionsAnswered
     | RetryDeletions
+    | AlterPartitions
+    | BrokerUnreachable
+    | BrokerAnswered
+    | ControlledShutdown
+    | ElectLeaders
+    | BalanceLeaders
+    | AlterReassignments
 )
 
 
@@ -173,6 +247,15 @@ class TopicOutcome:
     error: ErrorCode = ErrorCode.none
     message: str = ""
     topic: Topic | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOutcome:
+    """What became of one partition of a request."""
+
+    partition: TopicPartition
+    error: ErrorCode = ErrorCode.none
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +281,12 @@ Effect = Publish | PublishImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Facts to make durable and apply, effects to act on afterwards, the reply, and why in one sentence."""
+    """Facts to make durable and apply, effects to act on afterwards, the reply (by topic, by partition, or an error for
+    the whole request), and why in one sentence."""
 
     facts: tuple[Fact, ...] = ()
     effects: tuple[Effect, ...] = ()
     reply: tuple[TopicOutcome, ...] = ()
+    partitions: tuple[PartitionOutcome, ...] = ()
+    error: ErrorCode = ErrorCode.none
     reason: str = ""

@@ -7,10 +7,13 @@ one decided. Nothing reaches the real cluster: `finish` hands the facts over as 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+
+from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts
 from controller.core.cluster import Cluster, Leadership, Replica, TopicPartition
-from controller.core.commands import Decision, Effect, Publish, PublishImage, TopicOutcome
+from controller.core.commands import Decision, Effect, PartitionOutcome, Publish, PublishImage, TopicOutcome
 from controller.core.elections import Election, NoLeader
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
@@ -26,6 +29,8 @@ class Draft:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster.copy()
         self.reply: list[TopicOutcome] = []
+        self.partition_reply: list[PartitionOutcome] = []
+        self.error = ErrorCode.none
         self.reasons: list[str] = []
         self.changed_topics: set[str] = set()
         self.changed_partitions: set[TopicPartition] = set()
@@ -65,12 +70,32 @@ class Draft:
         self.record(facts.LeadershipChanged(partition=partition, leadership=leadership))
         self.changed_partitions.add(partition)
 
-    def bring_online(self, partitions: Iterable[TopicPartition]) -> None:
-        """Elect a leader for each partition that has none and whose topic is wanted; the others stay as they are."""
+    def keep_leader(self, partition: TopicPartition, isr: tuple[int, ...]) -> None:
+        """Write other in-sync replicas, or the same ones anew, under the leadership that stands: the partition epoch alone grows."""
+        known = self.cluster.leaderships[partition]
+        leadership = replace(
+            known,
+            isr=isr,
+            controller_epoch=self.cluster.controller_epoch,
+            partition_epoch=known.partition_epoch + 1,
+            written_zxid=0,
+        )
+        self.record(facts.LeadershipChanged(partition=partition, leadership=leadership))
+        self.changed_partitions.add(partition)
+
+    def answer(self, partition: TopicPartition, error: ErrorCode = ErrorCode.none, message: str = "") -> None:
+        """Answer for one partition of the request."""
+        self.partition_reply.append(PartitionOutcome(partition=partition, error=error, message=message))
+
+    def bring_online(self, partitions: Iterable[TopicPartition], *, may_be_unclean: bool | None = None) -> None:
+        """Elect a leader for each partition that has none and whose topic is wanted; the others stay as they are.
+
+        Whether a replica that was not in sync may lead is the topic's or the site's to say, unless the caller says it.
+        """
         for partition in partitions:
             if self.cluster.phase_of(partition) is PartitionPhase.ONLINE or self.cluster.is_deleting(partition.topic):
                 continue
-            election = self._elect(partition)
+            election = self._elect(partition, may_be_unclean)
             if isinstance(election, NoLeader):
                 self.reasons.append(f"{partition} stays without a leader: {election.reason}")
                 continue
@@ -81,17 +106,19 @@ class Draft:
                     f"{partition} is led by {election.leader}, which was not in sync: records may be lost"
                 )
 
-    def _elect(self, partition: TopicPartition) -> Election | NoLeader:
+    def _elect(self, partition: TopicPartition, may_be_unclean: bool | None) -> Election | NoLeader:
         cluster = self.cluster
+        electable = cluster.electable()
         replicas = cluster.replicas_of(partition)
         known = cluster.leaderships.get(partition)
         if known is None:
-            return elections.elect_first(replicas=replicas, live=cluster.brokers)
-        override = cluster.topics[partition.topic].configs.get("unclean.leader.election.enable")
-        may_be_unclean = cluster.rules.may_elect_unclean if override is None else override.lower() == "true"
-        return elections.elect_offline(
-            replicas=replicas, isr=known.isr, live=cluster.brokers, may_be_unclean=may_be_unclean
-        )
+            return elections.elect_first(replicas=replicas, live=electable or cluster.brokers)
+        if may_be_unclean is None:
+            override = cluster.topics[partition.topic].configs.get("unclean.leader.election.enable")
+            may_be_unclean = cluster.rules.may_elect_unclean if override is None else override.lower() == "true"
+            # who is only held for dead may be back with every record: its registration decides whether records are given up
+            may_be_unclean = may_be_unclean and not any(node in cluster.presumed_dead for node in known.isr)
+        return elections.elect_offline(replicas=replicas, isr=known.isr, live=electable, may_be_unclean=may_be_unclean)
 
     def take_replica_offline(self, replica: Replica) -> None:
         """A replica's broker is gone: out of the in-sync replicas, unless it is the last; a led partition loses its leader."""
@@ -101,10 +128,11 @@ class Draft:
         if known is None or self.cluster.is_deleting(replica.topic):
             return
         remaining = tuple(node for node in known.isr if node != replica.node)
-        leader = NO_LEADER if known.leader == replica.node else known.leader
         isr = remaining or known.isr
-        if (leader, isr) != (known.leader, known.isr):
-            self.lead(partition, leader, isr)
+        if known.leader == replica.node:
+            self.lead(partition, NO_LEADER, isr)
+        elif isr != known.isr:
+            self.keep_leader(partition, isr)
 
     def finish(self, reason: str) -> Decision:
         """The decision, with one publication for all that changed."""
@@ -133,6 +161,8 @@ class Draft:
             facts=tuple(self._facts),
             effects=tuple(effects),
             reply=tuple(self.reply),
+            partitions=tuple(self.partition_reply),
+            error=self.error,
             reason="; ".join([reason, *self._shown_reasons()]),
         )
 

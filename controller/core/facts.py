@@ -25,7 +25,22 @@ class BrokerJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLeft:
-    """A broker's registration is gone. Memory only."""
+    """A broker's registration is gone, or stands while the broker is held for dead. Memory only."""
+
+    node_id: int
+    is_presumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresumptionDropped:
+    """A broker is no longer held for dead: it answered, registered again, or is gone for good. Memory only."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLeaving:
+    """A broker is about to stop: it is given nothing to lead any more. Memory only."""
 
     node_id: int
 
@@ -44,6 +59,23 @@ class PartitionsAdded:
 
     topic: str
     assignment: Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewReplicas:
+    """Replicas of a partition, and which of them a reassignment adds or is to remove."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsReassigned:
+    """Partitions of a topic have other replicas, or are on the way to."""
+
+    topic: str
+    partitions: Mapping[int, NewReplicas]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +150,11 @@ class LinkRemoved:
 Fact = (
     BrokerJoined
     | BrokerLeft
+    | PresumptionDropped
+    | BrokerLeaving
     | TopicCreated
     | PartitionsAdded
+    | PartitionsReassigned
     | TopicConfigsReplaced
     | LeadershipChanged
     | PartitionMoved

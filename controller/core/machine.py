@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from controller.core import commands as ask
-from controller.core import facts, membership, topic_admin, topic_deletion
+from controller.core import facts, isr_changes, leader_moves, membership, reassignment, topic_admin, topic_deletion
 from controller.core.cluster import Cluster, InvariantBroken
 from controller.core.commands import Command, Decision
 from controller.core.draft import Draft
@@ -88,6 +88,27 @@ class ControllerMachine:
             case ask.TopicConfigsRead():
                 _take_configs(draft, command)
                 return f"configs of {command.topic!r} were read"
+            case ask.AlterPartitions():
+                isr_changes.alter_partitions(draft, command)
+                return f"broker {command.node_id} proposed in-sync replicas of {len(command.proposals)} partitions"
+            case ask.BrokerUnreachable():
+                membership.hold_for_dead(draft, command)
+                return f"nothing listens at broker {command.node_id}"
+            case ask.BrokerAnswered():
+                membership.take_back(draft, command)
+                return f"broker {command.node_id} answers"
+            case ask.ControlledShutdown():
+                leader_moves.prepare_shutdown(draft, command)
+                return f"broker {command.node_id} is about to stop"
+            case ask.ElectLeaders():
+                leader_moves.elect_leaders(draft, command)
+                return "elections were asked for"
+            case ask.BalanceLeaders():
+                leader_moves.balance(draft, command.imbalance_percentage)
+                return "leaderships were balanced"
+            case ask.AlterReassignments():
+                reassignment.alter(draft, command)
+                return f"reassignments of {len(command.targets)} partitions were asked for"
         assert_never(command)
 
 

@@ -2,15 +2,18 @@
 
 A broker that registered again (another epoch) is taken as gone and come back: its process may have lost the unflushed end
 of its logs, so what it led gets a new leader epoch.
+
+A broker where nothing listens any more is held for dead before its registration ends. That may be wrong, and then does no harm: what it
+led has higher epochs elsewhere, which its followers follow, and it is taken back when it answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from controller.core import facts, topic_deletion
-from controller.core.cluster import Replica, TopicPartition
-from controller.core.commands import BrokersListed, LinksListed
+from controller.core import facts, reassignment, topic_deletion
+from controller.core.cluster import Broker, Replica, TopicPartition
+from controller.core.commands import BrokerAnswered, BrokersListed, BrokerUnreachable, LinksListed
 from controller.core.draft import Draft
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
@@ -28,32 +31,67 @@ def take_over(draft: Draft) -> None:
     draft.bring_online(leaderless)
     _take_offline(draft, dead)
     raise_to_floors(draft)
+    reassignment.complete_in_sync(
+        draft, [partition for topic in draft.cluster.topics.values() for partition in topic.partitions()]
+    )
     draft.image_nodes.update(draft.cluster.brokers)
 
 
 def list_brokers(draft: Draft, command: BrokersListed) -> None:
     """Compare with who was known: first the dead, then the new."""
     known = draft.cluster.brokers
-    gone = [
-        node
-        for node in sorted(known)
-        if node not in command.brokers or command.brokers[node].epoch != known[node].epoch
-    ]
+    gone = [node for node in sorted(known) if not _stands(known[node], command)]
     for node in gone:
         _lose(draft, node)
-    come = [command.brokers[node] for node in sorted(command.brokers) if node not in draft.cluster.brokers]
-    for broker in come:
-        draft.record(facts.BrokerJoined(broker=broker))
-        draft.image_nodes.add(broker.node_id)
-    _welcome(draft, {broker.node_id for broker in come})
+    dead = [node for node, broker in sorted(draft.cluster.presumed_dead.items()) if not _stands(broker, command)]
+    for node in dead:
+        draft.record(facts.PresumptionDropped(node_id=node))
+    here = draft.cluster.brokers.keys() | draft.cluster.presumed_dead.keys()
+    come = [command.brokers[node] for node in sorted(command.brokers) if node not in here]
+    _add(draft, come)
+    if dead:
+        draft.bring_online(draft.cluster.offline_partitions())  # unclean elections had waited for certainty
     if gone or come:
         draft.has_membership_changed = True
         draft.reasons.append(f"gone {gone}, come {[broker.node_id for broker in come]}")
 
 
-def _lose(draft: Draft, node: int) -> None:
+def _stands(broker: Broker, command: BrokersListed) -> bool:
+    found = command.brokers.get(broker.node_id)
+    return found is not None and found.epoch == broker.epoch
+
+
+def hold_for_dead(draft: Draft, command: BrokerUnreachable) -> None:
+    """Nothing listens where the broker was: elect others at once, without waiting for its registration to end."""
+    broker = draft.cluster.brokers.get(command.node_id)
+    if broker is None or broker.epoch != command.broker_epoch:
+        return
+    _lose(draft, command.node_id, is_presumed=True)
+    draft.has_membership_changed = True
+    draft.reasons.append(f"broker {command.node_id} is held for dead")
+
+
+def take_back(draft: Draft, command: BrokerAnswered) -> None:
+    """A broker that was held for dead lives."""
+    broker = draft.cluster.presumed_dead.get(command.node_id)
+    if broker is None or broker.epoch != command.broker_epoch:
+        return
+    draft.record(facts.PresumptionDropped(node_id=command.node_id))
+    _add(draft, [broker])
+    draft.has_membership_changed = True
+    draft.reasons.append(f"broker {command.node_id} was wrongly held for dead")
+
+
+def _add(draft: Draft, come: Sequence[Broker]) -> None:
+    for broker in come:
+        draft.record(facts.BrokerJoined(broker=broker))
+        draft.image_nodes.add(broker.node_id)
+    _welcome(draft, {broker.node_id for broker in come})
+
+
+def _lose(draft: Draft, node: int, *, is_presumed: bool = False) -> None:
     topic_deletion.pause_on(draft, node)
-    draft.record(facts.BrokerLeft(node_id=node))
+    draft.record(facts.BrokerLeft(node_id=node, is_presumed=is_presumed))
     led = [
         partition
         for partition, leadership in draft.cluster.leaderships.items()

@@ -39,6 +39,13 @@ class PartitionPosition:
     is_writable: bool
     source_high_watermark: int = -1
     source_seen_at_ms: int = -1
+    high_watermark: int = -1
+    """Up to where every in-sync replica of the site has the log; -1 not told."""
+
+    @property
+    def safe_end_offset(self) -> int:
+        """Up to where the site keeps the log even if the leader dies now."""
+        return self.log_end_offset if self.high_watermark < 0 else min(self.high_watermark, self.log_end_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +124,7 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
             is_writable=item.is_writable,
             source_high_watermark=item.source_high_watermark,
             source_seen_at_ms=item.source_seen_at_ms,
+            high_watermark=item.high_watermark,
         )
         for item in descriptions
     }

@@ -158,7 +158,7 @@ class FailoverPlaybook:
                 self._source_ends[key] = end
 
     def _watch_arrivals(self, target: SiteEvidence, now_ms: int) -> None:
-        ends = {key: position.log_end_offset for key, position in target.partitions.items()}
+        ends = {key: position.safe_end_offset for key, position in target.partitions.items()}
         if ends != self._last_ends:
             self._last_ends = ends
             self._last_arrival_at_ms = now_ms
@@ -240,7 +240,7 @@ class FailoverPlaybook:
         is_exact = self._is_fence_proven
         for key in keys:
             end = best_source_end(target.partitions.get(key), self._source_ends.get(key))
-            here = target.partitions[key].log_end_offset if key in target.partitions else 0
+            here = target.partitions[key].safe_end_offset if key in target.partitions else 0
             if end is None or not end.is_exact:
                 is_exact = False
             if end is not None and end.end_offset > max(here, end.log_start_offset):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 from typing import Any, Self
 
 from confluent_kafka import Producer
@@ -43,6 +44,8 @@ class AcknowledgedLoad:
         self._sent = [0] * partitions
         self._places: list[dict[int, int]] = [{} for _ in range(partitions)]
         """Number of the record to its acknowledged offset, by partition."""
+        self._times: list[list[float]] = [[] for _ in range(partitions)]
+        """When each acknowledgement came, by partition."""
         self._failures: list[str] = []
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._produce, name="acknowledged-load")
@@ -94,6 +97,14 @@ class AcknowledgedLoad:
         """Until so many more are acknowledged."""
         goal = self.acknowledged + more
         eventually_sync(lambda: self._unfailed(self.acknowledged) >= goal, within_ms)
+
+    def silences_ms(self, since: float) -> list[float]:
+        """By partition, the longest time between two acknowledgements of which the later came after `since` (monotonic seconds)."""
+        longest = []
+        for times in self._times:
+            gaps = [after - before for before, after in pairwise(times) if after >= since]
+            longest.append(max(gaps, default=0.0) * 1000)
+        return longest
 
     def finish(self, within_ms: float = 60_000) -> int:
         """Stop; wait until every record that was sent is acknowledged. Their number."""
@@ -147,6 +158,7 @@ class AcknowledgedLoad:
                 self._failures.append(f"{partition}-{number}: {error}")
             else:
                 self._places[partition][number] = message.offset()
+                self._times[partition].append(time.monotonic())
 
         return delivered
 

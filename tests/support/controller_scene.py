@@ -30,6 +30,8 @@ def is_durable(change: facts.Fact) -> bool:
     match change:
         case facts.TopicCreated() | facts.TopicConfigsReplaced() | facts.TopicDeletionRequested():
             return change.must_store
+        case facts.PartitionsReassigned():
+            return True
         case facts.PartitionsAdded() | facts.LeadershipChanged() | facts.TopicDeleted() | facts.DeletionMarkDropped():
             return True
         case _:
@@ -104,16 +106,16 @@ class SiteModel:
                 assert topic.name not in self.topics
                 self.topics[topic.name] = topic
             case facts.PartitionsAdded():
-                topic = self.topics[change.topic]
-                self.topics[change.topic] = replace(
-                    topic, assignment={**topic.assignment, **change.assignment}, version=topic.version + 1
-                )
+                self.topics[change.topic] = self.topics[change.topic].grown(change.assignment)
+            case facts.PartitionsReassigned():
+                self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
             case facts.TopicConfigsReplaced():
                 self.topics[change.topic] = replace(self.topics[change.topic], configs=change.configs)
             case facts.LeadershipChanged():
                 known = self.leaderships.get(change.partition)
                 assert change.leadership.partition_epoch == (0 if known is None else known.partition_epoch + 1)
-                assert known is None or change.leadership.leader_epoch > known.leader_epoch
+                is_same_leader = known is not None and change.leadership.leader == known.leader
+                assert known is None or change.leadership.leader_epoch >= known.leader_epoch + (not is_same_leader)
                 self.leaderships[change.partition] = replace(change.leadership, written_zxid=self.zxid)
             case facts.TopicDeletionRequested():
                 self.deletions.add(change.topic)
@@ -149,6 +151,35 @@ class SiteModel:
                     )
                 )
         return decisions
+
+    def propose(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> ask.PartitionOutcome:
+        """The leader of a partition proposes in-sync replicas under the state that stands; `changed` fields lie."""
+        known = self.cluster.leaderships[partition]
+        node = changed.pop("node_id", known.leader)
+        broker_epoch = changed.pop("broker_epoch", self.brokers[node].epoch if node in self.brokers else -1)
+        fields: dict[str, Any] = {
+            "topic_id": self.cluster.topics[partition.topic].topic_id,
+            "leader_epoch": known.leader_epoch,
+            "partition_epoch": known.partition_epoch,
+            "isr": tuple((member, self.brokers[member].epoch if member in self.brokers else -1) for member in members),
+        }
+        proposal = ask.IsrProposal(partition=partition, **{**fields, **changed})
+        command = ask.AlterPartitions(node_id=node, broker_epoch=broker_epoch, proposals=(proposal,))
+        return self.give(command).partitions[0]
+
+    def catch_up(self) -> None:
+        """Every living replica is proposed for the in-sync replicas by its leader, until nothing changes."""
+        for partition in sorted(self.cluster.partition_phases):
+            known = self.cluster.leaderships.get(partition)
+            if known is None or known.leader not in self.cluster.brokers:
+                continue
+            living = tuple(
+                node
+                for node in self.cluster.replicas_of(partition)
+                if node in self.cluster.electable() or node in known.isr
+            )
+            if set(living) != set(known.isr):
+                self.propose(partition, living)
 
     def summary(self) -> dict[str, Any]:
         """What must be equal however often a controller died on the way."""

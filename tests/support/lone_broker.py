@@ -181,6 +181,11 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             reply.results.add(name=change.name)
         return reply
 
+    async def ListReassignments(
+        self, request: controller_pb2.ListReassignmentsRequest, context: Context
+    ) -> controller_pb2.ListReassignmentsReply:
+        return controller_pb2.ListReassignmentsReply()
+
     async def AllocateProducerIds(
         self, request: controller_pb2.AllocateProducerIdsRequest, context: Context
     ) -> controller_pb2.AllocateProducerIdsReply:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from broker.config import load_broker_settings
@@ -34,7 +35,14 @@ REPOSITORY = Path(__file__).parents[2]
 class SiteNode:
     """One process of a site; it keeps its ports when it is started again."""
 
-    def __init__(self, processes: Processes, directory: Path, connect: str, node_id: int) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        directory: Path,
+        connect: str,
+        node_id: int,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.node_id = node_id
         self.port, self.grpc_port = free_ports(2)
         given = {
@@ -48,6 +56,7 @@ class SiteNode:
             "antipode.grpc.listener": f"127.0.0.1:{self.grpc_port}",
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": "1",
+            **(settings or {}),
         }
         child = Child(
             name=f"node-{node_id}",

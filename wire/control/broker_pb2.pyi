@@ -7,6 +7,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class IdentifyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class IdentifyReply(_message.Message):
+    __slots__ = ("node_id", "broker_epoch")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    broker_epoch: int
+    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
 class ControlBatch(_message.Message):
     __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links")
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]

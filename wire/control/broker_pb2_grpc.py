@@ -55,6 +55,11 @@ class BrokerControlStub:
                 request_serializer=wire_dot_control_dot_broker__pb2.DescribePartitionsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_broker__pb2.DescribePartitionsReply.FromString,
                 _registered_method=True)
+        self.Identify = channel.unary_unary(
+                '/antipode.control.BrokerControl/Identify',
+                request_serializer=wire_dot_control_dot_broker__pb2.IdentifyRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.IdentifyReply.FromString,
+                _registered_method=True)
 
 
 class BrokerControlServicer:
@@ -89,6 +94,13 @@ class BrokerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Identify(self, request, context):
+        """Which registration of the broker this process is: a controller that held it for dead asks before it believes the opposite.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_BrokerControlServicer_to_server(servicer, server):
                     servicer.DescribePartitions,
                     request_deserializer=wire_dot_control_dot_broker__pb2.DescribePartitionsRequest.FromString,
                     response_serializer=wire_dot_control_dot_broker__pb2.DescribePartitionsReply.SerializeToString,
+            ),
+            'Identify': grpc.unary_unary_rpc_method_handler(
+                    servicer.Identify,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.IdentifyRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.IdentifyReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -221,6 +238,33 @@ class BrokerControl:
             '/antipode.control.BrokerControl/DescribePartitions',
             wire_dot_control_dot_broker__pb2.DescribePartitionsRequest.SerializeToString,
             wire_dot_control_dot_broker__pb2.DescribePartitionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Identify(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.BrokerControl/Identify',
+            wire_dot_control_dot_broker__pb2.IdentifyRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.IdentifyReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -197,3 +197,155 @@ class DescribeControllerReply(_message.Message):
     is_active: bool
     brokers: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.BrokerInfo]
     def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ...) -> None: ...
+
+class InSyncReplica(_message.Message):
+    __slots__ = ("node_id", "broker_epoch")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    broker_epoch: int
+    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class ProposedPartition(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "partition_epoch", "isr")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: _containers.RepeatedCompositeFieldContainer[InSyncReplica]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[_Union[InSyncReplica, _Mapping]]] = ...) -> None: ...
+
+class AlterPartitionsRequest(_message.Message):
+    __slots__ = ("node_id", "broker_epoch", "partitions")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    broker_epoch: int
+    partitions: _containers.RepeatedCompositeFieldContainer[ProposedPartition]
+    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[ProposedPartition, _Mapping]]] = ...) -> None: ...
+
+class AlteredPartition(_message.Message):
+    __slots__ = ("topic", "partition", "error_code", "state")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    error_code: int
+    state: _cluster_pb2.PartitionState
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error_code: _Optional[int] = ..., state: _Optional[_Union[_cluster_pb2.PartitionState, _Mapping]] = ...) -> None: ...
+
+class AlterPartitionsReply(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[AlteredPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[AlteredPartition, _Mapping]]] = ...) -> None: ...
+
+class ControlledShutdownRequest(_message.Message):
+    __slots__ = ("node_id", "broker_epoch")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    broker_epoch: int
+    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class ControlledShutdownReply(_message.Message):
+    __slots__ = ("error_code", "remaining_count")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_COUNT_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    remaining_count: int
+    def __init__(self, error_code: _Optional[int] = ..., remaining_count: _Optional[int] = ...) -> None: ...
+
+class PartitionName(_message.Message):
+    __slots__ = ("topic", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class PartitionResult(_message.Message):
+    __slots__ = ("topic", "partition", "error_code", "error_message")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class PartitionResultsReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ...) -> None: ...
+
+class ElectLeadersRequest(_message.Message):
+    __slots__ = ("is_unclean", "is_all", "partitions")
+    IS_UNCLEAN_FIELD_NUMBER: _ClassVar[int]
+    IS_ALL_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    is_unclean: bool
+    is_all: bool
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionName]
+    def __init__(self, is_unclean: _Optional[bool] = ..., is_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionName, _Mapping]]] = ...) -> None: ...
+
+class Reassignment(_message.Message):
+    __slots__ = ("topic", "partition", "replicas", "is_cancelled")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    IS_CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    is_cancelled: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., is_cancelled: _Optional[bool] = ...) -> None: ...
+
+class AlterReassignmentsRequest(_message.Message):
+    __slots__ = ("partitions", "must_keep_replication_factor")
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MUST_KEEP_REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[Reassignment]
+    must_keep_replication_factor: bool
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., must_keep_replication_factor: _Optional[bool] = ...) -> None: ...
+
+class ListReassignmentsRequest(_message.Message):
+    __slots__ = ("is_all", "partitions")
+    IS_ALL_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    is_all: bool
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionName]
+    def __init__(self, is_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionName, _Mapping]]] = ...) -> None: ...
+
+class OngoingReassignment(_message.Message):
+    __slots__ = ("topic", "partition", "replicas", "adding_replicas", "removing_replicas")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ADDING_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    REMOVING_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    adding_replicas: _containers.RepeatedScalarFieldContainer[int]
+    removing_replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., adding_replicas: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ListReassignmentsReply(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[OngoingReassignment]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[OngoingReassignment, _Mapping]]] = ...) -> None: ...

@@ -64,6 +64,31 @@ class ControllerStub:
                 request_serializer=wire_dot_control_dot_controller__pb2.DescribeControllerRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_controller__pb2.DescribeControllerReply.FromString,
                 _registered_method=True)
+        self.AlterPartitions = channel.unary_unary(
+                '/antipode.control.Controller/AlterPartitions',
+                request_serializer=wire_dot_control_dot_controller__pb2.AlterPartitionsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.AlterPartitionsReply.FromString,
+                _registered_method=True)
+        self.ControlledShutdown = channel.unary_unary(
+                '/antipode.control.Controller/ControlledShutdown',
+                request_serializer=wire_dot_control_dot_controller__pb2.ControlledShutdownRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.ControlledShutdownReply.FromString,
+                _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/antipode.control.Controller/ElectLeaders',
+                request_serializer=wire_dot_control_dot_controller__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.PartitionResultsReply.FromString,
+                _registered_method=True)
+        self.AlterReassignments = channel.unary_unary(
+                '/antipode.control.Controller/AlterReassignments',
+                request_serializer=wire_dot_control_dot_controller__pb2.AlterReassignmentsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.PartitionResultsReply.FromString,
+                _registered_method=True)
+        self.ListReassignments = channel.unary_unary(
+                '/antipode.control.Controller/ListReassignments',
+                request_serializer=wire_dot_control_dot_controller__pb2.ListReassignmentsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.ListReassignmentsReply.FromString,
+                _registered_method=True)
 
 
 class ControllerServicer:
@@ -105,6 +130,39 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterPartitions(self, request, context):
+        """A leader proposes other in-sync replicas (KIP-497); one request a broker at a time, with everything that has gathered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ControlledShutdown(self, request, context):
+        """A broker is about to stop: its leaderships are moved and it leaves the in-sync replicas. Asked again until nothing remains.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ElectLeaders(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterReassignments(self, request, context):
+        """Other replicas for partitions, or the end of a change that is under way (KIP-455).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -137,6 +195,31 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.DescribeController,
                     request_deserializer=wire_dot_control_dot_controller__pb2.DescribeControllerRequest.FromString,
                     response_serializer=wire_dot_control_dot_controller__pb2.DescribeControllerReply.SerializeToString,
+            ),
+            'AlterPartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitions,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.AlterPartitionsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.AlterPartitionsReply.SerializeToString,
+            ),
+            'ControlledShutdown': grpc.unary_unary_rpc_method_handler(
+                    servicer.ControlledShutdown,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.ControlledShutdownRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.ControlledShutdownReply.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.PartitionResultsReply.SerializeToString,
+            ),
+            'AlterReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterReassignments,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.AlterReassignmentsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.PartitionResultsReply.SerializeToString,
+            ),
+            'ListReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReassignments,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.ListReassignmentsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.ListReassignmentsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -301,6 +384,141 @@ class Controller:
             '/antipode.control.Controller/DescribeController',
             wire_dot_control_dot_controller__pb2.DescribeControllerRequest.SerializeToString,
             wire_dot_control_dot_controller__pb2.DescribeControllerReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/AlterPartitions',
+            wire_dot_control_dot_controller__pb2.AlterPartitionsRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.AlterPartitionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ControlledShutdown(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/ControlledShutdown',
+            wire_dot_control_dot_controller__pb2.ControlledShutdownRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.ControlledShutdownReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/ElectLeaders',
+            wire_dot_control_dot_controller__pb2.ElectLeadersRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.PartitionResultsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/AlterReassignments',
+            wire_dot_control_dot_controller__pb2.AlterReassignmentsRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.PartitionResultsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/ListReassignments',
+            wire_dot_control_dot_controller__pb2.ListReassignmentsRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.ListReassignmentsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,4 +89,4 @@ def test_a_setting_out_of_range_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"node\.id"):
         load_settings(ControllerSettings, given_)
     settings = load_settings(ControllerSettings, {**given_, "node.id": "5"})
-    assert (settings.rules().replication_factor_max, settings.first_producer_id) == (1, 1 << 40)
+    assert (settings.rules().replication_factor_max, settings.first_producer_id) == (32_767, 1 << 40)

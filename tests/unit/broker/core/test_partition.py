@@ -71,3 +71,152 @@ def test_truncation_takes_the_high_watermark_along() -> None:
     partition.record_append(10)
     partition.record_truncation(4)
     assert (partition.log_end_offset, partition.high_watermark) == (4, 4)
+
+
+def followed(high_watermark: int = 0, log_end_offset: int = 0) -> Partition:
+    """A follower of broker 2."""
+    partition = Partition(node_id=1, high_watermark=high_watermark, log_end_offset=log_end_offset)
+    partition.change(decided(leader=2, replicas=(2, 1), isr=(2, 1)), now_ms=0)
+    return partition
+
+
+def with_outsider() -> Partition:
+    """Led here at offset 10, with broker 3 out of sync."""
+    partition = led(replicas=(1, 2, 3), isr=(1, 2))
+    partition.record_append(10)
+    partition.record_fetch(2, 10, now_ms=1)
+    return partition
+
+
+def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_own_log_goes() -> None:
+    partition = followed(log_end_offset=5)
+    assert partition.follow_high_watermark(9)
+    assert partition.high_watermark == 5
+    assert not partition.follow_high_watermark(3)
+    assert partition.high_watermark == 5
+
+
+def test_a_leader_takes_nobodys_high_watermark() -> None:
+    partition = led()
+    partition.record_append(4)
+    assert not partition.follow_high_watermark(2)
+
+
+def test_a_follower_that_has_caught_up_is_proposed_once() -> None:
+    partition = with_outsider()
+    partition.record_fetch(3, 9, now_ms=2)
+    assert partition.expanded_isr(3, {3: 7}) is None
+    partition.record_fetch(3, 10, now_ms=3)
+    assert partition.expanded_isr(3, {3: 7}) == (1, 2, 3)
+    partition.propose_isr((1, 2, 3))
+    assert partition.expanded_isr(3, {3: 7}) is None
+
+
+def test_a_follower_is_not_proposed_before_it_is_past_where_the_leadership_began() -> None:
+    partition = Partition(node_id=1, log_end_offset=10, high_watermark=4)
+    partition.change(decided(replicas=(1, 2, 3), isr=(1, 2)), now_ms=0)
+    partition.record_fetch(3, 9, now_ms=1)
+    assert partition.expanded_isr(3, {3: 7}) is None
+    partition.record_fetch(3, 10, now_ms=2)
+    assert partition.expanded_isr(3, {3: 7}) == (1, 2, 3)
+
+
+def test_a_follower_of_an_older_registration_is_not_proposed() -> None:
+    partition = with_outsider()
+    partition.record_fetch(3, 10, now_ms=2, broker_epoch=6)
+    assert partition.expanded_isr(3, {3: 7}) is None
+    assert partition.expanded_isr(3, {}) is None
+    assert partition.expanded_isr(3, {3: 6}) == (1, 2, 3)
+
+
+def test_the_high_watermark_waits_for_a_replica_that_is_only_proposed() -> None:
+    partition = with_outsider()
+    partition.record_fetch(3, 10, now_ms=2)
+    partition.propose_isr((1, 2, 3))
+    partition.record_append(20)
+    partition.record_fetch(2, 20, now_ms=3)
+    assert partition.high_watermark == 10
+    partition.record_fetch(3, 20, now_ms=4)
+    assert partition.high_watermark == 20
+
+
+def test_the_high_watermark_waits_for_a_replica_whose_removal_is_only_proposed() -> None:
+    partition = led(replicas=(1, 2), isr=(1, 2))
+    partition.record_append(10)
+    partition.propose_isr((1,))
+    assert not partition.refresh_high_watermark()
+    assert partition.high_watermark == 0
+
+
+def test_a_refused_proposal_leaves_the_in_sync_replicas_as_they_were() -> None:
+    partition = with_outsider()
+    partition.record_fetch(3, 10, now_ms=2)
+    partition.propose_isr((1, 2, 3))
+    partition.withdraw_proposal()
+    partition.record_append(20)
+    assert partition.record_fetch(2, 20, now_ms=3)
+    assert (partition.isr, partition.high_watermark) == ((1, 2), 20)
+
+
+def test_an_image_of_a_newer_partition_epoch_settles_a_proposal_and_an_older_one_is_passed_over() -> None:
+    partition = with_outsider()
+    partition.propose_isr((1, 2, 3))
+    accepted = PartitionImage(index=0, leader=1, leader_epoch=0, partition_epoch=1, replicas=(1, 2, 3), isr=(1, 2, 3))
+    partition.change(accepted, now_ms=3)
+    assert (partition.proposed_isr, partition.isr) == (None, (1, 2, 3))
+    partition.change(decided(replicas=(1, 2, 3), isr=(1, 2)), now_ms=4)
+    assert (partition.partition_epoch, partition.isr) == (1, (1, 2, 3))
+
+
+def test_replicas_that_have_not_been_at_the_end_for_long_are_proposed_to_leave() -> None:
+    partition = led(replicas=(1, 2, 3), isr=(1, 2, 3))
+    partition.record_append(10)
+    partition.record_fetch(2, 10, now_ms=50)
+    assert partition.shrunk_isr(now_ms=100, lag_ms_max=100) is None
+    assert partition.shrunk_isr(now_ms=101, lag_ms_max=100) == (1, 2)
+    partition.record_append(20)
+    assert partition.shrunk_isr(now_ms=151, lag_ms_max=100) == (1,)
+
+
+def test_a_replica_that_keeps_up_with_a_busy_leader_stays_though_it_is_never_quite_at_the_end() -> None:
+    partition = led(replicas=(1, 2), isr=(1, 2))
+    for step in range(1, 20):
+        now_ms = step * 40.0
+        partition.record_append(step * 10)
+        partition.record_fetch(2, step * 10 - 5, now_ms=now_ms)
+        partition.record_append(step * 10 + 5)
+    assert partition.shrunk_isr(now_ms=now_ms + 60, lag_ms_max=100) is None
+
+
+def test_an_idle_partition_keeps_its_in_sync_replicas() -> None:
+    partition = led(replicas=(1, 2), isr=(1, 2))
+    partition.record_append(10)
+    partition.record_fetch(2, 10, now_ms=1)
+    assert partition.shrunk_isr(now_ms=1_000_000, lag_ms_max=100) is None
+
+
+def test_an_unbroken_leadership_is_told_from_one_with_a_gap() -> None:
+    partition = led(epoch=3, replicas=(1, 2))
+    partition.change(decided(epoch=4, replicas=(1, 2)), now_ms=0)
+    assert partition.led_since_epoch == 3
+    partition.change(decided(epoch=5, leader=2, replicas=(1, 2)), now_ms=0)
+    partition.change(decided(epoch=6, replicas=(1, 2)), now_ms=0)
+    assert partition.led_since_epoch == 6
+
+
+def test_a_new_leadership_knows_nothing_of_how_far_followers_are() -> None:
+    partition = led(epoch=3, replicas=(1, 2), isr=(1, 2))
+    partition.record_append(10)
+    partition.record_fetch(2, 10, now_ms=1)
+    partition.change(decided(epoch=4, replicas=(1, 2), isr=(1, 2)), now_ms=2)
+    partition.record_append(20)
+    assert partition.high_watermark == 10
+    partition.record_fetch(2, 15, now_ms=3)
+    assert partition.high_watermark == 15
+
+
+def test_a_fetch_of_a_broker_without_a_replica_counts_for_nothing() -> None:
+    partition = led(replicas=(1, 2), isr=(1, 2))
+    partition.record_append(10)
+    assert not partition.record_fetch(9, 10, now_ms=1)
+    assert 9 not in partition.followers

@@ -58,6 +58,29 @@ def link(**fields: Any) -> Step:
     return step
 
 
+def catch_up(model: SiteModel) -> None:
+    model.catch_up()
+
+
+def stop(node: int) -> Step:
+    def step(model: SiteModel) -> None:
+        model.give(ask.ControlledShutdown(node_id=node, broker_epoch=model.brokers[node].epoch))
+
+    return step
+
+
+def reassign(target: tuple[int, ...] | None, *names: str) -> Step:
+    def step(model: SiteModel) -> None:
+        targets = tuple((partition, target) for name in names for partition in model.cluster.topics[name].partitions())
+        model.give(ask.AlterReassignments(targets=targets))
+
+    return step
+
+
+def elect(model: SiteModel) -> None:
+    model.give(ask.ElectLeaders())
+
+
 SEQUENCES: dict[str, list[Step]] = {
     "create": [create("t", "u")],
     "grow": [create("t"), grow("t", 6)],
@@ -66,6 +89,10 @@ SEQUENCES: dict[str, list[Step]] = {
     "delete with a dead broker": [create("t"), brokers(1, 3), delete("t"), answers, brokers(1, 2, 3), answers],
     "lose a broker": [create("t", "u"), brokers(1, 3)],
     "lose and regain brokers": [create("t", "u"), brokers(3), brokers(1, 2, 3)],
+    "lose, regain and balance": [create("t", "u"), brokers(3), brokers(1, 2, 3), catch_up, elect],
+    "stop a broker": [create("t", "u"), stop(2), brokers(1, 3), brokers(1, 2, 3), catch_up, elect],
+    "reassign": [create("t", "u"), reassign((3, 2), "t", "u"), catch_up, elect],
+    "reassign and cancel": [create("t"), reassign((3,), "t"), reassign((1, 2, 3), "t"), catch_up, elect],
     "promote": [create("local", "orders.x"), link(active="a", epoch=2, floor=1 << 20)],
 }
 

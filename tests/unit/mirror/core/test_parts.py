@@ -13,7 +13,6 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.answers import Appended, Refusal, SendAgain, judge_append
 from mirror.core.assignment import FetcherKey, assign_fetchers, assign_producers
-from mirror.core.fetch_session import FetchSession
 from mirror.core.flow_events import TargetRefusal
 from mirror.core.lag import Lag, Progress, measure, next_marker
 from mirror.core.offsets import GroupOffset, TargetRange, offset_to_commit
@@ -21,6 +20,7 @@ from mirror.core.partitions import BatchRun, MalformedBatches, PartitionKey, sur
 from mirror.core.plan import AlterConfigs, CreateTopic, Finding, GrowTopic, TopicView, plan
 from mirror.core.window import ChainBroken, QueuedBatches, SendWindow
 from tests.support.log_batches import batch
+from wire.fetch_session import FetchSession
 
 KEY = PartitionKey("orders", 0)
 ID = UUID(int=1)
@@ -214,7 +214,8 @@ def test_lag_in_time_counts_from_the_last_moment_with_everything() -> None:
 
 
 def test_a_session_names_only_what_changed_and_begins_anew_after_a_loss() -> None:
-    session, other = FetchSession(), PartitionKey("orders", 1)
+    session: FetchSession[PartitionKey, tuple[int, int]] = FetchSession()
+    other = PartitionKey("orders", 1)
     first = session.next_request({KEY: (0, 0), other: (0, 0)})
     assert (first.session_id, first.session_epoch, set(first.named)) == (0, 0, {KEY, other})
     session.answered(77)

@@ -1,46 +1,47 @@
 """The client's half of an incremental fetch session (KIP-227): only what changed is asked, only what changed is answered.
 
 A thousand quiet partitions cost nothing in a request that carries one busy one. Epoch 0 opens a session, every request counts
-up, and an error of the session starts it again with everything. Called by the fetcher's connection.
+up, and an error of the session starts it again with everything. Pure. Used by the mirror's fetchers and by a broker's followers,
+each with its own keys and with whatever of a partition's request may change as its position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-
-from mirror.core.partitions import PartitionKey
+from typing import Generic, TypeVar
 
 NO_SESSION = 0
 FIRST_EPOCH = 0
 _EPOCH_MAX = (1 << 31) - 1
 
-Position = tuple[int, int]  # fetch offset, current leader epoch
+KeyT = TypeVar("KeyT", bound=Hashable)
+PositionT = TypeVar("PositionT")
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(Generic[KeyT, PositionT]):
     """What the next request says of the session, which partitions it names and which it takes out."""
 
     session_id: int
     session_epoch: int
-    named: Mapping[PartitionKey, Position]
-    forgotten: frozenset[PartitionKey]
+    named: Mapping[KeyT, PositionT]
+    forgotten: frozenset[KeyT]
 
 
-class FetchSession:
+class FetchSession(Generic[KeyT, PositionT]):
     """One session with one broker; requests one at a time."""
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
-        self._known: dict[PartitionKey, Position] = {}
+        self._known: dict[KeyT, PositionT] = {}
 
-    def next_request(self, wanted: Mapping[PartitionKey, Position]) -> SessionRequest:
+    def next_request(self, wanted: Mapping[KeyT, PositionT]) -> SessionRequest[KeyT, PositionT]:
         """The request that makes the broker read `wanted`."""
         if self._id == NO_SESSION:
-            named: Mapping[PartitionKey, Position] = dict(wanted)
-            forgotten: frozenset[PartitionKey] = frozenset()
+            named: Mapping[KeyT, PositionT] = dict(wanted)
+            forgotten: frozenset[KeyT] = frozenset()
         else:
             named = {key: position for key, position in wanted.items() if self._known.get(key) != position}
             forgotten = frozenset(key for key in self._known if key not in wanted)

@@ -1,0 +1,73 @@
+"""What a follower does with its leader's answers: where to cut its log, where to go on, whether an answer still counts.
+
+Pure. Logs of two replicas are equal up to the end of the last leader epoch that both have (KIP-101, KIP-279); a fetch names the epoch of
+the follower's last batch, and a leader that knows another end of it answers with that instead of records. Called by
+`replica_fetcher.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.leader_epochs import EpochEnd
+
+
+class Position(NamedTuple):
+    """All of a partition's fetch that may change from one request to the next."""
+
+    fetch_offset: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset: int, high_watermark: int) -> int:
+    """Where to cut the own log, given where the leader says that an epoch ends and where that epoch ends here.
+
+    `own_end` is the largest own epoch not above the leader's. When it is a smaller one, the leader's epoch is unknown here and the
+    cut is only a first step: the next fetch names an older epoch. A leader without any epoch to compare leaves what is known to be
+    replicated.
+    """
+    if leader_end.epoch < 0:
+        return min(high_watermark, log_end_offset)
+    if own_end.epoch < 0:
+        return min(leader_end.end_offset, log_end_offset)
+    if own_end.epoch != leader_end.epoch:
+        return min(own_end.end_offset, log_end_offset)
+    return min(leader_end.end_offset, own_end.end_offset, log_end_offset)
+
+
+class OutOfRange(NamedTuple):
+    """What to do about a fetch offset that the leader does not have: cut to it, or start anew there."""
+
+    offset: int
+    must_restart: bool
+
+
+def resume_out_of_range(*, leader_start: int, leader_end: int, log_end_offset: int) -> OutOfRange:
+    """A follower that is ahead cuts its log to the leader's end, one that is behind the leader's start begins anew there."""
+    if leader_start > log_end_offset:
+        return OutOfRange(leader_start, must_restart=True)
+    return OutOfRange(min(leader_end, log_end_offset), must_restart=False)
+
+
+class Reaction(enum.Enum):
+    """What an error code of one partition asks of the follower."""
+
+    FIND_RANGE = "ask where the leader's log begins and ends"
+    AWAIT_IMAGE = "the leadership known here is old: wait for the controller"
+    TRY_LATER = "try again after a pause"
+
+
+_REACTIONS = {
+    ErrorCode.offset_out_of_range: Reaction.FIND_RANGE,
+    ErrorCode.fenced_leader_epoch: Reaction.AWAIT_IMAGE,
+}
+
+
+def reaction_to(code: ErrorCode) -> Reaction:
+    """How to go on after an error; a leader that knows less than this follower is given time."""
+    return _REACTIONS.get(code, Reaction.TRY_LATER)

@@ -1,0 +1,109 @@
+"""A leader's answer applied to one follower's log: records appended as they are, the log cut where histories part, offsets followed.
+
+Plain calls on the event loop without network; `replica_fetcher.py` brings the answers. What is appended has the leader's offsets and
+epochs. Nothing here is undone by a crash in between: the next fetch starts from whatever the log holds then.
+"""
+
+from __future__ import annotations
+
+from broker.core.follower import OutOfRange, Position, truncation_offset
+from broker.core.leader_epochs import EpochEnd
+from broker.hosted_partition import HostedPartition
+from broker.log.errors import StorageError
+from broker.replicas import Replicas
+from runtime.logs import get_logger, state_change_logger
+from wire.fetch_codec import PartitionFetched
+
+log = get_logger(__name__)
+state_change = state_change_logger()
+
+
+def position_of(hosted: HostedPartition) -> Position:
+    """What to ask the leader for."""
+    return Position(
+        fetch_offset=hosted.log.log_end_offset,
+        leader_epoch=hosted.state.leader_epoch,
+        last_fetched_epoch=hosted.last_record_epoch,
+        log_start_offset=hosted.log.log_start_offset,
+    )
+
+
+def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionFetched, *, now_ms: int) -> None:
+    """Append the records, or cut the log where the leader's history is another; follow high watermark and log start.
+
+    BatchRejected, InvalidBatch or StorageError when the records cannot be appended; nothing of them is then.
+    """
+    if fetched.diverging_epoch.epoch >= 0 or fetched.diverging_epoch.end_offset >= 0:
+        cut_where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch))
+        return
+    records = fetched.records
+    if isinstance(records, memoryview) and len(records):
+        hosted.log.append_replicated(records, now_ms=now_ms)
+        hosted.metrics.replicated_bytes_in += len(records)
+        hosted.state.record_append(hosted.log.log_end_offset)
+    if hosted.state.follow_high_watermark(fetched.high_watermark):
+        hosted.log.advance_high_watermark(hosted.state.high_watermark)
+        replicas.fetches.notify(hosted.key, max(len(records) if isinstance(records, memoryview) else 0, 1))
+    if fetched.log_start_offset > hosted.log.log_start_offset:
+        hosted.log.advance_log_start_offset(min(fetched.log_start_offset, hosted.state.high_watermark))
+
+
+def cut_where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> None:
+    """The leader knows another end of the last epoch here."""
+    own_end = hosted.log.epoch_end_offset(leader_end.epoch) if leader_end.epoch >= 0 else EpochEnd(-1, -1)
+    end = hosted.log.log_end_offset
+    offset = truncation_offset(
+        leader_end=leader_end,
+        own_end=own_end,
+        log_end_offset=end,
+        high_watermark=hosted.state.high_watermark,
+    )
+    cut_to(hosted, offset, reason=f"epoch {leader_end.epoch} ends at {leader_end.end_offset} at the leader")
+
+
+def cut_to(hosted: HostedPartition, offset: int, *, reason: str) -> None:
+    """Cut the log; a cut below the high watermark is what an unclean election costs."""
+    end, high_watermark = hosted.log.log_end_offset, hosted.state.high_watermark
+    if offset >= end:
+        return
+    hosted.log.truncate_to(offset)
+    hosted.state.record_truncation(hosted.log.log_end_offset)
+    tell = state_change.warning if offset < high_watermark else state_change.info
+    tell(
+        "log is cut",
+        topic=hosted.topic,
+        partition=hosted.index,
+        log_end_offset=end,
+        cut_to=hosted.log.log_end_offset,
+        high_watermark=high_watermark,
+        leader=hosted.state.leader,
+        reason=reason,
+    )
+
+
+def resume_in_range(hosted: HostedPartition, found: OutOfRange) -> None:
+    """Go on where the leader's log begins or ends."""
+    if not found.must_restart:
+        cut_to(hosted, found.offset, reason="the leader's log ends there")
+        return
+    state_change.warning(
+        "log starts anew where the leader's begins",
+        topic=hosted.topic,
+        partition=hosted.index,
+        log_end_offset=hosted.log.log_end_offset,
+        restart_at=found.offset,
+        leader=hosted.state.leader,
+    )
+    hosted.log.truncate_fully_and_start_at(found.offset)
+    hosted.log.advance_high_watermark(found.offset)
+    hosted.state.restart_at(found.offset)
+
+
+async def flush_if_demanded(hosted: HostedPartition) -> None:
+    """What flush.messages promises holds for followers too: before the next fetch says that they have the records."""
+    if not hosted.log.needs_flush:
+        return
+    try:
+        await hosted.log.flush()
+    except StorageError as error:
+        log.warning("follower cannot flush", topic=hosted.topic, partition=hosted.index, reason=str(error))

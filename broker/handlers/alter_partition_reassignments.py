@@ -1,0 +1,63 @@
+"""AlterPartitionReassignments: other replicas for partitions, or the end of a change that is under way (KIP-455); forwarded.
+
+Behaviour: null replicas cancel, an empty list is refused; each partition is answered for itself. Where replicas are is each site's own
+business, so links do not matter. Versions: 0 to 1. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.controller_client import ControllerUnavailable
+from broker.entities import builder
+from broker.handlers.reassignments import by_topic
+from broker.services import BrokerServices, RequestContext
+from wire.control import controller_pb2 as pb
+
+API_KEY = 45
+MIN_VERSION = 0
+MAX_VERSION = 1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AlterPartitionReassignments request."""
+    build = builder(API_KEY, context.api_version)
+    may_change_factor = getattr(request, "allow_replication_factor_change", True)
+    wanted = pb.AlterReassignmentsRequest(
+        must_keep_replication_factor=not may_change_factor,
+        partitions=[
+            pb.Reassignment(
+                topic=topic.name,
+                partition=partition.partition_index,
+                replicas=partition.replicas or (),
+                is_cancelled=partition.replicas is None,
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ],
+    )
+    common = {"allow_replication_factor_change": may_change_factor, "error_message": None}
+    try:
+        reply = await services.controller.alter_reassignments(wanted)
+    except ControllerUnavailable as error:
+        failed = {**common, "error_code": ErrorCode.not_controller, "error_message": str(error)}
+        return build.response(**failed, responses=())
+    responses = tuple(
+        build.part(
+            "ReassignableTopicResponse",
+            name=topic,
+            partitions=tuple(
+                build.part(
+                    "ReassignablePartitionResponse",
+                    partition_index=result.partition,
+                    error_code=ErrorCode(result.error_code),
+                    error_message=result.error_message or None,
+                )
+                for result in partitions
+            ),
+        )
+        for topic, partitions in by_topic(reply.results).items()
+    )
+    return build.response(**common, error_code=ErrorCode.none, responses=responses)

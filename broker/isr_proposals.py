@@ -1,0 +1,171 @@
+"""Changes of in-sync replicas that leaders here propose to the controller: one request at a time with all that has gathered (KIP-497).
+
+`consider` is called after each follower's fetch, the shrinking pass by time. What to propose is decided in `core/partition.py`; what
+counts is the controller's answer, or the image if that is quicker. A request whose outcome is unknown is sent again as it was: the
+partition epoch in it tells the controller whether it has been applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.config import BrokerSettings
+from broker.controller_client import ControllerClient, ControllerUnavailable
+from broker.core.cluster_image import ClusterImage, partition_image
+from broker.hosted_partition import HostedPartition
+from broker.replicas import PartitionKey, Replicas
+from broker.services import Cluster
+from runtime.clock import Clock
+from runtime.logs import get_logger, state_change_logger
+from wire.control import controller_pb2 as pb
+
+log = get_logger(__name__)
+state_change = state_change_logger()
+
+RETRY_MS: Final = 100
+SHRINK_PASSES_PER_LAG: Final = 2
+
+
+class IsrProposals:
+    """All open proposals of one broker."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        cluster: Cluster,
+        controller: ControllerClient,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._replicas = replicas
+        self._cluster = cluster
+        self._controller = controller
+        self._settings = settings
+        self._clock = clock
+        self._broker_epoch = broker_epoch
+        self._open: dict[PartitionKey, HostedPartition] = {}
+        self._has_news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._epochs_of: ClusterImage | None = None
+        self._broker_epochs: dict[int, int] = {}
+        self.expansions = 0
+        self.shrinks = 0
+
+    def start(self) -> None:
+        """Begin to send, and to look for replicas that lag."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._send_again_and_again(), name="isr proposals"),
+            loop.create_task(self._shrink_again_and_again(), name="isr shrinking"),
+        ]
+
+    async def stop(self) -> None:
+        """Propose nothing more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def consider(self, hosted: HostedPartition, replica: int) -> None:
+        """A follower has fetched: propose it when it has caught up."""
+        isr = hosted.state.expanded_isr(replica, self._registered())
+        if isr is not None:
+            self._propose(hosted, isr)
+
+    def _registered(self) -> dict[int, int]:
+        image = self._cluster.image
+        if self._epochs_of is not image:
+            self._broker_epochs = {node: broker.broker_epoch for node, broker in image.brokers.items()}
+            self._epochs_of = image
+        return self._broker_epochs
+
+    def _propose(self, hosted: HostedPartition, isr: tuple[int, ...]) -> None:
+        hosted.state.propose_isr(isr)
+        self._open[hosted.key] = hosted
+        self._has_news.set()
+
+    async def _shrink_again_and_again(self) -> None:
+        lag_ms_max = self._settings.replica_lag_ms_max
+        while True:
+            await asyncio.sleep(lag_ms_max / SHRINK_PASSES_PER_LAG / 1000)
+            now_ms = self._clock.monotonic_ms()
+            for hosted in self._replicas:
+                isr = hosted.state.shrunk_isr(now_ms=now_ms, lag_ms_max=lag_ms_max)
+                if isr is not None:
+                    self._propose(hosted, isr)
+
+    # --- sending
+
+    async def _send_again_and_again(self) -> None:
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            try:
+                await self._send()
+            except ControllerUnavailable as error:
+                log.warning("in-sync replicas cannot be changed now", partitions=len(self._open), reason=str(error))
+                self._has_news.set()
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    def _request(self) -> pb.AlterPartitionsRequest:
+        epochs = self._registered()
+        request = pb.AlterPartitionsRequest(node_id=self._settings.node_id, broker_epoch=self._broker_epoch())
+        for key, hosted in tuple(self._open.items()):
+            state = hosted.state
+            if state.proposed_isr is None or not state.is_leader:
+                del self._open[key]
+                continue
+            request.partitions.add(
+                topic=hosted.topic,
+                topic_id=hosted.topic_id,
+                partition=hosted.index,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                isr=[pb.InSyncReplica(node_id=node, broker_epoch=epochs.get(node, -1)) for node in state.proposed_isr],
+            )
+        return request
+
+    async def _send(self) -> None:
+        request = self._request()
+        if not request.partitions:
+            return
+        reply = await self._controller.alter_partitions(request)
+        asked = {(sent.topic, sent.partition): sent for sent in request.partitions}
+        for answer in reply.partitions:
+            key = answer.topic, answer.partition
+            hosted, sent = self._open.pop(key, None), asked.get(key)
+            if hosted is not None and sent is not None and self._replicas.find(*key) is hosted:
+                self._take(hosted, sent, answer)
+
+    def _take(self, hosted: HostedPartition, sent: pb.ProposedPartition, answer: pb.AlteredPartition) -> None:
+        state = hosted.state
+        before = state.isr
+        if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
+            state.withdraw_proposal()
+        if answer.error_code:
+            log.info(
+                "proposed in-sync replicas are refused",
+                topic=hosted.topic,
+                partition=hosted.index,
+                isr=[member.node_id for member in sent.isr],
+                code=ErrorCode(answer.error_code).name,
+            )
+        if answer.HasField("state"):
+            self._replicas.take_state(self._cluster.image, hosted, partition_image(answer.state))
+        if not answer.error_code and state.isr != before:
+            self.expansions += len(state.isr) > len(before)
+            self.shrinks += len(state.isr) < len(before)
+            state_change.info(
+                "in-sync replicas",
+                topic=hosted.topic,
+                partition=hosted.index,
+                isr=list(state.isr),
+                partition_epoch=state.partition_epoch,
+                high_watermark=state.high_watermark,
+            )

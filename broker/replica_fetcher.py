@@ -1,0 +1,329 @@
+"""Follows the partitions that one other broker leads: fetches raw batches from it, again and again, in one incremental session.
+
+One task and one connection a source broker. A partition that fails waits for itself with growing pauses and never holds up the others; a
+source that cannot be reached is tried again with jittered backoff. New partitions do not wait behind a long poll for old ones: its
+connection is given up. What an answer means for a log is in `following.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from broker.config import BrokerSettings
+from broker.core.batch_checks import BatchRejected
+from broker.core.follower import Position, Reaction, reaction_to, resume_out_of_range
+from broker.following import flush_if_demanded, position_of, resume_in_range, take_answer
+from broker.hosted_partition import HostedPartition
+from broker.log.errors import StorageError
+from broker.replicas import PartitionKey, Replicas
+from runtime.addresses import HostPort
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.broker_requests import OffsetQuery, request_fetch, request_offsets
+from wire.client_errors import KafkaClientError, Unreachable, error_code
+from wire.connection import Connection, ConnectionOptions, open_connection
+from wire.fetch_codec import FetchResponse, PartitionFetched
+from wire.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
+from wire.fetch_session import FetchSession, SessionRequest
+from wire.record_batch import InvalidBatch
+
+log = get_logger(__name__)
+
+PARTITION_PAUSE_MS: Final = 20.0
+"""First pause of a partition after an error; a leader that has not heard of its office yet is asked again soon."""
+INTERRUPTION_GRACE_MS: Final = 10.0
+_EARLIEST, _LATEST = -2, -1
+
+
+@dataclass(slots=True, eq=False)
+class FollowedPartition:
+    """One partition that is followed, and why it is not asked for just now."""
+
+    hosted: HostedPartition
+    failures: int = 0
+    resume_at_ms: float = 0.0
+    refused_epoch: int = -1
+    """Leader epoch that the leader called old: nothing is asked under it any more."""
+
+    def may_fetch(self, now_ms: float) -> bool:
+        """True when it is to be part of the next request."""
+        state = self.hosted.state
+        return state.is_follower and now_ms >= self.resume_at_ms and state.leader_epoch > self.refused_epoch
+
+    def pause(self, now_ms: float, pause_ms_max: float) -> None:
+        """Something failed: leave it out for a while, longer each time."""
+        self.failures += 1
+        pause_ms = min(PARTITION_PAUSE_MS * 2 ** min(self.failures - 1, 10), pause_ms_max)
+        self.resume_at_ms = now_ms + pause_ms * random.uniform(0.5, 1.0)  # noqa: S311  spreads retries
+
+    def recover(self) -> None:
+        """An answer was good."""
+        self.failures = 0
+
+
+class ReplicaFetcher:
+    """The follower of everything that `source` leads."""
+
+    def __init__(
+        self,
+        source: int,
+        replicas: Replicas,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        find_address: Callable[[int], HostPort | None],
+        broker_epoch: Callable[[], int],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self.source = source
+        self._replicas = replicas
+        self._settings = settings
+        self._clock = clock
+        self._find_address = find_address
+        self._broker_epoch = broker_epoch
+        self._on_lost = on_lost
+        self._options = ConnectionOptions(
+            client_id=f"broker-{settings.node_id}-follows-{source}",
+            connect_timeout_ms=settings.replica_socket_timeout_ms,
+            request_timeout_ms=settings.replica_socket_timeout_ms,
+        )
+        self._connection: Connection | None = None
+        self._session: FetchSession[PartitionKey, Position] = FetchSession()
+        self._followed: dict[PartitionKey, FollowedPartition] = {}
+        self._names: dict[UUID, str] = {}
+        self._has_changed = asyncio.Event()
+        self._failures = 0
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"follower of broker {source}")
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def follow(self, partitions: Iterable[HostedPartition]) -> None:
+        """Fetch these too, or with their new leader epoch."""
+        for hosted in partitions:
+            self._followed[hosted.key] = FollowedPartition(hosted)
+            self._names[UUID(bytes=hosted.topic_id)] = hosted.topic
+            self._has_changed.set()
+
+    def leave(self, key: PartitionKey) -> None:
+        """Fetch this one no more."""
+        self._followed.pop(key, None)
+
+    def lag(self) -> int:
+        """Records that the partition furthest behind has to catch up with, as its leader last said."""
+        return max((followed.hosted.leader_lag for followed in self._followed.values()), default=0)
+
+    async def stop(self) -> None:
+        """Fetch nothing any more."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._disconnect("the follower stops")
+
+    # --- the loop
+
+    async def _run(self) -> None:
+        while True:
+            self._has_changed.clear()
+            wanted = self._wanted()
+            if not wanted:
+                await self._wait_for_work()
+                continue
+            try:
+                response = await self._fetch(wanted)
+            except KafkaClientError as error:
+                await self._stand_back(error)
+                continue
+            if response is not None:
+                self._failures = 0
+                await self._take(response, wanted)
+
+    def _wanted(self) -> dict[PartitionKey, Position]:
+        now_ms = self._clock.monotonic_ms()
+        return {
+            key: position_of(followed.hosted) for key, followed in self._followed.items() if followed.may_fetch(now_ms)
+        }
+
+    async def _wait_for_work(self) -> None:
+        """Until a partition comes, or the pause of one is over."""
+        if not self._followed:
+            self._disconnect("nothing is followed")
+        now_ms = self._clock.monotonic_ms()
+        paused = [followed.resume_at_ms for followed in self._followed.values() if followed.resume_at_ms > now_ms]
+        await self._pause(max(min(paused) - now_ms, 1.0) if paused else None)
+
+    async def _pause(self, pause_ms: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if pause_ms is None else pause_ms / 1000):
+                await self._has_changed.wait()
+        except TimeoutError:
+            return
+
+    async def _stand_back(self, error: KafkaClientError) -> None:
+        self._disconnect("a fetch failed")
+        self._failures += 1
+        if self._failures == 1:
+            self._on_lost(self.source)
+            log.warning("leader cannot be followed", leader=self.source, partitions=len(self), reason=str(error))
+        bound_ms = min(PARTITION_PAUSE_MS * 2 ** min(self._failures, 10), self._settings.replica_fetch_backoff_ms)
+        await asyncio.sleep(random.uniform(0.5, 1.0) * bound_ms / 1000)  # noqa: S311  spreads reconnections
+
+    def _disconnect(self, reason: str) -> None:
+        self._session.reset()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(reason)
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or not self._connection.is_open:
+            self._session.reset()
+            address = self._find_address(self.source)
+            if address is None:
+                raise Unreachable("the broker is not registered", node=f"node {self.source}")
+            self._connection = await open_connection(address, self._options)
+        return self._connection
+
+    async def _fetch(self, wanted: dict[PartitionKey, Position]) -> FetchResponse | None:
+        """One fetch; None when it was given up because there are new partitions to ask for, or its session is lost."""
+        connection = await self._connected()
+        request = self._request(self._session.next_request(wanted))
+        fetching = asyncio.ensure_future(request_fetch(connection, request))
+        changing = asyncio.ensure_future(self._has_changed.wait())
+        try:
+            await asyncio.wait({fetching, changing}, return_when=asyncio.FIRST_COMPLETED)
+            if not fetching.done():
+                await asyncio.wait({fetching}, timeout=INTERRUPTION_GRACE_MS / 1000)
+            if not fetching.done():
+                self._disconnect("there is more to ask for")
+                return None
+            response = fetching.result()
+        except BaseException:
+            self._session.reset()
+            raise
+        finally:
+            fetching.cancel()
+            changing.cancel()
+        if response.error_code:
+            log.info("fetch session starts anew", leader=self.source, code=error_code(response.error_code).name)
+            self._session.reset()
+            return None
+        self._session.answered(response.session_id)
+        return response
+
+    def _request(self, session: SessionRequest[PartitionKey, Position]) -> FetchRequest:
+        settings = self._settings
+        ids = {name: topic_id for topic_id, name in self._names.items()}
+        topics: dict[str, list[PartitionToFetch]] = {}
+        for (topic, index), at in session.named.items():
+            topics.setdefault(topic, []).append(
+                PartitionToFetch(
+                    index,
+                    at.fetch_offset,
+                    settings.replica_fetch_bytes_max,
+                    at.leader_epoch,
+                    at.last_fetched_epoch,
+                    at.log_start_offset,
+                )
+            )
+        forgotten: dict[str, list[int]] = {}
+        for topic, index in session.forgotten:
+            forgotten.setdefault(topic, []).append(index)
+        return FetchRequest(
+            [TopicToFetch(topic, ids[topic], partitions) for topic, partitions in topics.items()],
+            max_wait_ms=settings.replica_fetch_wait_ms_max,
+            min_bytes=settings.replica_fetch_bytes_min,
+            max_bytes=settings.replica_fetch_response_bytes_max,
+            replica_id=settings.node_id,
+            replica_epoch=self._broker_epoch(),
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
+            forgotten_topics=[ForgottenTopic(topic, ids[topic], indexes) for topic, indexes in forgotten.items()],
+        )
+
+    # --- answers
+
+    async def _take(self, response: FetchResponse, wanted: dict[PartitionKey, Position]) -> None:
+        to_flush: list[HostedPartition] = []
+        out_of_range: list[FollowedPartition] = []
+        for topic in response.topics:
+            name = topic.name if topic.topic_id is None else self._names.get(topic.topic_id, topic.name)
+            for fetched in topic.partitions:
+                key = name, fetched.partition_index
+                followed, asked = self._followed.get(key), wanted.get(key)
+                if followed is None or asked is None or position_of(followed.hosted) != asked:
+                    continue  # the leadership or the log changed while the answer was on its way
+                if fetched.error_code:
+                    self._fail(followed, fetched, out_of_range)
+                elif self._append(followed, fetched) and followed.hosted.log.needs_flush:
+                    to_flush.append(followed.hosted)
+        for hosted in to_flush:
+            await flush_if_demanded(hosted)
+        if out_of_range:
+            await self._find_range(out_of_range)
+
+    def _append(self, followed: FollowedPartition, fetched: PartitionFetched) -> bool:
+        hosted = followed.hosted
+        try:
+            take_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms())
+        except (BatchRejected, InvalidBatch, StorageError) as error:
+            log.warning(
+                "what the leader sent cannot be appended",
+                topic=hosted.topic,
+                partition=hosted.index,
+                leader=self.source,
+                log_end_offset=hosted.log.log_end_offset,
+                reason=str(error),
+            )
+            self._session.reset()
+            followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+            return False
+        hosted.leader_lag = max(fetched.high_watermark - hosted.log.log_end_offset, 0)
+        followed.recover()
+        return True
+
+    def _fail(
+        self, followed: FollowedPartition, fetched: PartitionFetched, out_of_range: list[FollowedPartition]
+    ) -> None:
+        code, hosted = error_code(fetched.error_code), followed.hosted
+        match reaction_to(code):
+            case Reaction.FIND_RANGE:
+                out_of_range.append(followed)
+            case Reaction.AWAIT_IMAGE:
+                followed.refused_epoch = hosted.state.leader_epoch
+            case Reaction.TRY_LATER:
+                followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+        log.info(
+            "leader refuses a follower",
+            topic=hosted.topic,
+            partition=hosted.index,
+            leader=self.source,
+            leader_epoch=hosted.state.leader_epoch,
+            code=code.name,
+        )
+
+    async def _find_range(self, partitions: list[FollowedPartition]) -> None:
+        """Ask where the leader's logs begin and end, and go on from there."""
+        bounds: dict[int, dict[PartitionKey, int]] = {}
+        try:
+            for timestamp in (_EARLIEST, _LATEST):
+                queries = {
+                    followed.hosted.key: OffsetQuery(timestamp, followed.hosted.state.leader_epoch)
+                    for followed in partitions
+                }
+                listed = await request_offsets(await self._connected(), queries, replica_id=self._settings.node_id)
+                bounds[timestamp] = {key: found.offset for key, found in listed.items() if not found.error_code}
+        except KafkaClientError as error:
+            await self._stand_back(error)
+            return
+        for followed in partitions:
+            hosted = followed.hosted
+            start, end = bounds[_EARLIEST].get(hosted.key), bounds[_LATEST].get(hosted.key)
+            if start is None or end is None or not hosted.state.is_follower:
+                followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+                continue
+            end_here = hosted.log.log_end_offset
+            resume_in_range(hosted, resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here))

@@ -1,0 +1,130 @@
+"""Who follows whom: one fetcher for each broker that leads something of which this broker has a replica. An image listener.
+
+Assignments follow images: a partition that found another leader moves to that one's fetcher, one that is led here or by nobody is left
+alone. Fetchers are made when first needed and ended when the broker stops or their source is no longer registered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from broker.config import BrokerSettings
+from broker.core.cluster_image import ClusterImage, difference
+from broker.hosted_partition import HostedPartition
+from broker.replica_fetcher import ReplicaFetcher
+from broker.replicas import PartitionKey, Replicas
+from broker.services import Cluster
+from runtime.addresses import HostPort
+from runtime.clock import Clock
+
+
+class ReplicaFetchers:
+    """All fetchers of one broker."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        cluster: Cluster,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        broker_epoch: Callable[[], int],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self._replicas = replicas
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = clock
+        self._broker_epoch = broker_epoch
+        self._on_lost = on_lost
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._followed: dict[PartitionKey, tuple[HostedPartition, int]] = {}
+        """Partition to its replica here and the leader epoch under which it is followed."""
+        self._is_stopped = False
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def max_lag(self) -> int:
+        """Records that the partition furthest behind its leader lacks."""
+        return max((fetcher.lag() for fetcher in self._fetchers.values()), default=0)
+
+    async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Take over a new image (an `ImageListener`)."""
+        if self._is_stopped:
+            return
+        change = difference(before, after)
+        if change.deleted or change.changed:
+            names = {topic.name for topic in change.changed}
+            self._leave_lost(names | {topic.name for topic in change.deleted})
+            wanted: dict[int, list[HostedPartition]] = {}
+            for topic in change.changed:
+                for hosted in self._hosted(topic.name, topic.partitions):
+                    self._reassign(hosted, wanted)
+            for source, partitions in wanted.items():
+                self._fetcher(source).follow(partitions)
+        if before.brokers is not after.brokers:
+            await self._end_gone(after)
+
+    def _hosted(self, topic: str, indexes: object) -> Iterator[HostedPartition]:
+        for index in indexes:  # type: ignore[attr-defined]
+            hosted = self._replicas.find(topic, index)
+            if hosted is not None:
+                yield hosted
+
+    def _leave_lost(self, topics: set[str]) -> None:
+        """Partitions that are not here any more, or are another topic's of the same name."""
+        for key, (hosted, _) in tuple(self._followed.items()):
+            if key[0] in topics and self._replicas.find(*key) is not hosted:
+                self._leave(key)
+
+    def _leave(self, key: PartitionKey) -> None:
+        self._followed.pop(key, None)
+        for fetcher in self._fetchers.values():
+            fetcher.leave(key)
+
+    def _reassign(self, hosted: HostedPartition, wanted: dict[int, list[HostedPartition]]) -> None:
+        state = hosted.state
+        known = self._followed.get(hosted.key)
+        if known is not None and known == (hosted, state.leader_epoch) and state.is_follower:
+            return
+        if known is not None:
+            self._leave(hosted.key)
+        if state.is_follower and state.leader >= 0:
+            self._followed[hosted.key] = hosted, state.leader_epoch
+            wanted.setdefault(state.leader, []).append(hosted)
+
+    def _fetcher(self, source: int) -> ReplicaFetcher:
+        found = self._fetchers.get(source)
+        if found is None:
+            found = self._fetchers[source] = ReplicaFetcher(
+                source,
+                self._replicas,
+                self._settings,
+                self._clock,
+                find_address=self.address_of,
+                broker_epoch=self._broker_epoch,
+                on_lost=self._on_lost,
+            )
+        return found
+
+    def address_of(self, node_id: int) -> HostPort | None:
+        """Where the broker serves other brokers: its inter-broker listener, or the first one that it has."""
+        broker = self._cluster.image.brokers.get(node_id)
+        if broker is None or not broker.endpoints:
+            return None
+        wanted = self._settings.inter_broker_listener
+        chosen = next((endpoint for endpoint in broker.endpoints if endpoint.listener == wanted), broker.endpoints[0])
+        return HostPort(chosen.host, chosen.port)
+
+    async def _end_gone(self, image: ClusterImage) -> None:
+        for source in [source for source in self._fetchers if source not in image.brokers]:
+            if not len(self._fetchers[source]):
+                await self._fetchers.pop(source).stop()
+
+    async def stop(self) -> None:
+        """Follow nobody any more."""
+        self._is_stopped = True
+        fetchers, self._fetchers = list(self._fetchers.values()), {}
+        await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))

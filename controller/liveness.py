@@ -1,0 +1,32 @@
+"""Is the process at an address the broker of a certain registration? Asked of brokers that were held for dead."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from runtime.grpc_server import open_channel
+from wire.control.broker_pb2 import IdentifyReply, IdentifyRequest
+from wire.control.broker_pb2_grpc import BrokerControlStub
+
+ANSWER_TIMEOUT_S = 1.0
+PAUSE_S = 0.2
+
+
+async def until_identified(address: str, broker_epoch: int) -> None:
+    """Return when the process at `address` says that it is the broker registered under this epoch."""
+    channel = open_channel(address)
+    stub = BrokerControlStub(channel)  # type: ignore[no-untyped-call]
+    try:
+        while True:
+            try:
+                reply: IdentifyReply = await stub.Identify(IdentifyRequest(), timeout=ANSWER_TIMEOUT_S)
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if reply.broker_epoch == broker_epoch:
+                return
+            await asyncio.sleep(PAUSE_S)
+    finally:
+        await channel.close(None)

@@ -1,0 +1,72 @@
+"""Is anything still listening there? A connection that breaks, and is refused when it is made again, says no within milliseconds.
+
+A killed process closes its connections at once, long before its ZooKeeper session ends. Only a refusal counts, and only when it is
+repeated: silence, a reset or a timeout may be the network, and is left to the session. A refusal may still be wrong (a restart,
+a firewall that rejects), so whoever acts on it is protected by epochs and takes back who is alive after all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from runtime.addresses import HostPort, parse_host_port
+
+CONNECT_TIMEOUT_S = 1.0
+REFUSALS_NEEDED = 2
+CONFIRMATION_PAUSE_S = 0.005
+UNKNOWN_PAUSE_S = 0.2
+BRIEF_S = 0.05
+READ_BYTES = 4096
+
+DoubtListener = Callable[[bool], None]
+
+
+def _ignore(_: bool) -> None:
+    """Nobody wants to know of doubts."""
+
+
+async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> None:
+    """Return when nothing listens at `host:port` any more; stays for ever when the address cannot be understood.
+
+    `on_doubt(True)` is called when a connection that stood has ended, `on_doubt(False)` once another one stands.
+    """
+    try:
+        place = parse_host_port(address)
+    except ValueError:
+        await asyncio.Event().wait()
+        return
+    refusals = 0
+    while refusals < REFUSALS_NEEDED:
+        try:
+            is_brief = await _stay_connected(place, on_doubt) < BRIEF_S
+            refusals = 0
+            if is_brief:
+                await asyncio.sleep(
+                    UNKNOWN_PAUSE_S
+                )  # something accepts and closes, such as a proxy before a dead process
+        except ConnectionRefusedError:
+            refusals += 1
+            await asyncio.sleep(CONFIRMATION_PAUSE_S)
+        except (OSError, TimeoutError):
+            refusals = 0
+            await asyncio.sleep(UNKNOWN_PAUSE_S)
+
+
+async def _stay_connected(place: HostPort, on_doubt: DoubtListener) -> float:
+    """Connect and read until the other side ends the connection, which is never written to; how long it stood, in seconds."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(*place)
+    on_doubt(False)
+    connected_at_s = loop.time()
+    try:
+        # a reset is as good as an end: whether something listens is found out by connecting again
+        with suppress(ConnectionResetError):
+            while await reader.read(READ_BYTES):
+                pass
+    finally:
+        on_doubt(True)
+        writer.close()
+    return loop.time() - connected_at_s

@@ -1,0 +1,285 @@
+"""Three brokers, three replicas, acks=all: any process may die or be paused, and no acknowledged record is lost, doubled or moved.
+
+Unavailability is measured and printed (`-s` shows it), never asserted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ElectionType, KafkaException, Message, Producer, TopicPartition
+
+from tests.support.acknowledged_load import AcknowledgedLoad
+from tests.support.eventually import eventually_sync
+from tests.support.processes import Processes
+from tests.support.raw_client import RawClient
+from tests.support.replicated_site import NODES, ReplicatedSite
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "orders"
+PARTITIONS = 3
+
+
+@pytest.fixture
+def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect)
+
+
+def tell(what: str, load: AcknowledgedLoad, since: float) -> None:
+    """Print how long the partitions were silent."""
+    shown = ", ".join(f"{silence:.0f}" for silence in load.silences_ms(since))
+    print(f"{what}: longest silence by partition {shown} ms")
+
+
+async def check(site: ReplicatedSite, load: AcknowledgedLoad) -> None:
+    """Everything acknowledged is there once and in order, and the replicas are the same bytes."""
+    load.finish()
+    site.wait_in_sync(TOPIC)
+    await load.check_log(site.bootstrap)
+    site.wait_equal(TOPIC, PARTITIONS)
+
+
+async def test_every_replica_has_the_same_bytes(site: ReplicatedSite) -> None:
+    site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
+    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
+        load.wait_acknowledged(1000)
+        await check(site, load)
+
+
+def a_leader(site: ReplicatedSite) -> int:
+    return next(node for node in site.leaders(TOPIC).values() if node != site.controller())
+
+
+def a_follower(site: ReplicatedSite) -> int:
+    return next(node for node in site.nodes if node != site.leaders(TOPIC)[0] and node != site.controller())
+
+
+@pytest.mark.parametrize("victim_of", [a_leader, a_follower, ReplicatedSite.controller])
+async def test_kill_9_loses_nothing(site: ReplicatedSite, victim_of: Callable[[ReplicatedSite], int]) -> None:
+    site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
+    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
+        load.wait_acknowledged(500)
+        victim = site.nodes[victim_of(site)]
+        since = time.monotonic()
+        victim.process.kill()
+        load.wait_acknowledged(1000)
+        tell(f"kill -9 of {victim_of.__name__}", load, since)
+        victim.restart()
+        load.wait_acknowledged(500)
+        await check(site, load)
+
+
+@pytest.mark.parametrize("victim_of", [a_leader, a_follower, ReplicatedSite.controller])
+async def test_a_paused_process_that_goes_on_harms_nothing(
+    site: ReplicatedSite, victim_of: Callable[[ReplicatedSite], int]
+) -> None:
+    site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
+    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
+        load.wait_acknowledged(500)
+        paused = victim_of(site)
+        survivors = tuple(node for node in NODES if node != paused)
+        since = time.monotonic()
+        site.nodes[paused].process.pause()
+        site.wait_in_sync(TOPIC, survivors)
+        load.wait_acknowledged(500)
+        tell(f"SIGSTOP of {victim_of.__name__}", load, since)
+        site.nodes[paused].process.resume()
+        load.wait_acknowledged(500)
+        await check(site, load)
+
+
+async def test_a_short_pause_of_a_leader_is_waited_out(site: ReplicatedSite) -> None:
+    site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
+    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
+        for _ in range(3):
+            load.wait_acknowledged(300)
+            process = site.nodes[a_leader(site)].process
+            process.pause()
+            load.wait_sent(100)
+            process.resume()
+        load.wait_acknowledged(300)
+        await check(site, load)
+
+
+async def test_an_orderly_stop_moves_leaders_first(site: ReplicatedSite) -> None:
+    site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
+    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS, settings={"retry.backoff.ms": 10}) as load:
+        load.wait_acknowledged(500)
+        leaving = site.nodes[site.leaders(TOPIC)[0]]
+        since = time.monotonic()
+        leaving.process.stop()
+        assert "leaderships are handed over" in leaving.process.log_text()
+        load.wait_acknowledged(500)
+        tell("orderly stop of a leader", load, since)
+        leaving.restart()
+        await check(site, load)
+
+
+async def test_every_broker_may_be_killed_in_turn(site: ReplicatedSite) -> None:
+    site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
+    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
+        load.wait_acknowledged(300)
+        for node in site.nodes.values():
+            since = time.monotonic()
+            node.process.kill()
+            load.wait_acknowledged(300)
+            tell(f"kill -9 of broker {node.node_id}", load, since)
+            node.restart()
+            site.wait_in_sync(TOPIC)
+        await check(site, load)
+
+
+def produce_one(site: ReplicatedSite, **settings: Any) -> str:
+    """Outcome of one record with acks=all: empty, or the error's name."""
+    outcome: list[str] = []
+
+    def delivered(error: Any, _: Message) -> None:
+        outcome.append("" if error is None else error.name())
+
+    producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all", "log_level": 2, **settings})
+    producer.produce(TOPIC, b"one", partition=0, on_delivery=delivered)
+    producer.flush(30)
+    return outcome[0]
+
+
+def test_too_few_replicas_in_sync_refuse_acks_all(site: ReplicatedSite) -> None:
+    site.create(TOPIC, 1, min_insync_replicas="2")
+    leader = site.leaders(TOPIC)[0]
+    assert produce_one(site) == ""
+    for node in NODES:
+        if node != leader:
+            site.nodes[node].process.kill()
+    site.wait_in_sync(TOPIC, (leader,))
+    assert produce_one(site, retries=0) == "NOT_ENOUGH_REPLICAS"
+    assert produce_one(site, acks=1) == ""
+    for node in NODES:
+        if node != leader:
+            site.nodes[node].restart()
+    site.wait_in_sync(TOPIC)
+    assert produce_one(site) == ""
+    site.wait_equal(TOPIC, 1)
+
+
+def test_the_last_in_sync_replica_is_waited_for(site: ReplicatedSite) -> None:
+    site.create(TOPIC, 1)
+    leader = site.leaders(TOPIC)[0]
+    others = [node for node in NODES if node != leader]
+    for node in others:
+        site.nodes[node].process.kill()
+    site.wait_in_sync(TOPIC, (leader,))
+    assert produce_one(site, acks=1) == ""
+    site.nodes[leader].process.kill()
+    for node in others:
+        site.nodes[node].restart()
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == -1, 20_000)
+    site.nodes[leader].restart()
+    site.wait_in_sync(TOPIC)
+    assert site.leaders(TOPIC)[0] == leader
+    site.wait_equal(TOPIC, 1)
+
+
+def test_leaders_go_back_to_preferred_replicas_on_request(site: ReplicatedSite) -> None:
+    site.create(TOPIC, PARTITIONS)
+    preferred = site.leaders(TOPIC)
+    victim = site.nodes[preferred[0]]
+    victim.process.stop()
+    eventually_sync(lambda: victim.node_id not in site.leaders(TOPIC).values(), 20_000)
+    victim.restart()
+    site.wait_in_sync(TOPIC)
+    site.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(TOPIC, 0)]).result(20)
+    eventually_sync(lambda: site.leaders(TOPIC) == preferred, 20_000)
+
+
+def committed(site: ReplicatedSite, group: str) -> int:
+    consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": group, "log_level": 2})
+    try:
+        return int(consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)[0].offset)
+    finally:
+        consumer.close()
+
+
+def commit(site: ReplicatedSite, group: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": group, "log_level": 2})
+
+    def attempt() -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+        except KafkaException:
+            return False
+        return True
+
+    try:
+        eventually_sync(attempt, 30_000)
+    finally:
+        consumer.close()
+
+
+def coordinator(site: ReplicatedSite, group: str) -> int:
+    found = site.admin.describe_consumer_groups([group], request_timeout=20)[group].result(20)
+    return int(found.coordinator.id)
+
+
+def test_a_coordinator_that_dies_takes_no_commit_along(site: ReplicatedSite) -> None:
+    site.create(TOPIC, 1)
+    group = "payers"
+    commit(site, group, 1)
+    site.wait_in_sync("__consumer_offsets")
+    for offset in range(2, 6):
+        commit(site, group, offset)
+        victim = site.nodes[coordinator(site, group)]
+        victim.process.kill()
+        assert committed(site, group) == offset
+        victim.restart()
+        site.wait_in_sync("__consumer_offsets")
+
+
+def reassign(site: ReplicatedSite, replicas: tuple[int, ...] | None) -> Any:
+    node = next(node for node in site.nodes.values() if node.process.is_running)
+    with RawClient(node.port) as client:
+        partition = {"partition_index": 0, "replicas": replicas}
+        response = client.call(45, 0, {"topics": [{"name": TOPIC, "partitions": [partition]}]})
+    return response.responses[0].partitions[0].error_code.name
+
+
+def replicas(site: ReplicatedSite) -> list[int]:
+    return list(site.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0].replicas)
+
+
+async def test_a_partition_moves_to_other_brokers_under_load(site: ReplicatedSite) -> None:
+    site.create(TOPIC, 1)
+    leader = site.leaders(TOPIC)[0]
+    target = tuple(node for node in NODES if node != leader)
+    with AcknowledgedLoad(site.bootstrap, TOPIC, 1) as load:
+        load.wait_acknowledged(300)
+        assert reassign(site, None) == "no_reassignment_in_progress"
+        assert reassign(site, (leader, leader)) == "invalid_replica_assignment"
+        assert reassign(site, target) == "none"
+        eventually_sync(lambda: replicas(site) == list(target), 20_000)
+        eventually_sync(lambda: not site.directory_of(leader, TOPIC, 0).exists(), 20_000)
+        load.wait_acknowledged(300)
+        assert reassign(site, (leader, *target)) == "none"
+        eventually_sync(lambda: replicas(site) == [leader, *target], 20_000)
+        load.finish()
+    site.wait_in_sync(TOPIC)
+    await load.check_log(site.bootstrap)
+    site.wait_equal(TOPIC, 1)
+
+
+async def test_a_reassignment_to_a_dead_broker_can_be_cancelled(site: ReplicatedSite) -> None:
+    site.create(TOPIC, 1)
+    before = replicas(site)
+    assert reassign(site, tuple(before[:2])) == "none"
+    eventually_sync(lambda: replicas(site) == before[:2], 20_000)
+    paused = site.nodes[before[2]].process
+    paused.pause()
+    assert reassign(site, (before[2], before[0])) == "none"
+    eventually_sync(lambda: set(replicas(site)) == set(before), 20_000)
+    assert reassign(site, None) == "none"
+    eventually_sync(lambda: replicas(site) == before[:2], 20_000)
+    paused.resume()
+    assert produce_one(site) == ""

@@ -1,0 +1,109 @@
+"""A site of three brokers for replication tests: real processes and ZooKeeper, replicas compared on disk, faults by node.
+
+The nodes are `SiteNode`s; each hosts a controller candidate. `ReplicatedSite` finds leaders and the controller, waits for full in-sync
+replicas, and compares the logs of all replicas byte by byte once nothing is written any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.eventually import eventually_sync
+from tests.support.processes import Processes
+from tests.support.site_node import SiteNode
+
+NODES = (1001, 1002, 1003)
+SETTLE_WITHIN_MS = 40_000
+
+
+class ReplicatedSite:
+    """Three nodes, ready."""
+
+    def __init__(
+        self, processes: Processes, directory: Path, connect: str, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._directory = directory
+        given = {
+            "offsets.topic.replication.factor": "3",
+            "replica.lag.time.max.ms": "3000",
+            "group.initial.rebalance.delay.ms": "0",
+            **(settings or {}),
+        }
+        self.nodes = {node_id: SiteNode(processes, directory, connect, node_id, given) for node_id in NODES}
+        for node in self.nodes.values():
+            node.wait_ready()
+        self.admin = AdminClient(
+            {"bootstrap.servers": self.bootstrap, "topic.metadata.refresh.interval.ms": 200, "log_level": 2}
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        """Every node."""
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    def create(self, topic: str, partitions: int, **configs: str) -> None:
+        """A topic with three replicas, all in sync."""
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(20)
+        self.wait_in_sync(topic)
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Leader by partition as metadata has it."""
+        found = self._metadata(topic).topics[topic]
+        return {index: partition.leader for index, partition in found.partitions.items()}
+
+    def in_sync(self, topic: str) -> dict[int, set[int]]:
+        """In-sync replicas by partition as metadata has them."""
+        found = self._metadata(topic).topics[topic]
+        return {index: set(partition.isrs) for index, partition in found.partitions.items()}
+
+    def wait_in_sync(self, topic: str, nodes: tuple[int, ...] = NODES) -> None:
+        """Wait until exactly these nodes are in sync in every partition."""
+        eventually_sync(
+            lambda: all(members == set(nodes) for members in self.in_sync(topic).values()), SETTLE_WITHIN_MS
+        )
+
+    def controller(self) -> int:
+        """Node id of the active controller as metadata has it."""
+        return int(self._metadata(None).controller_id)
+
+    def _metadata(self, topic: str | None) -> ClusterMetadata:
+        """From whichever broker answers: one that is paused does not."""
+
+        def ask() -> ClusterMetadata | None:
+            try:
+                return self.admin.list_topics(topic, timeout=2)
+            except KafkaException:
+                return None
+
+        return eventually_sync(ask, SETTLE_WITHIN_MS)
+
+    def directory_of(self, node_id: int, topic: str, partition: int) -> Path:
+        """Where a node keeps a partition."""
+        return self._directory / f"node-{node_id}" / "data" / f"{topic}-{partition}"
+
+    def contents(self, topic: str, partition: int) -> dict[int, bytes]:
+        """Bytes of the partition's segments, in order, by node."""
+        found = {}
+        for node_id in self.nodes:
+            directory = self.directory_of(node_id, topic, partition)
+            found[node_id] = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+        return found
+
+    def wait_equal(self, topic: str, partitions: int) -> None:
+        """Wait until the replicas of every partition are the same bytes."""
+
+        def are_equal() -> bool:
+            for partition in range(partitions):
+                contents = self.contents(topic, partition)
+                sizes = {node: len(content) for node, content in contents.items()}
+                assert len(set(contents.values())) == 1, f"replicas of {topic}-{partition} differ: {sizes}"
+            return True
+
+        eventually_sync(are_equal, SETTLE_WITHIN_MS)

@@ -1,0 +1,79 @@
+"""Whether anything still listens somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from runtime.listening import until_refused
+from tests.support.eventually import eventually
+from tests.support.ports import LOOPBACK, free_port
+
+
+class Listener:
+    """Accepts connections on a port of its own until it is closed, and can close those that it has."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._accept, LOOPBACK, self.port)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        with suppress(ConnectionError):
+            await reader.read()
+
+    def drop_connections(self) -> None:
+        for writer in self.writers:
+            writer.close()
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.drop_connections()
+        await self._server.wait_closed()
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+
+async def test_a_listener_that_is_gone_is_noticed_by_the_connection_that_breaks() -> None:
+    listener, doubts = Listener(), list[bool]()
+    await listener.open()
+    watching = asyncio.create_task(until_refused(listener.address, on_doubt=doubts.append))
+    await eventually(lambda: listener.writers)
+    await listener.close()
+    await asyncio.wait_for(watching, 5)
+    assert doubts == [False, True]
+
+
+async def test_a_connection_that_breaks_alone_proves_nothing() -> None:
+    listener, doubts = Listener(), list[bool]()
+    await listener.open()
+    watching = asyncio.create_task(until_refused(listener.address, on_doubt=doubts.append))
+    await eventually(lambda: listener.writers)
+    listener.drop_connections()
+    await eventually(lambda: len(listener.writers) == 2)
+    await eventually(lambda: doubts == [False, True, False])
+    assert not watching.done()
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
+    await listener.close()
+
+
+async def test_where_nobody_ever_listened_is_found_out_at_once() -> None:
+    await asyncio.wait_for(until_refused(f"{LOOPBACK}:{free_port()}"), 5)
+
+
+async def test_an_address_that_makes_no_sense_says_nothing() -> None:
+    watching = asyncio.create_task(until_refused("nowhere"))
+    done, _ = await asyncio.wait({watching}, timeout=0.05)
+    assert not done
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching

@@ -81,10 +81,11 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
     return entries
 
 
-def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
+def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, is_durable: bool = True) -> None:
     """Replace a partition's metadata file."""
     text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
-    _write(disk, path, f"version: 0\ntopic_id: {text}".encode())
+    with storage_errors("writing", path):
+        write_file(disk, path, f"version: 0\ntopic_id: {text}".encode(), is_durable=is_durable)
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:

@@ -29,10 +29,11 @@ class FlushWork:
     truncations: int
     active: list[tuple[Segment, int]]
     rolled: list[tuple[Segment, int]]
-    snapshots: list[str]
+    small_files: list[str]
     epochs: tuple[str, bytes] | None
     epochs_version: int
     has_new_names: bool
+    is_new_log: bool = False
 
     def run(self, disk: Disk) -> None:
         """The fsyncs; runs in a thread, touches only its own descriptors and files."""
@@ -42,7 +43,7 @@ class FlushWork:
         for segment, _ in self.rolled:
             for path in (segment.offset_index.path, segment.time_index.path, segment.transactions.path):
                 _flush_path(disk, path)
-        for path in self.snapshots:
+        for path in self.small_files:
             _flush_path(disk, path)
         if self.epochs is not None:
             with storage_errors("writing", self.epochs[0]):
@@ -50,6 +51,9 @@ class FlushWork:
         if self.has_new_names:
             with storage_errors("flushing", self.directory):
                 disk.fsync_directory(self.directory)
+        if self.is_new_log:
+            with storage_errors("flushing", self.directory):
+                disk.fsync_directory(os.path.dirname(self.directory))
 
     def release(self) -> None:
         """Let go of the descriptors."""

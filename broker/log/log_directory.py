@@ -14,6 +14,7 @@ import fcntl
 import os
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from broker.core.topic_configs import LogConfig
@@ -25,6 +26,8 @@ from broker.log.partition_log import PartitionLog
 from runtime.disk import Disk, write_file
 
 LOCK_FILE: Final = ".lock"
+CLOSING_THREADS: Final = 4
+"""Logs that are flushed and closed at the same time at a stop."""
 DELETED_MARK: Final = "-delete"
 IGNORED_MARKS: Final = ("-future", "-stray")
 _NAME_BYTES_MAX: Final = 255
@@ -157,31 +160,31 @@ class LogDirectory:
 
     def adopt(self, log: PartitionLog) -> None:
         """Count an opened log among those of this directory."""
-        log.save_recovery_point = self.checkpoint_recovery_points
+        log.save_recovery_point_by(self.checkpoint_recovery_points)
         self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def create_log(
         self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int, roll_jitter: float
     ) -> PartitionLog:
-        """A new, empty log."""
+        """A new, empty log. Its directory and topic id are durable with its first flush, which is due at once."""
         directory = self.directory_of(key)
         if any(key in known for known in (self._recovery_points, self._high_watermarks, self._log_start_offsets)):
             # the lines of a deleted log of the same name must not be believed of this one after a crash
             self.checkpoint_all()
         with storage_errors("creating", directory):
             self._disk.make_directory(directory)
-            self._disk.fsync_directory(self.path)
         log = PartitionLog(
             directory,
             self._descriptors,
             config,
             topic=key.topic,
             partition=key.partition,
+            is_new=True,
             now_ms=now_ms,
             roll_jitter=roll_jitter,
         )
         if topic_id is not None:
-            log.assign_topic_id(topic_id)
+            log.assign_topic_id(topic_id, is_durable=False)
         self.adopt(log)
         return log
 
@@ -270,8 +273,10 @@ class LogDirectory:
     def close(self, *, broker_epoch: int) -> None:
         """Close every log, write the checkpoints, and last the marker of a clean stop. The lock is released in any case."""
         try:
-            for log in self.logs.values():
-                log.close()
+            with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
+                closings = [pool.submit(log.close) for log in self.logs.values()]
+            for closing in closings:
+                closing.result()
             self.checkpoint_all()
             path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
             with storage_errors("writing", path):

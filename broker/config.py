@@ -164,6 +164,14 @@ class BrokerSettings(Settings):
     min_insync_replicas: int = Field(default=1, alias="min.insync.replicas", ge=1)
     log_retention_check_interval_ms: int = Field(default=300_000, alias="log.retention.check.interval.ms", ge=1)
     log_cleaner_backoff_ms: int = Field(default=15_000, alias="log.cleaner.backoff.ms", ge=1)
+    is_log_cleaner_enabled: bool = Field(default=True, alias="log.cleaner.enable")
+    log_cleaner_bytes_per_second_max: float = Field(
+        default=0.0, alias="log.cleaner.io.max.bytes.per.second", ge=0, description="accepted: bytes, 0 for no limit"
+    )
+    log_move_bytes_per_second_max: int = Field(
+        default=LONG_MAX, alias="replica.alter.log.dirs.io.max.bytes.per.second", ge=1
+    )
+    recovery_threads: int = Field(default=2, alias="num.recovery.threads.per.data.dir", ge=1)
     log_flush_scheduler_interval_ms: int = Field(default=3000, alias="log.flush.scheduler.interval.ms", ge=1)
     log_checkpoint_interval_ms: int = Field(default=60_000, alias="log.flush.offset.checkpoint.interval.ms", ge=1)
     high_watermark_checkpoint_interval_ms: int = Field(

@@ -18,6 +18,8 @@ from runtime.logs import get_logger
 log = get_logger(__name__)
 
 FIRST_RETENTION_DELAY_MS = 30_000
+MOVE_INTERVAL_MS = 200
+"""How soon a move to another log directory begins."""
 
 
 class Housekeeping:
@@ -37,6 +39,7 @@ class Housekeeping:
             ("flush", self._logs.flush_due, settings.log_flush_scheduler_interval_ms, 0),
             ("retention", self._retain, retention_ms, min(FIRST_RETENTION_DELAY_MS, retention_ms)),
             ("compaction", self._compact, settings.log_cleaner_backoff_ms, 0),
+            ("move", self._move, MOVE_INTERVAL_MS, 0),
             ("checkpoint", self._checkpoint, settings.log_checkpoint_interval_ms, 0),
             ("high watermark checkpoint", self._mark, settings.high_watermark_checkpoint_interval_ms, 0),
         )
@@ -49,10 +52,9 @@ class Housekeeping:
             return
         for sentence in await self._logs.maintain(self._settings.producer_id_expiration_ms, is_copy=self._is_copy):
             log.info(sentence)
-        await self._compact()
 
     async def _compact(self) -> None:
-        if not self._cluster.image.is_complete:
+        if not (self._cluster.image.is_complete and self._settings.is_log_cleaner_enabled):
             return
         for sentence in await self._logs.compact(is_copy=self._is_copy):
             log.info(sentence)
@@ -65,8 +67,11 @@ class Housekeeping:
         self._logs.checkpoint()
 
     async def _mark(self) -> None:
-        for directory in self._logs.directories:
-            directory.checkpoint_high_watermarks()
+        self._logs.checkpoint_high_watermarks()
+
+    async def _move(self) -> None:
+        for sentence in await self._logs.move(bytes_per_second_max=self._settings.log_move_bytes_per_second_max):
+            log.info(sentence)
 
     async def stop(self) -> None:
         """End all jobs; one that is under way is cancelled at its next pause."""

@@ -11,6 +11,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Protocol
 
 from broker.active_site import ActiveSite
@@ -27,8 +28,10 @@ from broker.group_routing import ImageRouting
 from broker.housekeeping import Housekeeping
 from broker.internal_log import InternalLog
 from broker.log.checkpoints import META_PROPERTIES, read_meta_properties
+from broker.log.cleaner import CleaningPlan, CleaningResult
+from broker.log.cleaner_process import CleanerProcess
 from broker.log.errors import StorageError
-from broker.log.log_store import LogStore
+from broker.log.log_store import DirectoryFailure, LogStore
 from broker.log.recovery import RecoveryReport
 from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
@@ -89,7 +92,16 @@ class Broker:
         self._membership = membership
         self._disk = RealDisk()
         self._cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
-        self._logs = LogStore(settings.log_dirs, self._disk, now_ms=self._clock.now_ms, roll_jitter=random.random)
+        self._cleaner = CleanerProcess()
+        self._logs = LogStore(
+            settings.log_dirs,
+            self._disk,
+            now_ms=self._clock.now_ms,
+            roll_jitter=random.random,
+            recovery_threads=settings.recovery_threads * len(settings.log_dirs),
+            clean=self._clean,
+        )
+        self.failed = asyncio.Event()
         self._controller = ControllerClient(membership.controller_address)
         self._active_site = ActiveSite()
         self._replicas = Replicas(
@@ -100,6 +112,7 @@ class Broker:
             fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
         )
+        self._logs.on_failure(self._lose_directory)
         self._groups = GroupCoordinator(
             group_limits(settings),
             InternalLog(OFFSETS_TOPIC, self._replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
@@ -124,6 +137,15 @@ class Broker:
         self.ready = asyncio.Event()
         self._add_gauges()
 
+    async def _clean(self, plan: CleaningPlan) -> CleaningResult:
+        pace = self.settings.log_cleaner_bytes_per_second_max
+        return await self._cleaner.clean(replace(plan, bytes_per_second_max=pace))
+
+    def _lose_directory(self, failure: DirectoryFailure) -> None:
+        if not self._logs.directories:
+            log.error("the last log directory has failed", path=failure.path, reason=failure.reason)
+            self.failed.set()
+
     def _make_services(self) -> BrokerServices:
         settings = self.settings
         return BrokerServices(
@@ -131,6 +153,7 @@ class Broker:
             clock=self._clock,
             cluster=self._cluster,
             replicas=self._replicas,
+            logs=self._logs,
             groups=self._groups,
             producer_ids=self._producer_ids,
             controller=self._controller,
@@ -186,8 +209,7 @@ class Broker:
         except InvalidTopicConfig as error:
             raise ConfigurationError(error.key, error.value, f"accepted: {error.accepted}") from error
         try:
-            known = read_meta_properties(self._disk, f"{settings.log_dir}/{META_PROPERTIES}").get("cluster.id")
-            cluster_id = await self._membership.cluster_id(known=known)
+            cluster_id = await self._membership.cluster_id(known=self._known_cluster_id())
             self._logs.open(node_id=settings.node_id, cluster_id=cluster_id)
             self._is_open = True
             reports = await asyncio.to_thread(self._logs.load, lambda _: defaults)
@@ -195,6 +217,18 @@ class Broker:
             raise OperationalFailure(str(error)) from error
         for report in reports:
             _log_recovery(report)
+
+    def _known_cluster_id(self) -> str | None:
+        """What a log directory says that can be read; the others go offline when they are opened."""
+        for path in self.settings.log_dirs:
+            try:
+                found = read_meta_properties(self._disk, f"{path}/{META_PROPERTIES}").get("cluster.id")
+            except StorageError as error:
+                log.warning("log directory cannot be read", path=path, reason=str(error))
+                continue
+            if found is not None:
+                return found
+        return None
 
     def _registration(self, grpc_port: int) -> znodes.BrokerRegistration:
         settings = self.settings
@@ -231,6 +265,7 @@ class Broker:
     async def _undo_start(self) -> None:
         self._connections.stop_accepting()
         await self._housekeeping.stop()
+        await self._cleaner.stop()
         await self._controller.close()
         await self._active_site.close()
         if self._is_open:
@@ -249,6 +284,7 @@ class Broker:
         await self._connections.stop(grace_s=self.settings.shutdown_grace_ms / 1000)
         await self._services.topic_creator.stop()
         await self._housekeeping.stop()
+        await self._cleaner.stop()
         await self._guarded("logs", self._close_logs)
         await self._guarded("registration", self._membership.unregister)
         await self._controller.close()

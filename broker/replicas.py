@@ -22,8 +22,8 @@ from broker.core.topic_configs import InvalidTopicConfig, LogConfig
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.log_slice import LogSlice
-from broker.log.log_store import LogStore
-from broker.log.partition_log import AppendInfo
+from broker.log.log_store import DirectoryFailure, LogStore
+from broker.log.partition_log import AppendInfo, PartitionLog
 from broker.metrics import BrokerMetrics
 from broker.purgatory import Purgatory
 from runtime.clock import Clock
@@ -61,6 +61,8 @@ class Replicas:
         self._hosted: dict[PartitionKey, HostedPartition] = {}
         self.fetches = fetches
         self.produces = produces
+        logs.on_failure(self._lose)
+        logs.on_moved = self._replace_log
 
     def __iter__(self) -> Iterator[HostedPartition]:
         return iter(tuple(self._hosted.values()))
@@ -81,6 +83,8 @@ class Replicas:
         if routed is None or index not in routed.topic.partitions:
             raise PartitionFailure(ErrorCode.unknown_topic_or_partition)
         partition = image.partition(topic, index)
+        if self._logs.is_offline(topic, index):
+            raise PartitionFailure(ErrorCode.kafka_storage_error, "the log directory of this partition is offline")
         if partition is not None and partition.leader == image.node_id:
             raise PartitionFailure(ErrorCode.kafka_storage_error, "the log of this partition could not be opened")
         raise PartitionFailure(ErrorCode.not_leader_or_follower)
@@ -101,6 +105,7 @@ class Replicas:
                 try:
                     self._take(image, topic, partition, config)
                 except StorageError as error:
+                    self._logs.note_failure(error)
                     log.warning(
                         "partition cannot be opened", topic=topic.name, partition=partition.index, reason=str(error)
                     )
@@ -139,14 +144,18 @@ class Replicas:
                 self._delete(hosted)
             return
         if hosted is None:
-            hosted = self._host(topic, partition.index, config)
+            hosted = self._host(topic, partition, config)
         if hosted.config != config:
             hosted.config = config
             hosted.log.update_config(config)
         self._change_role(image, hosted, partition)
 
-    def _host(self, topic: TopicImage, index: int, config: LogConfig) -> HostedPartition:
-        opened = self._logs.open_or_create(topic.name, index, topic_id=topic.topic_id, config=config)
+    def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
+        index = partition.index
+        # one that has had a leader before has a log somewhere
+        opened = self._logs.open_or_create(
+            topic.name, index, topic_id=topic.topic_id, config=config, is_new=partition.leader_epoch == 0
+        )
         state = Partition(node_id=self._settings.node_id)
         state.log_end_offset = opened.log_end_offset
         state.high_watermark = max(opened.log_start_offset, min(opened.high_watermark, opened.log_end_offset))
@@ -201,6 +210,35 @@ class Replicas:
         self.fetches.notify(hosted.key)
         self.produces.notify(hosted.key)
 
+    # --- log directories
+
+    def storage_failed(self, error: StorageError) -> None:
+        """A caller met this error in a log: when it was the disk, its log directory goes offline with all its partitions."""
+        self._logs.note_failure(error)
+
+    def _lose(self, failure: DirectoryFailure) -> None:
+        """A log directory went offline: its partitions answer with a storage error from now on."""
+        state_change.error(
+            "log directory offline", path=failure.path, partitions=len(failure.partitions), reason=failure.reason
+        )
+        for key in failure.partitions:
+            hosted = self._hosted.pop(key, None)
+            if hosted is not None:
+                hosted.write_error = hosted.read_error = ErrorCode.kafka_storage_error
+                self.fetches.notify(hosted.key)
+                self.produces.notify(hosted.key)
+
+    def _replace_log(self, moved: PartitionLog) -> None:
+        """The partition's log is in another directory now; both have the same batches."""
+        hosted = self._hosted.get((moved.topic, moved.partition))
+        if hosted is not None:
+            hosted.log = moved
+            state_change.info("log moved", topic=moved.topic, partition=moved.partition, directory=moved.directory)
+
+    def offline_count(self) -> int:
+        """Partitions that went offline with their log directories."""
+        return self._logs.offline_count
+
     # --- records
 
     def append(self, hosted: HostedPartition, records: Buffer, *, acks: int) -> AppendInfo:
@@ -212,6 +250,8 @@ class Replicas:
             )
         except (BatchRejected, InvalidBatch, StorageError) as error:
             hosted.metrics.failed_produce += 1
+            if isinstance(error, StorageError):
+                self._logs.note_failure(error)
             raise failure_of(error) from error
         if not info.is_duplicate:
             hosted.metrics.messages_in += info.record_count
@@ -236,6 +276,8 @@ class Replicas:
             )
         except (OffsetOutOfRange, StorageError) as error:
             hosted.metrics.failed_fetch += 1
+            if isinstance(error, StorageError):
+                self._logs.note_failure(error)
             raise failure_of(error) from error
 
     # --- reports

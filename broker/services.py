@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.active_site import ActiveSite
     from broker.controller_client import ControllerClient
     from broker.coordinator import GroupCoordinator
+    from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
     from broker.producer_id_source import ProducerIdSource
     from broker.replicas import Replicas
@@ -65,6 +66,7 @@ class BrokerServices:
     clock: Clock
     cluster: Cluster
     replicas: Replicas
+    logs: LogStore
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
     controller: ControllerClient

@@ -92,6 +92,10 @@ class Disk(Protocol):
         """Space left for us on the file system of `path`."""
         ...
 
+    def capacity_bytes(self, path: str) -> int:
+        """Size of the file system of `path`."""
+        ...
+
 
 class RealDisk:
     """The operating system's files."""
@@ -136,6 +140,11 @@ class RealDisk:
         """Space left for us on the file system of `path`."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def capacity_bytes(self, path: str) -> int:
+        """Size of the file system of `path`."""
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
 
 def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:

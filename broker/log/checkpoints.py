@@ -1,9 +1,9 @@
 """The small text files of a log directory and of a partition, in Kafka's formats.
 
-Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`, `log-start-offset-checkpoint`):
-version 0, the number of lines, then `topic partition offset`. `leader-epoch-checkpoint`: the same with `epoch offset`.
-`partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced atomically and durably:
-temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that means is the
+Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`, `log-start-offset-checkpoint`,
+`cleaner-offset-checkpoint`): version 0, the number of lines, then `topic partition offset`. `leader-epoch-checkpoint`: the same with
+`epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced atomically and
+durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that means is the
 reader's choice (without a recovery point everything is checked; without leader epochs they are rebuilt).
 
 Callers: broker/log/log_directory.py, broker/log/loading.py.
@@ -23,6 +23,7 @@ from runtime.disk import Disk, read_file, write_file
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"

@@ -20,9 +20,19 @@ class StorageError(Exception):
         self.path = path
         self.reason = reason
 
+    @property
+    def is_disk_failure(self) -> bool:
+        """Whether the operating system refused: the whole log directory is in doubt then, not one file's content."""
+        return isinstance(self.__cause__, OSError)
+
 
 class DiskFull(StorageError):
     """No space is left: nothing was written, the log stays readable, and appendable once there is space again."""
+
+    @property
+    def is_disk_failure(self) -> bool:
+        """A full disk works."""
+        return False
 
 
 class CorruptLog(StorageError):
@@ -38,6 +48,18 @@ class DirectoryLocked(StorageError):
 
     def __init__(self, path: str) -> None:
         super().__init__("locking", path, "another process uses this log directory; stop it or choose other log.dirs")
+
+    @property
+    def is_disk_failure(self) -> bool:
+        """The disk is well."""
+        return False
+
+
+class DirectoryOffline(StorageError):
+    """The log is, or may be, in a log directory that failed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("using", path, "the log directory is offline after a failure of its disk")
 
 
 class OffsetOutOfRange(Exception):

@@ -29,7 +29,8 @@ LOCK_FILE: Final = ".lock"
 CLOSING_THREADS: Final = 4
 """Logs that are flushed and closed at the same time at a stop."""
 DELETED_MARK: Final = "-delete"
-IGNORED_MARKS: Final = ("-future", "-stray")
+FUTURE_MARK: Final = "-future"
+IGNORED_MARKS: Final = (FUTURE_MARK, "-stray")
 _NAME_BYTES_MAX: Final = 255
 
 _LOCKED_HERE: Final[set[str]] = set()
@@ -55,6 +56,7 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._log_start_offsets: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._is_loading = False
 
     # -- opening ----------------------------------------------------------------------------------------------------
@@ -70,6 +72,7 @@ class LogDirectory:
             self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
             self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
             self._log_start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
+            self._cleaner_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
             self.remove_deleted_directories()
         except BaseException:
             self.unlock()
@@ -156,6 +159,7 @@ class LogDirectory:
             roll_jitter=roll_jitter,
         )
         log.advance_high_watermark(self._high_watermarks.get(key, 0))
+        log.compacted_to = min(max(log.compacted_to, self._cleaner_offsets.get(key, 0)), log.log_end_offset)
         return log
 
     def adopt(self, log: PartitionLog) -> None:
@@ -168,9 +172,7 @@ class LogDirectory:
     ) -> PartitionLog:
         """A new, empty log. Its directory and topic id are durable with its first flush, which is due at once."""
         directory = self.directory_of(key)
-        if any(key in known for known in (self._recovery_points, self._high_watermarks, self._log_start_offsets)):
-            # the lines of a deleted log of the same name must not be believed of this one after a crash
-            self.checkpoint_all()
+        self._forget_lines_of(key)
         with storage_errors("creating", directory):
             self._disk.make_directory(directory)
         log = PartitionLog(
@@ -187,6 +189,17 @@ class LogDirectory:
             log.assign_topic_id(topic_id, is_durable=False)
         self.adopt(log)
         return log
+
+    def _forget_lines_of(self, key: TopicPartition) -> None:
+        """The lines of a deleted log of the same name must not be believed of a new one after a crash."""
+        checkpoints_by_line = (
+            self._recovery_points,
+            self._high_watermarks,
+            self._log_start_offsets,
+            self._cleaner_offsets,
+        )
+        if any(key in known for known in checkpoints_by_line):
+            self.checkpoint_all()
 
     def directory_of(self, key: TopicPartition) -> str:
         """Path of a partition's directory."""
@@ -240,11 +253,22 @@ class LogDirectory:
             lambda log: log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None,
         )
 
+    def checkpoint_cleaner_offsets(self) -> None:
+        """Write up to where each compacted log is compacted."""
+        self._checkpoint(
+            checkpoints.CLEANER_OFFSETS,
+            self._cleaner_offsets,
+            lambda log: (
+                log.compacted_to if log.config.is_compacted and log.compacted_to > log.log_start_offset else None
+            ),
+        )
+
     def checkpoint_all(self) -> None:
-        """Write all three checkpoints."""
+        """Write all checkpoints."""
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks()
         self.checkpoint_log_start_offsets()
+        self.checkpoint_cleaner_offsets()
 
     def _checkpoint(
         self, name: str, known: dict[TopicPartition, int], value: Callable[[PartitionLog], int | None]
@@ -265,10 +289,75 @@ class LogDirectory:
         """All logs are open: from now on new ones are as in any running broker, whatever the last stop was."""
         self._is_loading = False
 
+    # -- logs that move here ----------------------------------------------------------------------------------------
+
+    def future_directories(self) -> dict[TopicPartition, str]:
+        """Partition directories of moves into this directory that did not end, by partition."""
+        with storage_errors("opening", self.path):
+            names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
+        found = {}
+        for name in names:
+            stem, _, mark = name.rpartition(".")
+            key = parse_directory_name(stem) if mark.endswith(FUTURE_MARK) else None
+            if key is not None:
+                found[key] = f"{self.path}/{name}"
+        return found
+
+    def create_future(
+        self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int
+    ) -> PartitionLog:
+        """A new log in a directory that no start takes for the partition's."""
+        mark = f".{uuid.uuid4().hex}{FUTURE_MARK}"
+        directory = f"{self.path}/{key.topic}-{key.partition}{mark}"
+        with storage_errors("creating", directory):
+            self._disk.make_directory(directory)
+        log = PartitionLog(
+            directory, self._descriptors, config, topic=key.topic, partition=key.partition, is_new=True, now_ms=now_ms
+        )
+        if topic_id is not None:
+            log.assign_topic_id(topic_id, is_durable=False)
+        return log
+
+    def take_future(
+        self,
+        key: TopicPartition,
+        path: str,
+        config: LogConfig,
+        *,
+        log_start_offset: int,
+        now_ms: int,
+        roll_jitter: float,
+    ) -> PartitionLog:
+        """Make the directory of a move, which is complete and closed, the partition's, and open its log."""
+        self._forget_lines_of(key)
+        with storage_errors("renaming", path):
+            self._disk.rename(path, self.directory_of(key))
+            self._disk.fsync_directory(self.path)
+        directory = self.directory_of(key)
+        log = PartitionLog(
+            directory,
+            self._descriptors,
+            config,
+            topic=key.topic,
+            partition=key.partition,
+            topic_id=checkpoints.read_topic_id(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}"),
+            is_clean=True,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+            roll_jitter=roll_jitter,
+        )
+        self.adopt(log)
+        return log
+
     def free_bytes(self) -> int:
         """Space left on this directory's file system."""
         with storage_errors("measuring", self.path):
             return self._disk.free_bytes(self.path)
+
+    def capacity_bytes(self) -> int:
+        """Size of this directory's file system."""
+        with storage_errors("measuring", self.path):
+            return self._disk.capacity_bytes(self.path)
 
     def close(self, *, broker_epoch: int) -> None:
         """Close every log, write the checkpoints, and last the marker of a clean stop. The lock is released in any case."""

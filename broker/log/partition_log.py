@@ -19,8 +19,8 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.core.batch_checks import BatchLimits, BatchRejected
-from broker.core.leader_epochs import EpochEnd
-from broker.core.producer_state import CompletedTransaction, DuplicateSequence
+from broker.core.leader_epochs import EpochEnd, EpochStart
+from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates
 from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
@@ -149,6 +149,30 @@ class PartitionLog:
         """Why the log refuses everything; None while it works."""
         return self._durability.failure
 
+    @property
+    def truncation_count(self) -> int:
+        """Grows whenever the log is cut at its end."""
+        return self._durability.truncations
+
+    def take_over_state(self, other: PartitionLog) -> None:
+        """Be what `other`, a log with the same batches, is beyond its batches; `other` is not used any more."""
+        self._epochs.clear()
+        for entry in other.leader_epochs:
+            self._epochs.assign(entry.epoch, entry.start_offset)
+        self._producers = other.give_producers()
+        self.compacted_to = other.compacted_to
+        self.advance_high_watermark(other.high_watermark)
+        self.advance_log_start_offset(min(other.log_start_offset, self._high_watermark))
+
+    @property
+    def leader_epochs(self) -> list[EpochStart]:
+        """All leader epochs with their first offsets."""
+        return self._epochs.entries
+
+    def give_producers(self) -> ProducerStates:
+        """The producers' state itself, for the log that takes this one's place."""
+        return self._producers
+
     def save_recovery_point_by(self, save: Callable[[], None]) -> None:
         """Call `save` whenever the recovery point has gone back and must be lower on disk before anything else happens."""
         self._durability.save_recovery_point = save
@@ -187,7 +211,11 @@ class PartitionLog:
         config = self.config
         self._limits = BatchLimits.of(config)
         jitter_ms = int(self._roll_jitter * min(config.segment_jitter_ms, config.segment_ms))
-        self._roll_policy = RollPolicy(config.segment_bytes, config.segment_ms - jitter_ms)
+        segment_ms = config.segment_ms - jitter_ms
+        if config.is_compacted:
+            # the active segment is never compacted: rolling in time is what keeps max.compaction.lag.ms
+            segment_ms = min(segment_ms, config.compaction_lag_ms_max)
+        self._roll_policy = RollPolicy(config.segment_bytes, segment_ms)
 
     def assign_topic_id(self, topic_id: bytes, *, is_durable: bool = True) -> None:
         """Write the topic id beside the log; when not durably, the next flush of a new log makes it so."""
@@ -470,6 +498,7 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, end)
         self._epochs.truncate_from_end(end)
         self._durability.end_cut(end)
+        self.compacted_to = min(self.compacted_to, end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
         restore_producers(self._disk, self.directory, self._segments.all, self._producers, end)
 

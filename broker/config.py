@@ -11,10 +11,10 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from broker.core.topic_configs import TOPIC_CONFIGS
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import ConfigurationError, Settings, load_settings, unknown_keys
 from runtime.logs import get_logger
+from wire.topic_configs import TOPIC_CONFIGS
 
 log = get_logger(__name__)
 

@@ -22,7 +22,7 @@ from broker.controller_client import ControllerClient
 from broker.coordinator import GroupCoordinator, group_limits
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
-from broker.core.topic_configs import InvalidTopicConfig, LogConfig
+from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
 from broker.group_routing import ImageRouting
 from broker.housekeeping import Housekeeping
@@ -50,6 +50,7 @@ from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from wire import znodes
 from wire.control import broker_pb2_grpc
+from wire.topic_configs import InvalidTopicConfig
 
 log = get_logger(__name__)
 

@@ -18,7 +18,7 @@ from broker.core.access import CONSUMER_REPLICA_ID, read_error, write_error
 from broker.core.batch_checks import BatchRejected
 from broker.core.cluster_image import ClusterImage, ImageChange, PartitionImage, TopicImage
 from broker.core.partition import LeadershipChange, Partition
-from broker.core.topic_configs import InvalidTopicConfig, LogConfig
+from broker.core.topic_configs import LogConfig
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.log_slice import LogSlice
@@ -31,6 +31,7 @@ from runtime.logs import get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
 from wire.record_batch import Buffer, InvalidBatch
+from wire.topic_configs import InvalidTopicConfig
 
 log = get_logger(__name__)
 state_change = state_change_logger()

@@ -12,11 +12,12 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.config import BrokerSettings
-from broker.core.topic_configs import TOPIC_CONFIGS, ConfigKind, TopicConfig, resolve
+from broker.core.topic_configs import resolve
 from broker.core.topic_names import is_valid_topic_name
 from broker.entities import builder
 from broker.handlers.create_topics import CONFIG_SOURCE_CODES
 from broker.services import BrokerServices, RequestContext
+from wire.topic_configs import TOPIC_CONFIGS, ConfigKind, TopicConfig
 
 API_KEY = 32
 MIN_VERSION = 1

@@ -13,12 +13,13 @@ from kio.schema.errors import ErrorCode
 
 from broker.controller_client import ControllerUnavailable
 from broker.core.cluster_image import ClusterImage
-from broker.core.topic_configs import TOPIC_CONFIGS, ConfigKind, resolve
+from broker.core.topic_configs import resolve
 from broker.entities import builder
 from broker.handlers.create_topics import policy_refusal
 from broker.handlers.describe_configs import TOPIC_RESOURCE
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
+from wire.topic_configs import TOPIC_CONFIGS, ConfigKind
 
 API_KEY = 44
 MIN_VERSION = 0

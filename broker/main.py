@@ -18,7 +18,6 @@ from broker.active_site import ActiveSite
 from broker.config import BrokerSettings
 from broker.connection_server import ConnectionLimits, ConnectionServer
 from broker.control_service import BrokerControlService
-from broker.controller_client import ControllerClient
 from broker.coordinator import GroupCoordinator, group_limits
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
@@ -50,6 +49,7 @@ from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from wire import znodes
 from wire.control import broker_pb2_grpc
+from wire.control.clients import ControllerClient
 from wire.topic_configs import InvalidTopicConfig
 
 log = get_logger(__name__)
@@ -103,7 +103,7 @@ class Broker:
             clean=self._clean,
         )
         self.failed = asyncio.Event()
-        self._controller = ControllerClient(membership.controller_address)
+        self._controller = ControllerClient(self._controller_addresses)
         self._active_site = ActiveSite()
         self._replicas = Replicas(
             settings,
@@ -137,6 +137,9 @@ class Broker:
         self._is_open = False
         self.ready = asyncio.Event()
         self._add_gauges()
+
+    async def _controller_addresses(self) -> list[str]:
+        return [await self._membership.controller_address()]
 
     async def _clean(self, plan: CleaningPlan) -> CleaningResult:
         pace = self.settings.log_cleaner_bytes_per_second_max

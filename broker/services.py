@@ -20,13 +20,13 @@ from wire.private import CLIENT_SOFTWARE_NAME
 
 if TYPE_CHECKING:
     from broker.active_site import ActiveSite
-    from broker.controller_client import ControllerClient
     from broker.coordinator import GroupCoordinator
     from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
     from broker.producer_id_source import ProducerIdSource
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
+    from wire.control.clients import ControllerClient
 
 
 class Cluster:

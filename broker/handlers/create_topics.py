@@ -13,13 +13,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.controller_client import ControllerUnavailable
 from broker.core.access import passive_link_for_new_topic
 from broker.core.cluster_image import ClusterImage
 from broker.core.topic_configs import ConfigSource, resolve
 from broker.entities import builder, topic_uuid
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
 from wire.topic_configs import TOPIC_CONFIGS
 
 API_KEY = 19

@@ -11,7 +11,6 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.controller_client import ControllerUnavailable
 from broker.core.cluster_image import ClusterImage
 from broker.core.topic_configs import resolve
 from broker.entities import builder
@@ -19,6 +18,7 @@ from broker.handlers.create_topics import policy_refusal
 from broker.handlers.describe_configs import TOPIC_RESOURCE
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
 from wire.topic_configs import TOPIC_CONFIGS, ConfigKind
 
 API_KEY = 44

@@ -93,6 +93,20 @@ def _paths(value: object) -> object:
     return tuple(item.strip() for item in value.split(",") if item.strip())
 
 
+def _counts(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    counts: dict[str, int] = {}
+    for item in value.split(","):
+        host, separator, count = item.strip().rpartition(":")
+        if not item.strip():
+            continue
+        if not separator or not host or not count.isdecimal():
+            raise ValueError(f"{item.strip()!r} is not host:count")
+        counts[host] = int(count)
+    return counts
+
+
 Listeners = Annotated[tuple[Listener, ...], BeforeValidator(_listeners)]
 Address = Annotated[HostPort, BeforeValidator(_addresses)]
 
@@ -157,6 +171,9 @@ class BrokerSettings(Settings):
     queued_request_bytes_max: int = Field(default=64 * MEBIBYTE, alias="queued.max.request.bytes", ge=-1)
     connections_max: int = Field(default=INT_MAX, alias="max.connections", ge=1)
     connections_per_address_max: int = Field(default=INT_MAX, alias="max.connections.per.ip", ge=0)
+    connections_per_address_overrides: Annotated[dict[str, int], BeforeValidator(_counts)] = Field(
+        default={}, alias="max.connections.per.ip.overrides", description="accepted: host:count[,host:count...]"
+    )
     connection_idle_ms_max: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
     fetch_bytes_max: int = Field(default=55 * MEBIBYTE, alias="fetch.max.bytes", ge=1024)
     fetch_session_slots: int = Field(default=1000, alias="max.incremental.fetch.session.cache.slots", ge=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,7 @@ class ConnectionLimits:
     request_bytes_max: int
     connections_max: int
     connections_per_address_max: int
+    connections_per_address_overrides: Mapping[str, int]
     idle_ms_max: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
@@ -102,7 +104,8 @@ class ConnectionServer:
     def _admit(self, plain: socket.socket, *, host: str, port: int, listener: str) -> None:
         limits = self.limits
         count = self._counts.get(host, 0)
-        if len(self.connections) >= limits.connections_max or count >= limits.connections_per_address_max:
+        most = limits.connections_per_address_overrides.get(host, limits.connections_per_address_max)
+        if len(self.connections) >= limits.connections_max or count >= most:
             self.refused_count += 1
             log.warning("connection refused: too many", client=host, from_address=count, all=len(self.connections))
             plain.close()

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from broker.active_site import ActiveSite
 from broker.config import BrokerSettings
+from broker.config_store import BrokerConfigStore
 from broker.connection_server import ConnectionLimits, ConnectionServer
 from broker.control_service import BrokerControlService
 from broker.coordinator import GroupCoordinator, group_limits
@@ -23,6 +24,7 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
+from broker.dynamic_configs import DynamicConfigs
 from broker.group_routing import ImageRouting
 from broker.housekeeping import Housekeeping
 from broker.internal_log import InternalLog
@@ -64,6 +66,11 @@ class SiteMembership(Protocol):
 
     broker_epoch: int
 
+    @property
+    def configs(self) -> BrokerConfigStore:
+        """Broker configs that were altered while brokers run."""
+        ...
+
     async def cluster_id(self, *, known: str | None) -> str:
         """The site's cluster id."""
         ...
@@ -92,6 +99,7 @@ class Broker:
         self._clock = clock or SystemClock()
         self._membership = membership
         self._disk = RealDisk()
+        self.configs = DynamicConfigs(settings)
         self._cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
         self._cleaner = CleanerProcess()
         self._logs = LogStore(
@@ -132,7 +140,8 @@ class Broker:
         )
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self._control, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
-        self._housekeeping = Housekeeping(settings, self._logs, self._cluster)
+        self._housekeeping = Housekeeping(self.configs, self._logs, self._cluster)
+        self.configs.on_change(self._take_configs)
         self._ports: dict[str, int] = {}
         self._is_open = False
         self.ready = asyncio.Event()
@@ -142,8 +151,12 @@ class Broker:
         return [await self._membership.controller_address()]
 
     async def _clean(self, plan: CleaningPlan) -> CleaningResult:
-        pace = self.settings.log_cleaner_bytes_per_second_max
+        pace = self.configs.current.log_cleaner_bytes_per_second_max
         return await self._cleaner.clean(replace(plan, bytes_per_second_max=pace))
+
+    def _take_configs(self, settings: BrokerSettings) -> None:
+        self._connections.limits = _limits(settings)
+        self._replicas.take_broker_properties(settings.properties, self._cluster.image)
 
     def _lose_directory(self, failure: DirectoryFailure) -> None:
         if not self._logs.directories:
@@ -153,7 +166,8 @@ class Broker:
     def _make_services(self) -> BrokerServices:
         settings = self.settings
         return BrokerServices(
-            config=settings,
+            configs=self.configs,
+            config_store=self._membership.configs,
             clock=self._clock,
             cluster=self._cluster,
             replicas=self._replicas,
@@ -187,6 +201,7 @@ class Broker:
             for listener in settings.listeners:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
+            await self._membership.configs.follow(self.configs.take)
             self._control.on_image(self._groups.on_image)
             self._control.on_image(self._prepare_coordinators)
             self._control.on_image(self._open_the_doors)
@@ -358,6 +373,7 @@ def _limits(settings: BrokerSettings) -> ConnectionLimits:
         request_bytes_max=settings.request_bytes_max,
         connections_max=settings.connections_max,
         connections_per_address_max=settings.connections_per_address_max,
+        connections_per_address_overrides=settings.connections_per_address_overrides,
         idle_ms_max=settings.connection_idle_ms_max,
         send_buffer_bytes=settings.send_buffer_bytes,
         receive_buffer_bytes=settings.receive_buffer_bytes,

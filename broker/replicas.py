@@ -8,7 +8,7 @@ stays true until they return. Whoever waits for a partition is told through the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -56,6 +56,7 @@ class Replicas:
         produces: Purgatory,
     ) -> None:
         self._settings = settings
+        self._broker_properties: Mapping[str, str] = settings.properties
         self._clock = clock
         self._logs = logs
         self._metrics = metrics
@@ -130,12 +131,22 @@ class Replicas:
         overrides = dict(topic.configs)
         while True:
             try:
-                return LogConfig.from_topic_configs(self._settings.properties, overrides)
+                return LogConfig.from_topic_configs(self._broker_properties, overrides)
             except InvalidTopicConfig as error:
                 if error.key not in overrides:
                     raise
                 log.warning("topic config is not in force here", topic=topic.name, key=error.key, value=error.value)
                 del overrides[error.key]
+
+    def take_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
+        """The site-wide counterparts of topic configs are these now: what follows from them is in force at once."""
+        self._broker_properties = properties
+        configs = {topic.name: self.log_config(topic) for topic in image.topics.values()}
+        for hosted in self:
+            config = configs.get(hosted.topic)
+            if config is not None and hosted.config != config:
+                hosted.config = config
+                hosted.log.update_config(config)
 
     def _take(self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
         key = (topic.name, partition.index)

@@ -20,7 +20,9 @@ from wire.private import CLIENT_SOFTWARE_NAME
 
 if TYPE_CHECKING:
     from broker.active_site import ActiveSite
+    from broker.config_store import BrokerConfigStore
     from broker.coordinator import GroupCoordinator
+    from broker.dynamic_configs import DynamicConfigs
     from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
     from broker.producer_id_source import ProducerIdSource
@@ -62,7 +64,8 @@ class Cluster:
 class BrokerServices:
     """The parts of one broker."""
 
-    config: BrokerSettings
+    configs: DynamicConfigs
+    config_store: BrokerConfigStore
     clock: Clock
     cluster: Cluster
     replicas: Replicas
@@ -76,6 +79,11 @@ class BrokerServices:
     topic_creator: TopicCreator
     merged_metadata: MetadataCache
     site_metadata: MetadataCache
+
+    @property
+    def config(self) -> BrokerSettings:
+        """The settings in force."""
+        return self.configs.current
 
     @property
     def image(self) -> ClusterImage:

@@ -74,6 +74,13 @@ class TopicConfig:
                     raise self.refusal(text, "List must not be empty")
                 return ",".join(self._word(part, text, self.choices) for part in parts)
 
+    def parse_as(self, name: str, text: str) -> bool | int | float | str:
+        """As `parse`, for the value of a broker property `name`, which a refusal then names."""
+        try:
+            return self.parse(text)
+        except InvalidTopicConfig as refusal:
+            raise self.refusal(text, str(refusal).partition(": ")[2], key=name) from None
+
     def _word(self, word: str, text: str, accepted: tuple[str, ...]) -> str:
         if accepted and word not in accepted:
             raise self.refusal(text, f"String must be one of: {', '.join(accepted)}")

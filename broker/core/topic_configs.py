@@ -7,9 +7,9 @@ Callers: replicas (`LogConfig`), DescribeConfigs and CreateTopics (`resolve`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from wire.topic_configs import LONG_MAX, TOPIC_CONFIGS, InvalidTopicConfig, TopicConfig, check_overrides
@@ -18,35 +18,53 @@ _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
 
-class ConfigSource(StrEnum):
-    """Where a value comes from."""
+class ConfigSource(IntEnum):
+    """Where a value comes from, by Kafka's numbers; the lower wins."""
 
-    TOPIC = "topic"
-    BROKER = "broker"
-    DEFAULT = "default"
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
+    STATIC = 4
+    DEFAULT = 5
+
+
+class ConfigLayer(NamedTuple):
+    """Broker properties from one source."""
+
+    source: ConfigSource
+    properties: Mapping[str, str]
 
 
 class ResolvedConfig(NamedTuple):
-    """A value in force and where it comes from; `broker_property` names the property when it is the broker's."""
+    """A value and where it comes from; `broker_property` names the property when it is a broker's."""
 
     text: str
     source: ConfigSource
     broker_property: str | None = None
 
 
-def resolve(
-    definition: TopicConfig, broker_properties: Mapping[str, str], overrides: Mapping[str, str]
-) -> ResolvedConfig:
-    """The value in force for one configuration, as text in the topic's unit."""
+def synonyms(
+    definition: TopicConfig, layers: Sequence[ConfigLayer], overrides: Mapping[str, str]
+) -> list[ResolvedConfig]:
+    """Everything that is set for one configuration, the value in force first, the default last, in the topic's unit.
+
+    `layers` are in the order of their sources. Milliseconds in any of them beat hours in another, as in Kafka.
+    """
+    found = []
     if definition.name in overrides:
-        return ResolvedConfig(overrides[definition.name], ConfigSource.TOPIC)
+        found.append(ResolvedConfig(overrides[definition.name], ConfigSource.TOPIC))
     for name, factor in definition.broker_properties:
-        if name in broker_properties:
-            text = broker_properties[name]
-            if factor != 1:
-                text = str(_scaled(name, text, factor))
-            return ResolvedConfig(text, ConfigSource.BROKER, name)
-    return ResolvedConfig(definition.default, ConfigSource.DEFAULT)
+        for source, properties in layers:
+            if name in properties:
+                text = properties[name]
+                found.append(ResolvedConfig(text if factor == 1 else str(_scaled(name, text, factor)), source, name))
+    found.append(ResolvedConfig(definition.default, ConfigSource.DEFAULT))
+    return found
+
+
+def resolve(definition: TopicConfig, layers: Sequence[ConfigLayer], overrides: Mapping[str, str]) -> ResolvedConfig:
+    """The value in force for one configuration, as text in the topic's unit."""
+    return synonyms(definition, layers, overrides)[0]
 
 
 def _scaled(name: str, text: str, factor: int) -> int:
@@ -89,16 +107,11 @@ class LogConfig:
     def from_topic_configs(cls, broker_properties: Mapping[str, str], overrides: Mapping[str, str]) -> LogConfig:
         """The configuration of a topic with `overrides` on a broker with these properties; raises InvalidTopicConfig."""
         check_overrides(overrides)
+        layers = [ConfigLayer(ConfigSource.STATIC, broker_properties)]
         values: dict[str, bool | int | float | str] = {}
         for name, definition in TOPIC_CONFIGS.items():
-            resolved = resolve(definition, broker_properties, overrides)
-            try:
-                values[name] = definition.parse(resolved.text)
-            except InvalidTopicConfig as refusal:
-                if resolved.broker_property is None:
-                    raise
-                problem = str(refusal).partition(": ")[2]
-                raise definition.refusal(resolved.text, problem, key=resolved.broker_property) from None
+            resolved = resolve(definition, layers, overrides)
+            values[name] = definition.parse_as(resolved.broker_property or name, resolved.text)
         policies = str(values["cleanup.policy"]).split(",")
         numbers = {field: int(values[name]) for field, name in _NUMBER_FIELDS.items()}
         return cls(

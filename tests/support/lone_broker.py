@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import uuid
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import grpc
@@ -22,6 +23,7 @@ from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
+from tests.support.memory_configs import FileConfigStore
 from wire import znodes
 from wire.control import broker_pb2, cluster_pb2, controller_pb2, controller_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub
@@ -34,7 +36,8 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class LoneMembership:
     """Stands in for ZooKeeper: the broker is always registered."""
 
-    def __init__(self) -> None:
+    def __init__(self, configs_path: Path) -> None:
+        self.configs = FileConfigStore(configs_path)
         self.broker_epoch = 1
         self.address = ""
         self.registration: znodes.BrokerRegistration | None = None
@@ -192,7 +195,7 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     """Run until `stop`."""
     settings = load_broker_settings(properties)
     os.makedirs(settings.log_dir, exist_ok=True)
-    membership = LoneMembership()
+    membership = LoneMembership(Path(settings.log_dir).parent / "broker-configs.json")
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, membership)
     controller = LoneController(f"{settings.log_dir}/../lone-controller.state")

@@ -2,20 +2,22 @@
 
 import pytest
 
-from broker.core.topic_configs import ConfigSource, LogConfig, resolve
+from broker.core.topic_configs import ConfigLayer, ConfigSource, LogConfig, resolve, synonyms
 from wire.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
+
+STATIC = [ConfigLayer(ConfigSource.STATIC, {"log.retention.hours": "2"})]
 
 
 def test_an_override_beats_the_broker_and_the_broker_beats_the_default():
     definition = TOPIC_CONFIGS["retention.ms"]
-    assert resolve(definition, {}, {}).source is ConfigSource.DEFAULT
-    broker = resolve(definition, {"log.retention.hours": "2"}, {})
+    assert resolve(definition, [], {}).source is ConfigSource.DEFAULT
+    broker = resolve(definition, STATIC, {})
     assert (broker.text, broker.source, broker.broker_property) == (
         "7200000",
-        ConfigSource.BROKER,
+        ConfigSource.STATIC,
         "log.retention.hours",
     )
-    assert resolve(definition, {"log.retention.hours": "2"}, {"retention.ms": "5"}).text == "5"
+    assert resolve(definition, STATIC, {"retention.ms": "5"}).text == "5"
 
 
 def test_milliseconds_beat_minutes_and_minutes_beat_hours():
@@ -38,3 +40,18 @@ def test_both_cleanup_policies_can_hold():
 
 def test_defaults_of_the_log_are_those_of_the_list():
     assert LogConfig.from_topic_configs({}, {}) == LogConfig()
+
+
+def test_synonyms_are_everything_that_is_set_with_the_value_in_force_first():
+    layers = [
+        ConfigLayer(ConfigSource.DYNAMIC_BROKER, {}),
+        ConfigLayer(ConfigSource.DYNAMIC_DEFAULT, {"log.retention.ms": "7"}),
+        *STATIC,
+    ]
+    found = synonyms(TOPIC_CONFIGS["retention.ms"], layers, {"retention.ms": "5"})
+    assert [(each.text, each.source) for each in found] == [
+        ("5", ConfigSource.TOPIC),
+        ("7", ConfigSource.DYNAMIC_DEFAULT),
+        ("7200000", ConfigSource.STATIC),
+        ("604800000", ConfigSource.DEFAULT),
+    ]

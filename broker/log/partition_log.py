@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.batch_checks import BatchLimits, BatchRejected
 from broker.core.leader_epochs import EpochEnd, EpochStart
-from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates
+from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates, SnapshotEntry
 from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
@@ -197,6 +197,10 @@ class PartitionLog:
     def segments(self) -> Segments:
         """The segments, for the cleaner and for checks."""
         return self._segments
+
+    def describe_producers(self) -> list[SnapshotEntry]:
+        """All remembered producers, for tools."""
+        return self._producers.snapshot()
 
     def producer_last_offsets(self) -> dict[int, int]:
         """Last offset of each remembered producer, whose batches the cleaner keeps."""

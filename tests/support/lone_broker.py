@@ -64,8 +64,9 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         self._stub: Any = None
         self._broker: cluster_pb2.BrokerInfo | None = None
         self._epoch = 1
-        self._next_producer_id = 0
         self._load()
+        # ids are not stored, and none may be given out twice
+        self._next_producer_id = self._epoch * 1_000_000
 
     def _load(self) -> None:
         if os.path.exists(self._state_path):

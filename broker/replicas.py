@@ -21,9 +21,10 @@ from broker.core.partition import LeadershipChange, Partition
 from broker.core.topic_configs import LogConfig
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
+from broker.log.intake import AppendInfo
 from broker.log.log_slice import LogSlice
 from broker.log.log_store import DirectoryFailure, LogStore
-from broker.log.partition_log import AppendInfo, PartitionLog
+from broker.log.partition_log import PartitionLog
 from broker.metrics import BrokerMetrics
 from broker.purgatory import Purgatory
 from runtime.clock import Clock

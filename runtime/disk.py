@@ -100,7 +100,6 @@ class Disk(Protocol):
 class RealDisk:
     """The operating system's files."""
 
-    open = staticmethod(os.open)
     close = staticmethod(os.close)
     pwritev = staticmethod(os.pwritev)
     pread = staticmethod(os.pread)
@@ -111,6 +110,10 @@ class RealDisk:
     unlink = staticmethod(os.unlink)
     make_directory = staticmethod(os.mkdir)
     remove_directory = staticmethod(os.rmdir)
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        """A descriptor, as `os.open`; new files are not executable."""
+        return os.open(path, flags, mode)
 
     def size(self, descriptor: int) -> int:
         """Size of the file."""

@@ -14,7 +14,6 @@ Callers: broker/replicas.py through broker/log/log_store.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -27,7 +26,7 @@ from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
 from broker.log.descriptors import DescriptorCache
 from broker.log.durability import Durability
 from broker.log.errors import OffsetOutOfRange, StorageError, storage_errors
-from broker.log.intake import Intake, take_from_producer, take_replicated
+from broker.log.intake import AppendInfo, Intake, take_from_producer, take_replicated
 from broker.log.loading import create_segment, load_log, new_log
 from broker.log.log_slice import LogSlice
 from broker.log.producer_replay import replay_batch, restore_producers
@@ -39,17 +38,6 @@ from broker.log.timestamps import TimestampOffset, first_record_at
 from broker.log.transaction_index import AbortedTransaction
 from runtime.disk import Buffer
 from wire.record_batch import BatchHeader
-
-
-class AppendInfo(NamedTuple):
-    """What an append did. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    is_duplicate: bool
-    record_count: int
 
 
 class PartitionLog:
@@ -593,5 +581,9 @@ class PartitionLog:
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
         """Put compacted segments in the place of the originals, whose files are renamed here and removed later."""
         self._segments.replace(old, new)
+        due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in old:
-            self._removals.add(segment.rename_for_removal(), now_ms + self.config.file_delete_delay_ms)
+            self._removals.add(segment.rename_for_removal(), due_ms)
+        merged = {segment.base_offset for segment in old} - {segment.base_offset for segment in new}
+        # producers are never asked for at an offset where no segment begins
+        self._removals.add((f"{self.directory}/{file_name(base, SNAPSHOT_SUFFIX)}" for base in merged), due_ms)

@@ -174,6 +174,9 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
     ) -> controller_pb2.AlterTopicConfigsReply:
         reply = controller_pb2.AlterTopicConfigsReply()
         for change in request.changes:
+            reply.results.add(name=change.name)
+            if request.is_validate_only:
+                continue
             topic = self._topics[change.name]
             if change.replaces_all:
                 topic.configs.clear()
@@ -182,7 +185,6 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             for name, value in change.set.items():
                 topic.configs[name] = value
             await self._send(topics=[topic])
-            reply.results.add(name=change.name)
         return reply
 
     async def AllocateProducerIds(

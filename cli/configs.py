@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, TIMEOUT_S, BootstrapServer, admin_client, result_of, settings
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, settings
 from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from runtime.process import OperationalFailure
+
+if TYPE_CHECKING:
+    from wire.client import KafkaClient
 
 app = typer.Typer(
     help="Configs of topics and brokers. What is altered here is in force at once and outlives a restart.\n\n"
@@ -20,6 +24,9 @@ Broker = Annotated[int | None, typer.Option("--broker", help="One broker's confi
 AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="What is altered for all brokers of the site.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether it could be done, change nothing.")]
 
+DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
+TOPIC, BROKER = 2, 4
+SET, DELETE = 0, 1
 _SOURCES = {
     1: "topic",
     2: "this broker, altered",
@@ -67,8 +74,7 @@ def show(
     """
     entity = _entity(topic, broker, is_all_brokers)
     with failures_as_messages():
-        client = admin_client(bootstrap_server)
-        found = _describe(client, entity)
+        found = ask_cluster(bootstrap_server, lambda client: _describe(client, entity))
     rows = [row for row in found if is_everything or row["source"] != _SOURCES[5]]
     if output is OutputFormat.JSON:
         print_json(rows)
@@ -99,8 +105,8 @@ def alter(
         raise usage_error("say what to change: --set key=value, --unset key, or both")
     with failures_as_messages():
         changed = dict(settings(set_, "--set"))
-        client = admin_client(bootstrap_server)
-        _alter(client, entity, changed, unset or [], is_dry_run=is_dry_run)
+        removed = unset or []
+        ask_cluster(bootstrap_server, lambda client: _alter(client, entity, changed, removed, is_dry_run=is_dry_run))
     if output is OutputFormat.JSON:
         document = {"entity": entity.text, "set": changed, "unset": unset or [], "is_changed": not is_dry_run}
         print_json(document)
@@ -108,35 +114,47 @@ def alter(
         console.print(f"configs of {entity.text} {'can be' if is_dry_run else 'are'} changed")
 
 
-def _resource(entity: _Entity, **options: Any) -> Any:
-    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
-
-    kind = ConfigResource.Type.TOPIC if entity.kind == "topic" else ConfigResource.Type.BROKER
-    return ConfigResource(kind, entity.name, **options)
+def _resource(entity: _Entity) -> dict[str, Any]:
+    return {"resource_type": TOPIC if entity.kind == "topic" else BROKER, "resource_name": entity.name}
 
 
-def _describe(client: Any, entity: _Entity) -> list[dict[str, Any]]:
-    resource = _resource(entity)
-    outcome = client.describe_configs([resource], request_timeout=TIMEOUT_S)[resource]
-    found = result_of(outcome, f"configs of {entity.text}")
+async def _connection(client: KafkaClient, entity: _Entity) -> Any:
+    """A broker answers for itself; for everything else any will do."""
+    metadata = await client.metadata([])
+    is_own = entity.kind == "broker" and entity.name
+    return await client.connection(int(entity.name) if is_own else min(metadata.brokers))
+
+
+async def _describe(client: KafkaClient, entity: _Entity) -> list[dict[str, Any]]:
+    connection = await _connection(client, entity)
+    asked = {"resources": [{**_resource(entity), "configuration_keys": None}], "include_synonyms": False}
+    (result,) = (await connection.call(DESCRIBE_CONFIGS, {**asked, "include_documentation": False})).results
+    _raise_refusal(result, f"configs of {entity.text} cannot be shown")
     return [
         {
-            "config": name,
+            "config": entry.name,
             "value": entry.value,
-            "source": _SOURCES.get(entry.source, str(entry.source)),
-            "is_dynamic": not entry.is_read_only,
+            "source": _SOURCES.get(entry.config_source, str(entry.config_source)),
+            "is_dynamic": not entry.read_only,
         }
-        for name, entry in sorted(found.items())
+        for entry in sorted(result.configs, key=lambda entry: str(entry.name))
     ]
 
 
-def _alter(client: Any, entity: _Entity, changed: dict[str, str], unset: list[str], *, is_dry_run: bool) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry  # type: ignore[attr-defined]
-
-    entries = [
-        *(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changed.items()),
-        *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset),
+async def _alter(
+    client: KafkaClient, entity: _Entity, changed: dict[str, str], unset: list[str], *, is_dry_run: bool
+) -> None:
+    connection = await _connection(client, entity)
+    configs = [
+        *({"name": name, "config_operation": SET, "value": value} for name, value in changed.items()),
+        *({"name": name, "config_operation": DELETE, "value": None} for name in unset),
     ]
-    resource = _resource(entity, incremental_configs=entries)
-    for outcome in client.incremental_alter_configs([resource], validate_only=is_dry_run).values():
-        result_of(outcome, f"configs of {entity.text} cannot be changed")
+    asked = {"resources": [{**_resource(entity), "configs": configs}], "validate_only": is_dry_run}
+    (result,) = (await connection.call(INCREMENTAL_ALTER_CONFIGS, asked)).responses
+    _raise_refusal(result, f"configs of {entity.text} cannot be changed")
+
+
+def _raise_refusal(result: Any, what: str) -> None:
+    if result.error_code:
+        why = result.error_message or "no reason given"
+        raise OperationalFailure(f"{what}: {result.error_code.name.upper()}: {why}")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
 from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table
-from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
@@ -23,9 +20,6 @@ app = typer.Typer(
 )
 
 DESCRIBE_LOG_DIRS, ALTER_REPLICA_LOG_DIRS = 35, 34
-RETRY_BUDGET_MS = 5_000
-
-Result = TypeVar("Result")
 
 
 @app.command()
@@ -40,7 +34,7 @@ def describe(
     Example: antipode log-dirs describe --topic orders --output json
     """
     with failures_as_messages():
-        directories = _ask(bootstrap_server, lambda client: _directories(client, broker))
+        directories = ask_cluster(bootstrap_server, lambda client: _directories(client, broker))
     logs = [log for directory in directories for log in directory.pop("logs") if topic is None or log["topic"] == topic]
     if topic is not None:
         columns = ("broker", "directory", "topic", "partition", "bytes", "offsets behind", "is coming")
@@ -68,7 +62,7 @@ def move(
     Example: antipode log-dirs move orders 3 --broker 1001 --to disk2/kafka
     """
     with failures_as_messages():
-        _ask(bootstrap_server, lambda client: _move(client, broker, topic, partition, to, is_dry_run=is_dry_run))
+        ask_cluster(bootstrap_server, lambda client: _move(client, broker, topic, partition, to, is_dry_run=is_dry_run))
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "partition": partition, "broker": broker, "to": to, "is_begun": not is_dry_run})
     else:
@@ -80,24 +74,6 @@ def _show(output: OutputFormat, rows: list[dict[str, Any]], columns: tuple[str, 
         print_json(rows)
     else:
         print_table("", columns, [tuple(row.values()) for row in rows])
-
-
-def _ask(bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[Result]]) -> Result:
-    from wire.client import KafkaClient
-    from wire.client_errors import KafkaClientError
-
-    async def run() -> Result:
-        try:
-            brokers = parse_host_ports(bootstrap_server)
-        except ValueError as error:
-            raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
-        async with KafkaClient(brokers, retry_budget_ms=RETRY_BUDGET_MS) as client:
-            try:
-                return await work(client)
-            except KafkaClientError as error:
-                raise OperationalFailure(str(error)) from error
-
-    return asyncio.run(run())
 
 
 async def _directories(client: KafkaClient, brokers: list[int] | None) -> list[dict[str, Any]]:

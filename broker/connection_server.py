@@ -53,6 +53,7 @@ class ConnectionServer:
         self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.connections: set[Connection] = set()
         self.refused_count = 0
+        self.reaped_count = 0
         self._all_closed: asyncio.Future[None] | None = None
         self._names: dict[int, str] = {}
         self._counts: dict[str, int] = {}
@@ -146,6 +147,7 @@ class ConnectionServer:
             if now_ms - connection.used_at_ms > self.limits.idle_ms_max and (
                 connection.is_idle or not connection.progress_bytes
             ):
+                self.reaped_count += 1
                 connection.close("idle for too long")
         self._schedule_sweep()
 

@@ -89,12 +89,12 @@ class Exchange:
 
     def abort(self, reason: str) -> None:
         """Close the connection instead of answering."""
-        self._metrics.record_error()
+        self._metrics.record_error(is_answered=False)
         self.connection.close(reason)
 
     def fail_with(self, entity: Any) -> None:
         """Answer with an error because the handler failed."""
-        self._metrics.record_error()
+        self._metrics.record_error(is_answered=True)
         self.answer_entity(entity)
 
     def later(self, answering: Coroutine[Any, Any, None]) -> None:

@@ -25,6 +25,7 @@ from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
 from broker.dynamic_configs import DynamicConfigs
+from broker.gauges import BrokerState, GaugeSources, add_gauges
 from broker.group_routing import ImageRouting
 from broker.housekeeping import Housekeeping
 from broker.internal_log import InternalLog
@@ -109,6 +110,7 @@ class Broker:
             roll_jitter=random.random,
             recovery_threads=settings.recovery_threads * len(settings.log_dirs),
             clean=self._clean,
+            note_flush=self.metrics.log_flush.record,
         )
         self.failed = asyncio.Event()
         self._controller = ControllerClient(self._controller_addresses)
@@ -145,7 +147,19 @@ class Broker:
         self._ports: dict[str, int] = {}
         self._is_open = False
         self.ready = asyncio.Event()
-        self._add_gauges()
+        self.state = BrokerState.NOT_RUNNING
+        add_gauges(
+            self.metrics,
+            GaugeSources(
+                replicas=self._replicas,
+                groups=self._groups,
+                connections=self._connections,
+                logs=self._logs,
+                clock=self._clock,
+                fetch_session_count=lambda: len(self._services.fetch_sessions),
+                state=lambda: self.state,
+            ),
+        )
 
     async def _controller_addresses(self) -> list[str]:
         return [await self._membership.controller_address()]
@@ -197,6 +211,7 @@ class Broker:
     async def start(self, *, grpc_port: int) -> None:
         """Come up and register; `ready` is set when clients are let in. OperationalFailure says what is in the way."""
         settings = self.settings
+        self.state = BrokerState.STARTING
         try:
             for listener in settings.listeners:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
@@ -231,6 +246,8 @@ class Broker:
             cluster_id = await self._membership.cluster_id(known=self._known_cluster_id())
             self._logs.open(node_id=settings.node_id, cluster_id=cluster_id)
             self._is_open = True
+            if not all(directory.is_clean for directory in self._logs.directories):
+                self.state = BrokerState.RECOVERING
             reports = await asyncio.to_thread(self._logs.load, lambda _: defaults)
         except StorageError as error:
             raise OperationalFailure(str(error)) from error
@@ -273,6 +290,7 @@ class Broker:
     async def _open_the_doors(self, _before: ClusterImage, after: ClusterImage) -> None:
         if after.is_complete and not self.ready.is_set():
             self._connections.start_accepting()
+            self.state = BrokerState.RUNNING
             self.ready.set()
             log.info("clients are let in", topics=len(after.topics), partitions=len(self._replicas))
 
@@ -282,6 +300,7 @@ class Broker:
             self._services.topic_creator.request([OFFSETS_TOPIC], after)
 
     async def _undo_start(self) -> None:
+        self.state = BrokerState.NOT_RUNNING
         self._connections.stop_accepting()
         await self._housekeeping.stop()
         await self._cleaner.stop()
@@ -295,6 +314,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop cleanly: the next start needs no recovery. Harmless when repeated or when the start failed."""
+        self.state = BrokerState.SHUTTING_DOWN
         self._connections.stop_accepting()
         self._replicas.fetches.stop()
         self._replicas.produces.stop()
@@ -308,6 +328,7 @@ class Broker:
         await self._guarded("registration", self._membership.unregister)
         await self._controller.close()
         await self._active_site.close()
+        self.state = BrokerState.NOT_RUNNING
         log.info("broker stopped", node_id=self.settings.node_id)
 
     async def _close_logs(self) -> None:
@@ -322,50 +343,6 @@ class Broker:
             log.warning(
                 "not everything could be stopped cleanly; the next start will recover", part=what, reason=str(error)
             )
-
-    def _add_gauges(self) -> None:
-        add, replicas = self.metrics.add_gauge, self._replicas
-        self.metrics.log_sizes = replicas.sizes
-        add("kafka_server_replicamanager_partitioncount", "Partitions here", lambda: len(replicas))
-        add("kafka_server_replicamanager_leadercount", "Partitions led here", replicas.leader_count)
-        add(
-            "kafka_server_replicamanager_underreplicatedpartitions",
-            "Partitions led here with an incomplete ISR",
-            replicas.under_replicated_count,
-        )
-        add(
-            "kafka_server_delayedoperationpurgatory_fetch_size",
-            "Fetches that wait for records",
-            lambda: len(replicas.fetches),
-        )
-        add(
-            "kafka_server_delayedoperationpurgatory_produce_size",
-            "Produces that wait for replicas",
-            lambda: len(replicas.produces),
-        )
-        groups = self._groups
-        add(
-            "kafka_coordinator_group_groupmetadatamanager_numgroups",
-            "Groups coordinated here",
-            lambda: groups.group_count,
-        )
-        add(
-            "kafka_coordinator_group_groupmetadatamanager_numoffsets",
-            "Offsets of groups coordinated here",
-            lambda: groups.offset_count,
-        )
-        connections = self._connections
-        add(
-            "kafka_server_socketservermetrics_connection_count",
-            "Open connections",
-            lambda: len(connections.connections),
-        )
-        add(
-            "kafka_server_socketservermetrics_request_memory_bytes",
-            "Memory of half-received requests",
-            lambda: connections.memory.used_bytes,
-        )
-        add("kafka_server_fetchsessioncache_sessions", "Fetch sessions", lambda: len(self._services.fetch_sessions))
 
 
 def _limits(settings: BrokerSettings) -> ConnectionLimits:

@@ -256,6 +256,7 @@ class Replicas:
 
     def append(self, hosted: HostedPartition, records: Buffer, *, acks: int) -> AppendInfo:
         """Append what a client produced; PartitionFailure says why not."""
+        hosted.metrics.produce_count += 1
         hosted.check_writable(acks)
         try:
             info = hosted.log.append_as_leader(
@@ -283,6 +284,7 @@ class Replicas:
         self, hosted: HostedPartition, offset: int, *, max_bytes: int, end_offset: int, has_minimum_one_batch: bool
     ) -> LogSlice:
         """Batches from `offset` up to `end_offset`; the caller releases the slice. PartitionFailure says why not."""
+        hosted.metrics.fetch_count += 1
         try:
             return hosted.log.read(
                 offset, max_bytes=max_bytes, end_offset=end_offset, has_minimum_one_batch=has_minimum_one_batch

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from broker.core.leader_epochs import LeaderEpochs
 from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs
 from broker.log.errors import DiskFull, StorageError, storage_errors
-from broker.log.flushing import FlushWork, GroupFlush
+from broker.log.flushing import FlushWork, GroupFlush, NoteFlush, note_nothing
 from broker.log.segments import Segments
 from runtime.disk import Disk
 
@@ -33,6 +33,7 @@ class Durability:
         recovery_point: int,
         is_new: bool,
         has_new_names: bool,
+        note_flush: NoteFlush = note_nothing,
     ) -> None:
         self.recovery_point = recovery_point
         self.failure: StorageError | None = None
@@ -49,7 +50,7 @@ class Durability:
         self._saved_epochs_version = epochs.version if is_new else -1
         self._first_unflushed_ms: int | None = None
         self._snapshots: list[str] = []
-        self._group = GroupFlush(disk, self._prepare, self._finish, self._fail)
+        self._group = GroupFlush(disk, self._prepare, self._finish, self._fail, note_flush)
 
     # -- what waits -------------------------------------------------------------------------------------------------
 

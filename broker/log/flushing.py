@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -74,6 +75,14 @@ def _flush_path(disk: Disk, path: str) -> None:
             disk.close(descriptor)
 
 
+NoteFlush = Callable[[float], None]
+"""Hears how long a flush took, in milliseconds."""
+
+
+def note_nothing(_elapsed_ms: float) -> None:
+    """For logs whose flushes nobody measures."""
+
+
 class GroupFlush:
     """One flush at a time, shared by all who wait."""
 
@@ -83,11 +92,13 @@ class GroupFlush:
         prepare: Callable[[], FlushWork],
         finish: Callable[[FlushWork], None],
         fail: Callable[[StorageError], None],
+        note_flush: NoteFlush,
     ) -> None:
         self._disk = disk
         self._prepare = prepare
         self._finish = finish
         self._fail = fail
+        self._note_flush = note_flush
         self._running: asyncio.Task[None] | None = None
 
     async def flush(self, is_done: Callable[[], bool]) -> None:
@@ -100,6 +111,7 @@ class GroupFlush:
 
     async def _run(self) -> None:
         work = self._prepare()
+        began_s = time.monotonic()
         try:
             await asyncio.get_running_loop().run_in_executor(None, work.run, self._disk)
         except StorageError as failure:
@@ -107,6 +119,7 @@ class GroupFlush:
             raise
         finally:
             work.release()
+        self._note_flush((time.monotonic() - began_s) * 1000)
         self._finish(work)
 
     def flush_now(self) -> None:

@@ -22,6 +22,7 @@ from broker.log import checkpoints
 from broker.log.checkpoints import CorruptCheckpoint, TopicPartition
 from broker.log.descriptors import DescriptorCache
 from broker.log.errors import DirectoryLocked, StorageError, storage_errors
+from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
 from runtime.disk import Disk, write_file
 
@@ -44,7 +45,8 @@ class ForeignDirectory(StorageError):
 class LogDirectory:
     """A directory of partition logs, in Kafka's layout."""
 
-    def __init__(self, path: str, descriptors: DescriptorCache) -> None:
+    def __init__(self, path: str, descriptors: DescriptorCache, note_flush: NoteFlush = note_nothing) -> None:
+        self._note_flush = note_flush
         self.path = path.rstrip("/")
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.notes: list[str] = []
@@ -157,6 +159,7 @@ class LogDirectory:
             log_start_offset=self._log_start_offsets.get(key, 0),
             now_ms=now_ms,
             roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
         )
         log.advance_high_watermark(self._high_watermarks.get(key, 0))
         log.compacted_to = min(max(log.compacted_to, self._cleaner_offsets.get(key, 0)), log.log_end_offset)
@@ -184,6 +187,7 @@ class LogDirectory:
             is_new=True,
             now_ms=now_ms,
             roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
         )
         if topic_id is not None:
             log.assign_topic_id(topic_id, is_durable=False)
@@ -345,6 +349,7 @@ class LogDirectory:
             log_start_offset=log_start_offset,
             now_ms=now_ms,
             roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
         )
         self.adopt(log)
         return log

@@ -22,6 +22,7 @@ from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import TopicPartition
 from broker.log.descriptors import DescriptorCache
 from broker.log.errors import DirectoryOffline, StorageError
+from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.log_cleaning import Clean, LogCleaning, in_a_thread
 from broker.log.log_directory import LogDirectory
 from broker.log.log_moving import Move, Mover, finish_moves
@@ -64,10 +65,11 @@ class LogStore:
         roll_jitter: Callable[[], float] = lambda: 0.0,
         recovery_threads: int = RECOVERY_THREADS,
         clean: Clean | None = None,
+        note_flush: NoteFlush = note_nothing,
     ) -> None:
         self._disk = disk
         self._descriptors = DescriptorCache(disk)
-        self.directories = [LogDirectory(path, self._descriptors) for path in paths]
+        self.directories = [LogDirectory(path, self._descriptors, note_flush) for path in paths]
         self.offline: dict[str, str] = {}
         self._failure_listeners: list[Callable[[DirectoryFailure], None]] = []
         self.on_moved: Callable[[PartitionLog], None] = lambda _: None

@@ -26,6 +26,7 @@ from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
 from broker.log.descriptors import DescriptorCache
 from broker.log.durability import Durability
 from broker.log.errors import OffsetOutOfRange, StorageError, storage_errors
+from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.intake import AppendInfo, Intake, take_from_producer, take_replicated
 from broker.log.loading import create_segment, load_log, new_log
 from broker.log.log_slice import LogSlice
@@ -62,6 +63,7 @@ class PartitionLog:
         log_start_offset: int = 0,
         now_ms: int = 0,
         roll_jitter: float = 0.0,
+        note_flush: NoteFlush = note_nothing,
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -105,6 +107,7 @@ class PartitionLog:
             ),
             is_new=is_new,
             has_new_names=is_new or not is_clean,
+            note_flush=note_flush,
         )
         self.is_abandoned = False
         self.compacted_to = self.log_start_offset

@@ -100,6 +100,8 @@ class ZooKeeperConfigStore:
             await self._read()
         except KazooException as error:
             raise ConfigStoreUnavailable(f"ZooKeeper: {type(error).__name__}") from error
+        except znodes.MalformedZnode as error:
+            raise ConfigStoreUnavailable(str(error)) from error
 
     async def _try_change(self, path: str, change: Change) -> bool:
         found = await self._zookeeper.get_or_none(path)

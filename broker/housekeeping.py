@@ -59,6 +59,9 @@ class Housekeeping:
                 await job()
             except StorageError as error:
                 log.warning("background work on the logs failed", job=name, reason=str(error))
+            except Exception:
+                # a bug in one turn must not end retention or flushes for good; its story is in the log
+                log.exception("background work on the logs failed inside the broker", job=name)
             await asyncio.sleep(interval(self._configs.current) / 1000)
 
     async def _retain(self) -> None:

@@ -38,11 +38,11 @@ async def run_broker(properties: Mapping[str, str], stop: asyncio.Event) -> None
     started: list[Broker] = []
     async with AsyncExitStack() as running:
         if await _unless_stopped(_start_broker(running, properties, started), stop):
-            await _until_stopped_or_failed(started[0], stop)
+            await until_stopped_or_failed(started[0], stop)
         log.info("stopping")
 
 
-async def _until_stopped_or_failed(broker: Broker, stop: asyncio.Event) -> None:
+async def until_stopped_or_failed(broker: Broker, stop: asyncio.Event) -> None:
     """OperationalFailure when the broker has no log directory left: others must lead what it led."""
     waiting = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -10,6 +10,8 @@ import errno as errno_names
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_OUR_OWN_LIMITS = (errno_names.EMFILE, errno_names.ENFILE, errno_names.ENOMEM)
+
 
 class StorageError(Exception):
     """The disk refused an operation, or files hold what they must not. `path` says where."""
@@ -22,8 +24,13 @@ class StorageError(Exception):
 
     @property
     def is_disk_failure(self) -> bool:
-        """Whether the operating system refused: the whole log directory is in doubt then, not one file's content."""
-        return isinstance(self.__cause__, OSError)
+        """Whether the disk refused: the whole log directory is in doubt then, not one file's content, nor this process's limits."""
+        return isinstance(self.__cause__, OSError) and self.__cause__.errno not in _OUR_OWN_LIMITS
+
+    @property
+    def is_missing_file(self) -> bool:
+        """Whether a file was not there: a log that was deleted meanwhile, or a directory that is gone."""
+        return isinstance(self.__cause__, FileNotFoundError)
 
 
 class DiskFull(StorageError):

@@ -59,6 +59,7 @@ class LogDirectory:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._log_start_offsets: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._written: set[str] = set()
         self._is_loading = False
 
     # -- opening ----------------------------------------------------------------------------------------------------
@@ -281,9 +282,14 @@ class LogDirectory:
         # logs that are not opened yet keep what the file said
         offsets = {key: offset for key, offset in known.items() if key not in present and self._is_loading}
         offsets |= {key: offset for key, offset in present.items() if offset is not None}
+        if offsets == known and name in self._written:
+            with storage_errors("opening", self.path):
+                self._probe()
+            return
         checkpoints.write_offsets(self._disk, f"{self.path}/{name}", offsets)
         known.clear()
         known.update(offsets)
+        self._written.add(name)
 
     def begin_loading(self) -> None:
         """Until `end_loading`, checkpoints keep the lines of logs that are not opened yet."""
@@ -353,6 +359,17 @@ class LogDirectory:
         )
         self.adopt(log)
         return log
+
+    def is_readable(self) -> bool:
+        """Whether the directory is there and lets itself be read."""
+        try:
+            self._probe()
+        except OSError:
+            return False
+        return True
+
+    def _probe(self) -> None:
+        self._disk.close(self._disk.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def free_bytes(self) -> int:
         """Space left on this directory's file system."""

@@ -33,6 +33,9 @@ from runtime.disk import Disk
 RECOVERY_THREADS: Final = 4
 """Logs that are opened at the same time (num.recovery.threads.per.data.dir)."""
 REMOVALS_PER_TURN: Final = 8
+LOGS_PER_TURN: Final = 500
+"""How many logs are looked at before others have the loop."""
+FLUSHES_AT_A_TIME: Final = 32
 NEARLY_FULL_SHARE: Final = 0.05
 """A directory with less of its space free than this gets no new log while another has more."""
 
@@ -180,7 +183,8 @@ class LogStore:
         if not error.is_disk_failure:
             return
         for directory in tuple(self.directories):
-            if error.path == directory.path or error.path.startswith(directory.path + "/"):
+            is_here = error.path == directory.path or error.path.startswith(directory.path + "/")
+            if is_here and not (error.is_missing_file and directory.is_readable()):
                 self._fail(directory, error)
 
     def _fail(self, directory: LogDirectory, error: StorageError) -> None:
@@ -312,21 +316,28 @@ class LogStore:
                 move.target.remove_directory(move.future.directory)
 
     async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
-        """Carry all moves on until they are done; one sentence for each. Raises the first StorageError."""
+        """Carry all moves on until they are done; one sentence for each, also for those that cannot be."""
         sentences = []
         while self.moves:
             move = next(iter(self.moves.values()))
-            copied = await self._mover.copy(move)
-            if move.is_cancelled:
+            try:
+                copied = await self._mover.copy(move)
+                if not (copied or move.is_cancelled) and self._mover.copy_rest(move):
+                    sentences.append(self._exchange(move))
+            except StorageError as error:
+                sentences.append(self._give_up(move, error))
                 continue
-            if not copied and self._mover.copy_rest(move):
-                sentences.append(self._exchange(move))
-            # the others have their turn
-            self.moves = {**{key: other for key, other in self.moves.items() if other is not move}} | (
-                {move.key: move} if move.key in self.moves else {}
-            )
+            if move.key in self.moves:
+                # the others have their turn
+                self.moves[move.key] = self.moves.pop(move.key)
             await asyncio.sleep(copied / bytes_per_second_max if bytes_per_second_max > 0 else 0)
         return sentences
+
+    def _give_up(self, move: Move, error: StorageError) -> str:
+        self.note_failure(error)
+        if self.moves.get(move.key) is move:
+            self._drop_move(move.key, remove=move.target in self.directories)
+        return f"the move of {move.key.topic}-{move.key.partition} to {move.target.path} is given up: {error}"
 
     def _exchange(self, move: Move) -> str:
         """Put the complete copy in the place of the original; both have the same batches now."""
@@ -396,33 +407,39 @@ class LogStore:
         Copies of another site's topics stay byte for byte as they came.
         """
         compacted = [log for log in self if log.config.is_compacted and not is_copy(log.topic)]
-        try:
-            sentences = await self.cleaning.run(compacted)
-        except StorageError as failure:
-            self.note_failure(failure)
-            raise
+        sentences = await self.cleaning.run(compacted)
         if sentences:
             self._each_directory(LogDirectory.checkpoint_cleaner_offsets)
         return sentences
 
     async def flush_due(self) -> None:
         """Flush logs whose flush.ms is over, and those with rolled segments; recovery points follow."""
-        now_ms = self._now_ms()
-        for log in self:
+        failure: BaseException | None = None
+        due: list[PartitionLog] = []
+        for number, log in enumerate(self):
+            if number % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
             if log.failure is not None:
                 # whoever met it may not have said so
                 self.note_failure(log.failure)
-        due = [log for log in self if log.is_flush_due(now_ms) or log.has_unflushed_segments]
-        results = await asyncio.gather(*(log.flush() for log in due), return_exceptions=True)
+            elif log.is_flush_due(self._now_ms()) or log.has_unflushed_segments:
+                due.append(log)
+        for first in range(0, len(due), FLUSHES_AT_A_TIME):
+            failure = await self._flush(due[first : first + FLUSHES_AT_A_TIME]) or failure
+        if failure is not None:
+            raise failure
+
+    async def _flush(self, due: list[PartitionLog]) -> BaseException | None:
+        """Flush these side by side; the first failure."""
         failure: BaseException | None = None
+        results = await asyncio.gather(*(log.flush() for log in due), return_exceptions=True)
         for log, result in zip(due, results, strict=True):
             # a log that was deleted meanwhile has no files to flush
             if isinstance(result, BaseException) and not log.is_abandoned:
                 failure = failure or result
                 if isinstance(result, StorageError):
                     self.note_failure(result)
-        if failure is not None:
-            raise failure
+        return failure
 
     def checkpoint(self) -> None:
         """Write recovery points, high watermarks, log starts and how far logs are compacted, of all directories."""

@@ -19,6 +19,7 @@ import grpc
 
 from broker.config import load_broker_settings
 from broker.main import Broker
+from cli.hosting import until_stopped_or_failed
 from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure
 from runtime.metrics import MetricsServer, new_registry
@@ -216,7 +217,7 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
         await broker.ready.wait()
         ready = {"ports": broker.ports, "grpc": grpc_port, "metrics": metrics_port, "pid": os.getpid()}
         print(json.dumps(ready), flush=True)
-        await stop.wait()
+        await until_stopped_or_failed(broker, stop)
     finally:
         await broker.stop()
         await server.stop()

@@ -109,6 +109,16 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(broker: LoneBr
         assert codes == [ErrorCode.kafka_storage_error, ErrorCode.none]
 
 
+def test_a_broker_without_any_log_directory_left_ends(start_broker: Callable[..., LoneBroker], tmp_path: Path) -> None:
+    broker = start_broker(log_dirs=f"{tmp_path}/only", replica_high_watermark_checkpoint_interval_ms="200")
+    with RawClient(broker.port) as client:
+        create(client, "t")
+    shutil.rmtree(tmp_path / "only")
+    (tmp_path / "only").write_text("not a directory any more")
+    assert broker.process.wait_ended() == 1
+    assert "every log directory has failed" in broker.process.log_text()
+
+
 def test_deleted_records_stay_deleted_after_a_kill(broker: LoneBroker) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
 

@@ -27,6 +27,11 @@ def idle_descriptors() -> int:
     return min(IDLE_DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
+def unflushed_logs_max() -> int:
+    """How many logs may keep a descriptor open for what they have not flushed: half of what this process may open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+
+
 class DescriptorCache:
     """Idle files, the least recently used first. Shared by all logs of a process; safe between threads."""
 

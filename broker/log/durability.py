@@ -70,6 +70,11 @@ class Durability:
         return self._first_unflushed_ms is not None and now_ms - self._first_unflushed_ms >= flush_ms
 
     @property
+    def unflushed_since_ms(self) -> int | None:
+        """When the oldest unflushed append was made; None when there is none. Its segment's descriptor stays open until then."""
+        return self._first_unflushed_ms
+
+    @property
     def has_unflushed_segments(self) -> bool:
         """Whether a segment was rolled, or the log made, since the last flush: flushed in the background, whatever the policy."""
         return self._is_new or any(segment.is_dirty for segment in self._segments.all[:-1])

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import TopicPartition
-from broker.log.descriptors import DescriptorCache
+from broker.log.descriptors import DescriptorCache, unflushed_logs_max
 from broker.log.errors import DirectoryOffline, StorageError
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.log_cleaning import Clean, LogCleaning, in_a_thread
@@ -86,6 +86,7 @@ class LogStore:
         self._wanted_homes: dict[TopicPartition, str] = {}
         self.moves: dict[TopicPartition, Move] = {}
         self._mover = Mover(disk, now_ms=now_ms)
+        self.unflushed_max = unflushed_logs_max()
         self.cleaning = LogCleaning(self._descriptors, clean or in_a_thread(disk), now_ms=now_ms)
 
     def __len__(self) -> int:
@@ -413,9 +414,10 @@ class LogStore:
         return sentences
 
     async def flush_due(self) -> None:
-        """Flush logs whose flush.ms is over, and those with rolled segments; recovery points follow."""
+        """Flush logs whose flush.ms is over, those with rolled segments, and what is too much to leave open; recovery points follow."""
         failure: BaseException | None = None
         due: list[PartitionLog] = []
+        waiting: list[tuple[int, PartitionLog]] = []
         for number, log in enumerate(self):
             if number % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -424,6 +426,12 @@ class LogStore:
                 self.note_failure(log.failure)
             elif log.is_flush_due(self._now_ms()) or log.has_unflushed_segments:
                 due.append(log)
+            elif (since_ms := log.unflushed_since_ms) is not None:
+                waiting.append((since_ms, log))
+        surplus = max(len(waiting) - self.unflushed_max, 0)
+        if surplus:
+            # each keeps a descriptor open: those that have waited longest let go of theirs
+            due += [log for _, log in sorted(waiting, key=lambda entry: entry[0])[:surplus]]
         for first in range(0, len(due), FLUSHES_AT_A_TIME):
             failure = await self._flush(due[first : first + FLUSHES_AT_A_TIME]) or failure
         if failure is not None:

@@ -551,6 +551,11 @@ class PartitionLog:
         return self._durability.is_due(now_ms, self.config.flush_ms)
 
     @property
+    def unflushed_since_ms(self) -> int | None:
+        """When the oldest unflushed append was made; None when there is none."""
+        return self._durability.unflushed_since_ms
+
+    @property
     def has_unflushed_segments(self) -> bool:
         """Whether a segment was rolled, or the log made, since the last flush: flushed in the background, whatever the policy."""
         return self._durability.has_unflushed_segments

@@ -51,6 +51,7 @@ from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from wire import znodes
+from wire.connection import installed_version
 from wire.control import broker_pb2_grpc
 from wire.control.clients import ControllerClient
 from wire.topic_configs import InvalidTopicConfig
@@ -96,7 +97,7 @@ class Broker:
         self, settings: BrokerSettings, grpc_server: GrpcServer, membership: SiteMembership, clock: Clock | None = None
     ) -> None:
         self.settings = settings
-        self.metrics = BrokerMetrics()
+        self.metrics = BrokerMetrics(version=installed_version())
         self._clock = clock or SystemClock()
         self._membership = membership
         self._disk = RealDisk()

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 LATENCY_BOUNDS_MS: Final = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0, 30000.0)
@@ -87,6 +88,7 @@ class BrokerMetrics(Collector):
 
     apis: dict[str, ApiMetrics] = field(default_factory=dict)
     topics: dict[str, TopicMetrics] = field(default_factory=dict)
+    version: str = "unknown"
     log_flush: Latencies = field(default_factory=Latencies)
     gauges: list[Gauge] = field(default_factory=list)
     log_sizes: Callable[[], dict[tuple[str, int], tuple[int, int, int]]] | None = None
@@ -114,8 +116,9 @@ class BrokerMetrics(Collector):
         """Nothing is known before the first scrape; keeps registration from collecting."""
         return iter(())
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """All samples."""
+        yield InfoMetricFamily("kafka_server_app", "What runs here", value={"version": self.version})
         yield from self._collect_apis()
         yield from self._collect_topics()
         flushes = HistogramMetricFamily(

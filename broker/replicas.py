@@ -218,7 +218,7 @@ class Replicas:
     def _delete(self, hosted: HostedPartition) -> None:
         del self._hosted[hosted.key]
         hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
-        self._logs.delete(hosted.log)
+        self._logs.delete(hosted.log, is_durable=False)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
         self.fetches.notify(hosted.key)
         self.produces.notify(hosted.key)

@@ -60,6 +60,7 @@ class LogDirectory:
         self._log_start_offsets: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._written: set[str] = set()
+        self._needs_sync = False
         self._is_loading = False
 
     # -- opening ----------------------------------------------------------------------------------------------------
@@ -212,8 +213,11 @@ class LogDirectory:
 
     # -- deleting ---------------------------------------------------------------------------------------------------
 
-    def delete_log(self, log: PartitionLog) -> str:
-        """Take the log away at once by renaming its directory, which is returned; `remove_directory` removes it later."""
+    def delete_log(self, log: PartitionLog, *, is_durable: bool = True) -> str:
+        """Take the log away at once by renaming its directory, which is returned; `remove_directory` removes it later.
+
+        When not durably, a crash of the machine before the next `sync` may bring the directory back under its old name.
+        """
         key = TopicPartition(log.topic, log.partition)
         del self.logs[key]
         log.abandon()
@@ -222,8 +226,17 @@ class LogDirectory:
         target = f"{self.path}/{name}"
         with storage_errors("deleting", log.directory):
             self._disk.rename(log.directory, target)
-            self._disk.fsync_directory(self.path)
+            self._needs_sync = True
+            if is_durable:
+                self.sync()
         return target
+
+    def sync(self) -> None:
+        """Make renamed directories durable."""
+        if self._needs_sync:
+            with storage_errors("flushing", self.path):
+                self._disk.fsync_directory(self.path)
+            self._needs_sync = False
 
     def remove_directory(self, path: str) -> None:
         """Remove a partition directory that was renamed before."""
@@ -388,6 +401,7 @@ class LogDirectory:
                 closings = [pool.submit(log.close) for log in self.logs.values()]
             for closing in closings:
                 closing.result()
+            self.sync()
             self.checkpoint_all()
             path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
             with storage_errors("writing", path):

@@ -264,14 +264,17 @@ class LogStore:
         wanted = path.rstrip("/")
         return next((directory for directory in self.directories if directory.path == wanted), None)
 
-    def delete(self, log: PartitionLog) -> None:
-        """Take a log away; its files go after file.delete.delay.ms."""
+    def delete(self, log: PartitionLog, *, is_durable: bool = True) -> None:
+        """Take a log away; its files go after file.delete.delay.ms.
+
+        A topic's logs need not be deleted durably one by one: one that a crash brings back is a stray at the next start.
+        """
         key = TopicPartition(log.topic, log.partition)
         if key in self.moves:
             self._drop_move(key)
         del self._logs[key]
         directory = self._homes.pop(key)
-        path = directory.delete_log(log)
+        path = directory.delete_log(log, is_durable=is_durable)
         self._removals.append((self._now_ms() + log.config.file_delete_delay_ms, directory, path))
 
     def delete_strays(self, topics: Mapping[str, bytes]) -> list[PartitionLog]:
@@ -432,6 +435,7 @@ class LogStore:
         if surplus:
             # each keeps a descriptor open: those that have waited longest let go of theirs
             due += [log for _, log in sorted(waiting, key=lambda entry: entry[0])[:surplus]]
+        self._each_directory(LogDirectory.sync)
         for first in range(0, len(due), FLUSHES_AT_A_TIME):
             failure = await self._flush(due[first : first + FLUSHES_AT_A_TIME]) or failure
         if failure is not None:

@@ -11,10 +11,10 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from broker.core.topic_configs import TOPIC_CONFIGS
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import ConfigurationError, Settings, load_settings, unknown_keys
 from runtime.logs import get_logger
+from wire.topic_configs import TOPIC_CONFIGS
 
 log = get_logger(__name__)
 
@@ -96,6 +96,20 @@ def _paths(value: object) -> object:
     return tuple(item.strip() for item in value.split(",") if item.strip())
 
 
+def _counts(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    counts: dict[str, int] = {}
+    for item in value.split(","):
+        host, separator, count = item.strip().rpartition(":")
+        if not item.strip():
+            continue
+        if not separator or not host or not count.isdecimal():
+            raise ValueError(f"{item.strip()!r} is not host:count")
+        counts[host] = int(count)
+    return counts
+
+
 Listeners = Annotated[tuple[Listener, ...], BeforeValidator(_listeners)]
 Address = Annotated[HostPort, BeforeValidator(_addresses)]
 
@@ -160,6 +174,9 @@ class BrokerSettings(Settings):
     queued_request_bytes_max: int = Field(default=64 * MEBIBYTE, alias="queued.max.request.bytes", ge=-1)
     connections_max: int = Field(default=INT_MAX, alias="max.connections", ge=1)
     connections_per_address_max: int = Field(default=INT_MAX, alias="max.connections.per.ip", ge=0)
+    connections_per_address_overrides: Annotated[dict[str, int], BeforeValidator(_counts)] = Field(
+        default={}, alias="max.connections.per.ip.overrides", description="accepted: host:count[,host:count...]"
+    )
     connection_idle_ms_max: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
     fetch_bytes_max: int = Field(default=55 * MEBIBYTE, alias="fetch.max.bytes", ge=1024)
     fetch_session_slots: int = Field(default=1000, alias="max.incremental.fetch.session.cache.slots", ge=0)
@@ -167,6 +184,14 @@ class BrokerSettings(Settings):
     min_insync_replicas: int = Field(default=1, alias="min.insync.replicas", ge=1)
     log_retention_check_interval_ms: int = Field(default=300_000, alias="log.retention.check.interval.ms", ge=1)
     log_cleaner_backoff_ms: int = Field(default=15_000, alias="log.cleaner.backoff.ms", ge=1)
+    is_log_cleaner_enabled: bool = Field(default=True, alias="log.cleaner.enable")
+    log_cleaner_bytes_per_second_max: float = Field(
+        default=0.0, alias="log.cleaner.io.max.bytes.per.second", ge=0, description="accepted: bytes, 0 for no limit"
+    )
+    log_move_bytes_per_second_max: int = Field(
+        default=LONG_MAX, alias="replica.alter.log.dirs.io.max.bytes.per.second", ge=1
+    )
+    recovery_threads: int = Field(default=2, alias="num.recovery.threads.per.data.dir", ge=1)
     log_flush_scheduler_interval_ms: int = Field(default=3000, alias="log.flush.scheduler.interval.ms", ge=1)
     log_checkpoint_interval_ms: int = Field(default=60_000, alias="log.flush.offset.checkpoint.interval.ms", ge=1)
     inter_broker_listener: str = Field(

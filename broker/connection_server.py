@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,7 @@ class ConnectionLimits:
     request_bytes_max: int
     connections_max: int
     connections_per_address_max: int
+    connections_per_address_overrides: Mapping[str, int]
     idle_ms_max: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
@@ -51,6 +53,7 @@ class ConnectionServer:
         self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.connections: set[Connection] = set()
         self.refused_count = 0
+        self.reaped_count = 0
         self._all_closed: asyncio.Future[None] | None = None
         self._names: dict[int, str] = {}
         self._counts: dict[str, int] = {}
@@ -102,7 +105,8 @@ class ConnectionServer:
     def _admit(self, plain: socket.socket, *, host: str, port: int, listener: str) -> None:
         limits = self.limits
         count = self._counts.get(host, 0)
-        if len(self.connections) >= limits.connections_max or count >= limits.connections_per_address_max:
+        most = limits.connections_per_address_overrides.get(host, limits.connections_per_address_max)
+        if len(self.connections) >= limits.connections_max or count >= most:
             self.refused_count += 1
             log.warning("connection refused: too many", client=host, from_address=count, all=len(self.connections))
             plain.close()
@@ -144,6 +148,7 @@ class ConnectionServer:
             if now_ms - connection.used_at_ms > self.limits.idle_ms_max and (
                 connection.is_idle or not connection.progress_bytes
             ):
+                self.reaped_count += 1
                 connection.close("idle for too long")
         self._schedule_sweep()
 

@@ -5,7 +5,8 @@ Handlers are the modules of `broker/handlers/` that name an `API_KEY`. Most deco
 `handle_frame(services, exchange, frame)` answers through the exchange, at once or later, and must not keep the frame.
 
 A request that cannot be read, or whose version was never advertised, costs the client its connection, as in Kafka; ApiVersions
-of an unknown version is answered in version 0 (KIP-511). A handler that fails is our bug: logged with its story, connection closed.
+of an unknown version is answered in version 0 (KIP-511). A handler that fails is our bug: logged with its story, answered with
+UNKNOWN_SERVER_ERROR (`error_responses.py`), and the connection goes on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import broker.handlers
 from broker.channels import Part
 from broker.connections import Connection, Frame
+from broker.error_responses import error_response
 from broker.metrics import ApiMetrics
 from broker.services import BrokerServices, RequestContext
 from runtime.logs import get_logger
@@ -44,7 +46,7 @@ log = get_logger(__name__)
 class Exchange:
     """One request in flight: its header, where it came from, and the way to answer it."""
 
-    __slots__ = ("_dispatcher", "_metrics", "_started_ms", "connection", "header")
+    __slots__ = ("_dispatcher", "_metrics", "_started_ms", "connection", "header", "request")
 
     def __init__(
         self, dispatcher: Dispatcher, connection: Connection, header: RequestHeader, metrics: ApiMetrics
@@ -54,6 +56,7 @@ class Exchange:
         self._started_ms = dispatcher.clock.monotonic_ms()
         self.connection = connection
         self.header = header
+        self.request: Any = None
 
     @property
     def context(self) -> RequestContext:
@@ -86,8 +89,13 @@ class Exchange:
 
     def abort(self, reason: str) -> None:
         """Close the connection instead of answering."""
-        self._metrics.record_error()
+        self._metrics.record_error(is_answered=False)
         self.connection.close(reason)
+
+    def fail_with(self, entity: Any) -> None:
+        """Answer with an error because the handler failed."""
+        self._metrics.record_error(is_answered=True)
+        self.answer_entity(entity)
 
     def later(self, answering: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that ends with an answer; a failure in it is treated as one of the handler."""
@@ -127,6 +135,7 @@ class Dispatcher:
             request = decode_request_body(frame, header)
             if header.api_key == API_VERSIONS_KEY:
                 connection.client_software = getattr(request, "client_software_name", "")
+            exchange.request = request
             self.start(exchange, self._run(exchange, module, request))
             return
         try:
@@ -136,6 +145,8 @@ class Dispatcher:
         except Malformed as error:
             raise MalformedRequest(str(error), header) from error
         except Exception:
+            # the frame is still whole here: later it is not, and then the answer is lost with the connection
+            exchange.request = decode_request_body(frame, header)
             self._fail(exchange)
 
     def start(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
@@ -159,7 +170,13 @@ class Dispatcher:
         log.exception(  # noqa: LOG004  called while the exception is handled
             "request failed", api=api_name(header.api_key), version=header.api_version, client=header.client_id
         )
-        exchange.abort("the request failed inside the broker")
+        entity = None
+        if exchange.request is not None and not exchange.connection.is_closed:
+            entity = error_response(header.api_key, header.api_version, exchange.request)
+        if entity is None:
+            exchange.abort("the request failed inside the broker")
+        else:
+            exchange.fail_with(entity)
 
     def _refuse(self, connection: Connection, header: RequestHeader, error: UnsupportedVersion) -> None:
         if not error.is_api_versions:

@@ -12,10 +12,10 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from broker.config import BrokerSettings
-from broker.controller_client import ControllerClient, ControllerUnavailable
 from broker.replicas import Replicas
 from runtime.logs import get_logger
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient, ControllerUnavailable
 
 log = get_logger(__name__)
 

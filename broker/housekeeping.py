@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from broker.config import BrokerSettings
+from broker.dynamic_configs import DynamicConfigs
 from broker.log.errors import StorageError
 from broker.log.log_store import LogStore
 from broker.services import Cluster
@@ -17,42 +18,62 @@ from runtime.logs import get_logger
 
 log = get_logger(__name__)
 
+Interval = Callable[[BrokerSettings], float]
+"""Milliseconds between two turns of a job, by the settings in force."""
+
 FIRST_RETENTION_DELAY_MS = 30_000
+MOVE_INTERVAL_MS = 200
+"""How soon a move to another log directory begins."""
 
 
 class Housekeeping:
     """The background jobs over a broker's logs."""
 
-    def __init__(self, settings: BrokerSettings, logs: LogStore, cluster: Cluster) -> None:
-        self._settings = settings
+    def __init__(self, configs: DynamicConfigs, logs: LogStore, cluster: Cluster) -> None:
+        self._configs = configs
         self._logs = logs
         self._cluster = cluster
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin all jobs."""
-        settings = self._settings
-        retention_ms = settings.log_retention_check_interval_ms
-        jobs: tuple[tuple[str, Callable[[], Awaitable[None]], float, float], ...] = (
-            ("flush", self._logs.flush_due, settings.log_flush_scheduler_interval_ms, 0),
-            ("retention", self._retain, retention_ms, min(FIRST_RETENTION_DELAY_MS, retention_ms)),
-            ("compaction", self._compact, settings.log_cleaner_backoff_ms, 0),
-            ("checkpoint", self._checkpoint, settings.log_checkpoint_interval_ms, 0),
-            ("high watermark checkpoint", self._mark, settings.high_watermark_checkpoint_interval_ms, 0),
+        first_ms = min(FIRST_RETENTION_DELAY_MS, self._configs.current.log_retention_check_interval_ms)
+        jobs: tuple[tuple[str, Callable[[], Awaitable[None]], Interval, float], ...] = (
+            ("flush", self._logs.flush_due, lambda now: now.log_flush_scheduler_interval_ms, 0),
+            ("retention", self._retain, lambda now: now.log_retention_check_interval_ms, first_ms),
+            ("compaction", self._compact, lambda now: now.log_cleaner_backoff_ms, 0),
+            ("move", self._move, lambda _: MOVE_INTERVAL_MS, 0),
+            ("checkpoint", self._checkpoint, lambda now: now.log_checkpoint_interval_ms, 0),
+            ("high watermark checkpoint", self._mark, lambda now: now.high_watermark_checkpoint_interval_ms, 0),
         )
         loop = asyncio.get_running_loop()
-        for name, job, interval_ms, delay_ms in jobs:
-            self._tasks.append(loop.create_task(_repeat(name, job, interval_ms=interval_ms, delay_ms=delay_ms)))
+        for name, job, interval, delay_ms in jobs:
+            self._tasks.append(loop.create_task(self._repeat(name, job, interval=interval, delay_ms=delay_ms)))
+
+    async def _repeat(
+        self, name: str, job: Callable[[], Awaitable[None]], *, interval: Interval, delay_ms: float
+    ) -> None:
+        await asyncio.sleep((delay_ms or interval(self._configs.current)) / 1000)
+        while True:
+            try:
+                await job()
+            except StorageError as error:
+                log.warning("background work on the logs failed", job=name, reason=str(error))
+            except Exception:
+                # a bug in one turn must not end retention or flushes for good; its story is in the log
+                log.exception("background work on the logs failed inside the broker", job=name)
+            await asyncio.sleep(interval(self._configs.current) / 1000)
 
     async def _retain(self) -> None:
         if not self._cluster.image.is_complete:
             return
-        for sentence in await self._logs.maintain(self._settings.producer_id_expiration_ms, is_copy=self._is_copy):
+        for sentence in await self._logs.maintain(
+            self._configs.current.producer_id_expiration_ms, is_copy=self._is_copy
+        ):
             log.info(sentence)
-        await self._compact()
 
     async def _compact(self) -> None:
-        if not self._cluster.image.is_complete:
+        if not (self._cluster.image.is_complete and self._configs.current.is_log_cleaner_enabled):
             return
         for sentence in await self._logs.compact(is_copy=self._is_copy):
             log.info(sentence)
@@ -65,8 +86,11 @@ class Housekeeping:
         self._logs.checkpoint()
 
     async def _mark(self) -> None:
-        for directory in self._logs.directories:
-            directory.checkpoint_high_watermarks()
+        self._logs.checkpoint_high_watermarks()
+
+    async def _move(self) -> None:
+        for sentence in await self._logs.move(bytes_per_second_max=self._configs.current.log_move_bytes_per_second_max):
+            log.info(sentence)
 
     async def stop(self) -> None:
         """End all jobs; one that is under way is cancelled at its next pause."""
@@ -74,13 +98,3 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-
-
-async def _repeat(name: str, job: Callable[[], Awaitable[None]], *, interval_ms: float, delay_ms: float) -> None:
-    await asyncio.sleep((delay_ms or interval_ms) / 1000)
-    while True:
-        try:
-            await job()
-        except StorageError as error:
-            log.warning("background work on the logs failed", job=name, reason=str(error))
-        await asyncio.sleep(interval_ms / 1000)

@@ -14,7 +14,6 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from broker.config import BrokerSettings
-from broker.controller_client import ControllerClient, ControllerUnavailable
 from broker.core.cluster_image import ClusterImage, partition_image
 from broker.hosted_partition import HostedPartition
 from broker.replicas import PartitionKey, Replicas
@@ -22,6 +21,7 @@ from broker.services import Cluster
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient, ControllerUnavailable
 
 log = get_logger(__name__)
 state_change = state_change_logger()

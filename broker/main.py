@@ -10,27 +10,32 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Protocol
 
 from broker.active_site import ActiveSite
 from broker.config import BrokerSettings
+from broker.config_store import BrokerConfigStore
 from broker.connection_server import ConnectionLimits, ConnectionServer
 from broker.control_service import BrokerControlService
-from broker.controller_client import ControllerClient
 from broker.coordinator import GroupCoordinator, group_limits
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
-from broker.core.topic_configs import InvalidTopicConfig, LogConfig
+from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
 from broker.doubts import Doubts
+from broker.dynamic_configs import DynamicConfigs
+from broker.gauges import BrokerState, GaugeSources, add_gauges
 from broker.group_routing import ImageRouting
 from broker.hand_over import hand_over
 from broker.housekeeping import Housekeeping
 from broker.internal_log import InternalLog
 from broker.isr_proposals import IsrProposals
 from broker.log.checkpoints import META_PROPERTIES, read_meta_properties
+from broker.log.cleaner import CleaningPlan, CleaningResult
+from broker.log.cleaner_process import CleanerProcess
 from broker.log.errors import StorageError
-from broker.log.log_store import LogStore
+from broker.log.log_store import DirectoryFailure, LogStore
 from broker.log.recovery import RecoveryReport
 from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
@@ -49,7 +54,10 @@ from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from wire import znodes
+from wire.connection import installed_version
 from wire.control import broker_pb2_grpc
+from wire.control.clients import ControllerClient
+from wire.topic_configs import InvalidTopicConfig
 
 log = get_logger(__name__)
 
@@ -61,6 +69,11 @@ class SiteMembership(Protocol):
     """What a broker needs of its site's ZooKeeper (`membership.py`; tests have a lone one)."""
 
     broker_epoch: int
+
+    @property
+    def configs(self) -> BrokerConfigStore:
+        """Broker configs that were altered while brokers run."""
+        ...
 
     async def cluster_id(self, *, known: str | None) -> str:
         """The site's cluster id."""
@@ -86,13 +99,24 @@ class Broker:
         self, settings: BrokerSettings, grpc_server: GrpcServer, membership: SiteMembership, clock: Clock | None = None
     ) -> None:
         self.settings = settings
-        self.metrics = BrokerMetrics()
+        self.metrics = BrokerMetrics(version=installed_version())
         self._clock = clock or SystemClock()
         self._membership = membership
         self._disk = RealDisk()
+        self.configs = DynamicConfigs(settings)
         self._cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
-        self._logs = LogStore(settings.log_dirs, self._disk, now_ms=self._clock.now_ms, roll_jitter=random.random)
-        self._controller = ControllerClient(membership.controller_address)
+        self._cleaner = CleanerProcess()
+        self._logs = LogStore(
+            settings.log_dirs,
+            self._disk,
+            now_ms=self._clock.now_ms,
+            roll_jitter=random.random,
+            recovery_threads=settings.recovery_threads * len(settings.log_dirs),
+            clean=self._clean,
+            note_flush=self.metrics.log_flush.record,
+        )
+        self.failed = asyncio.Event()
+        self._controller = ControllerClient(self._controller_addresses)
         self._active_site = ActiveSite()
         self._replicas = Replicas(
             settings,
@@ -103,6 +127,7 @@ class Broker:
             follower_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
         )
+        self._logs.on_failure(self._lose_directory)
         self._groups = GroupCoordinator(
             group_limits(settings),
             InternalLog(OFFSETS_TOPIC, self._replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
@@ -139,19 +164,52 @@ class Broker:
         )
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self._control, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
-        self._housekeeping = Housekeeping(settings, self._logs, self._cluster)
+        self._housekeeping = Housekeeping(self.configs, self._logs, self._cluster)
+        self.configs.on_change(self._take_configs)
         self._ports: dict[str, int] = {}
         self._is_open = False
         self.ready = asyncio.Event()
-        self._add_gauges()
+        self.state = BrokerState.NOT_RUNNING
+        add_gauges(
+            self.metrics,
+            GaugeSources(
+                replicas=self._replicas,
+                groups=self._groups,
+                fetchers=self._fetchers,
+                proposals=self._proposals,
+                connections=self._connections,
+                logs=self._logs,
+                clock=self._clock,
+                fetch_session_count=lambda: len(self._services.fetch_sessions),
+                state=lambda: self.state,
+            ),
+        )
+
+    async def _controller_addresses(self) -> list[str]:
+        return [await self._membership.controller_address()]
+
+    async def _clean(self, plan: CleaningPlan) -> CleaningResult:
+        pace = self.configs.current.log_cleaner_bytes_per_second_max
+        return await self._cleaner.clean(replace(plan, bytes_per_second_max=pace))
+
+    def _take_configs(self, settings: BrokerSettings) -> None:
+        self._connections.limits = _limits(settings)
+        self._replicas.take_broker_properties(settings.properties, self._cluster.image)
+
+    def _lose_directory(self, failure: DirectoryFailure) -> None:
+        if not self._logs.directories:
+            log.error("the last log directory has failed", path=failure.path, reason=failure.reason)
+            self.failed.set()
 
     def _make_services(self) -> BrokerServices:
         settings = self.settings
         return BrokerServices(
-            config=settings,
+            configs=self.configs,
+            config_store=self._membership.configs,
             clock=self._clock,
             cluster=self._cluster,
             replicas=self._replicas,
+            logs=self._logs,
             groups=self._groups,
             producer_ids=self._producer_ids,
             controller=self._controller,
@@ -178,12 +236,14 @@ class Broker:
     async def start(self, *, grpc_port: int) -> None:
         """Come up and register; `ready` is set when clients are let in. OperationalFailure says what is in the way."""
         settings = self.settings
+        self.state = BrokerState.STARTING
         try:
             for listener in settings.listeners:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
             self._control.on_image(self._fetchers.on_image)
             self._control.on_image(self._doubts.on_image)
+            await self._membership.configs.follow(self.configs.take)
             self._control.on_image(self._groups.on_image)
             self._control.on_image(self._prepare_coordinators)
             self._control.on_image(self._open_the_doors)
@@ -211,15 +271,28 @@ class Broker:
         except InvalidTopicConfig as error:
             raise ConfigurationError(error.key, error.value, f"accepted: {error.accepted}") from error
         try:
-            known = read_meta_properties(self._disk, f"{settings.log_dir}/{META_PROPERTIES}").get("cluster.id")
-            cluster_id = await self._membership.cluster_id(known=known)
+            cluster_id = await self._membership.cluster_id(known=self._known_cluster_id())
             self._logs.open(node_id=settings.node_id, cluster_id=cluster_id)
             self._is_open = True
+            if not all(directory.is_clean for directory in self._logs.directories):
+                self.state = BrokerState.RECOVERING
             reports = await asyncio.to_thread(self._logs.load, lambda _: defaults)
         except StorageError as error:
             raise OperationalFailure(str(error)) from error
         for report in reports:
             _log_recovery(report)
+
+    def _known_cluster_id(self) -> str | None:
+        """What a log directory says that can be read; the others go offline when they are opened."""
+        for path in self.settings.log_dirs:
+            try:
+                found = read_meta_properties(self._disk, f"{path}/{META_PROPERTIES}").get("cluster.id")
+            except StorageError as error:
+                log.warning("log directory cannot be read", path=path, reason=str(error))
+                continue
+            if found is not None:
+                return found
+        return None
 
     def _registration(self, grpc_port: int) -> znodes.BrokerRegistration:
         settings = self.settings
@@ -240,6 +313,7 @@ class Broker:
     async def _open_the_doors(self, _before: ClusterImage, after: ClusterImage) -> None:
         if after.is_complete and not self.ready.is_set():
             self._connections.start_accepting()
+            self.state = BrokerState.RUNNING
             self.ready.set()
             log.info("clients are let in", topics=len(after.topics), partitions=len(self._replicas))
 
@@ -249,9 +323,11 @@ class Broker:
             self._services.topic_creator.request([OFFSETS_TOPIC], after)
 
     async def _undo_start(self) -> None:
+        self.state = BrokerState.NOT_RUNNING
         self._connections.stop_accepting()
         await self._stop_replication()
         await self._housekeeping.stop()
+        await self._cleaner.stop()
         await self._controller.close()
         await self._active_site.close()
         if self._is_open:
@@ -262,6 +338,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop cleanly: others lead first, the next start needs no recovery. Harmless when repeated or when the start failed."""
+        self.state = BrokerState.SHUTTING_DOWN
         if self._is_open and self.ready.is_set() and self.settings.is_shutdown_controlled:
             await hand_over(
                 self._controller, self.settings, broker_epoch=self._membership.broker_epoch, replicas=self._replicas
@@ -276,10 +353,12 @@ class Broker:
         await self._connections.stop(grace_s=self.settings.shutdown_grace_ms / 1000)
         await self._services.topic_creator.stop()
         await self._housekeeping.stop()
+        await self._cleaner.stop()
         await self._guarded("logs", self._close_logs)
         await self._guarded("registration", self._membership.unregister)
         await self._controller.close()
         await self._active_site.close()
+        self.state = BrokerState.NOT_RUNNING
         log.info("broker stopped", node_id=self.settings.node_id)
 
     async def _stop_replication(self) -> None:
@@ -301,64 +380,13 @@ class Broker:
                 "not everything could be stopped cleanly; the next start will recover", part=what, reason=str(error)
             )
 
-    def _add_gauges(self) -> None:
-        add, replicas = self.metrics.add_gauge, self._replicas
-        self.metrics.log_sizes = replicas.sizes
-        add("kafka_server_replicamanager_partitioncount", "Partitions here", lambda: len(replicas))
-        add("kafka_server_replicamanager_leadercount", "Partitions led here", replicas.leader_count)
-        add(
-            "kafka_server_replicamanager_underreplicatedpartitions",
-            "Partitions led here with an incomplete ISR",
-            replicas.under_replicated_count,
-        )
-        add(
-            "kafka_server_delayedoperationpurgatory_fetch_size",
-            "Fetches that wait for records",
-            lambda: len(replicas.fetches) + len(replicas.follower_fetches),
-        )
-        add(
-            "kafka_server_delayedoperationpurgatory_produce_size",
-            "Produces that wait for replicas",
-            lambda: len(replicas.produces),
-        )
-        fetchers, proposals = self._fetchers, self._proposals
-        add(
-            "kafka_server_replicafetchermanager_maxlag",
-            "Records that the furthest follower here lacks",
-            fetchers.max_lag,
-        )
-        add("kafka_server_replicamanager_isrexpands", "ISR expansions since the start", lambda: proposals.expansions)
-        add("kafka_server_replicamanager_isrshrinks", "ISR shrinks since the start", lambda: proposals.shrinks)
-        groups = self._groups
-        add(
-            "kafka_coordinator_group_groupmetadatamanager_numgroups",
-            "Groups coordinated here",
-            lambda: groups.group_count,
-        )
-        add(
-            "kafka_coordinator_group_groupmetadatamanager_numoffsets",
-            "Offsets of groups coordinated here",
-            lambda: groups.offset_count,
-        )
-        connections = self._connections
-        add(
-            "kafka_server_socketservermetrics_connection_count",
-            "Open connections",
-            lambda: len(connections.connections),
-        )
-        add(
-            "kafka_server_socketservermetrics_request_memory_bytes",
-            "Memory of half-received requests",
-            lambda: connections.memory.used_bytes,
-        )
-        add("kafka_server_fetchsessioncache_sessions", "Fetch sessions", lambda: len(self._services.fetch_sessions))
-
 
 def _limits(settings: BrokerSettings) -> ConnectionLimits:
     return ConnectionLimits(
         request_bytes_max=settings.request_bytes_max,
         connections_max=settings.connections_max,
         connections_per_address_max=settings.connections_per_address_max,
+        connections_per_address_overrides=settings.connections_per_address_overrides,
         idle_ms_max=settings.connection_idle_ms_max,
         send_buffer_bytes=settings.send_buffer_bytes,
         receive_buffer_bytes=settings.receive_buffer_bytes,

@@ -16,6 +16,7 @@ from pathlib import Path
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from broker.config import BrokerSettings
+from broker.config_store import ZooKeeperConfigStore
 from runtime.clock import Clock
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
@@ -41,6 +42,7 @@ class Membership:
         self._registration: znodes.BrokerRegistration | None = None
         self._task: asyncio.Task[None] | None = None
         self.broker_epoch = 0
+        self.configs = ZooKeeperConfigStore(zookeeper, settings.node_id)
         self.on_registered: Callable[[int], None] | None = None
 
     async def cluster_id(self, *, known: str | None) -> str:
@@ -128,6 +130,7 @@ class Membership:
         """Delete the registration, so that the controller does not wait for the session to expire."""
         if self._task is not None:
             self._task.cancel()
+        await self.configs.stop()
         registration, self._registration = self._registration, None
         if registration is None:
             return

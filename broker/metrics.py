@@ -11,31 +11,51 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 LATENCY_BOUNDS_MS: Final = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0, 30000.0)
 
 
-class ApiMetrics:
-    """Requests of one API: how many, how long, how many failed."""
+class Latencies:
+    """How often something took how long."""
 
-    __slots__ = ("buckets", "error_count", "name", "sum_ms")
+    __slots__ = ("buckets", "sum_ms")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.buckets = [0] * (len(LATENCY_BOUNDS_MS) + 1)
         self.sum_ms = 0.0
-        self.error_count = 0
 
     def record(self, elapsed_ms: float) -> None:
-        """One request was answered."""
+        """It took so long once more."""
         self.buckets[bisect_left(LATENCY_BOUNDS_MS, elapsed_ms)] += 1
         self.sum_ms += elapsed_ms
 
-    def record_error(self) -> None:
-        """One request ended without an answer."""
+    def cumulated(self) -> list[tuple[str, float]]:
+        """Counts up to each bound, as Prometheus wants them."""
+        counts, running, found = list(self.buckets), 0, []
+        for bound, count in zip((*map(str, LATENCY_BOUNDS_MS), "+Inf"), counts, strict=True):
+            running += count
+            found.append((bound, float(running)))
+        return found
+
+
+class ApiMetrics(Latencies):
+    """Requests of one API: how many, how long, how many failed."""
+
+    __slots__ = ("error_count", "name", "unanswered_count")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.error_count = 0
+        self.unanswered_count = 0
+
+    def record_error(self, *, is_answered: bool) -> None:
+        """The handler of one request failed; answered ones are recorded with their time as well."""
         self.error_count += 1
+        self.unanswered_count += not is_answered
 
 
 @dataclass(slots=True)
@@ -48,6 +68,8 @@ class TopicMetrics:
     mirrored_bytes_in: int = 0
     mirrored_messages_in: int = 0
     replicated_bytes_in: int = 0
+    produce_count: int = 0
+    fetch_count: int = 0
     failed_produce: int = 0
     failed_fetch: int = 0
 
@@ -67,6 +89,8 @@ class BrokerMetrics(Collector):
 
     apis: dict[str, ApiMetrics] = field(default_factory=dict)
     topics: dict[str, TopicMetrics] = field(default_factory=dict)
+    version: str = "unknown"
+    log_flush: Latencies = field(default_factory=Latencies)
     gauges: list[Gauge] = field(default_factory=list)
     log_sizes: Callable[[], dict[tuple[str, int], tuple[int, int, int]]] | None = None
 
@@ -93,10 +117,16 @@ class BrokerMetrics(Collector):
         """Nothing is known before the first scrape; keeps registration from collecting."""
         return iter(())
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """All samples."""
+        yield InfoMetricFamily("kafka_server_app", "What runs here", value={"version": self.version})
         yield from self._collect_apis()
         yield from self._collect_topics()
+        flushes = HistogramMetricFamily(
+            "kafka_log_logflushstats_logflushratetimems", "Time to force a log to disk (ms)"
+        )
+        flushes.add_metric([], self.log_flush.cumulated(), sum_value=self.log_flush.sum_ms)
+        yield flushes
         for gauge in self.gauges:
             yield GaugeMetricFamily(gauge.name, gauge.help, value=gauge.read())
         if self.log_sizes is not None:
@@ -108,17 +138,15 @@ class BrokerMetrics(Collector):
         )
         requests = CounterMetricFamily("kafka_network_requestmetrics_requests", "Requests", labels=["request"])
         errors = CounterMetricFamily(
-            "kafka_network_requestmetrics_errors", "Requests without answer", labels=["request"]
+            "kafka_network_requestmetrics_errors", "Requests whose handler failed", labels=["request"]
         )
         for metrics in tuple(self.apis.values()):
-            counts, running, buckets = list(metrics.buckets), 0, []
-            for bound, count in zip((*map(str, LATENCY_BOUNDS_MS), "+Inf"), counts, strict=True):
-                running += count
-                buckets.append((bound, float(running)))
-            if not running and not metrics.error_count:
+            buckets = metrics.cumulated()
+            answered_count = buckets[-1][1]
+            if not answered_count and not metrics.error_count:
                 continue
             total_ms.add_metric([metrics.name], buckets, sum_value=metrics.sum_ms)
-            requests.add_metric([metrics.name], running + metrics.error_count)
+            requests.add_metric([metrics.name], answered_count + metrics.unanswered_count)
             errors.add_metric([metrics.name], metrics.error_count)
         yield from (total_ms, requests, errors)
 
@@ -137,6 +165,8 @@ _TOPIC_COUNTERS: Final = (
     ("mirroredmessagesin", "Records appended by mirrors", "mirrored_messages_in"),
     ("mirroredbytesin", "Bytes appended by mirrors", "mirrored_bytes_in"),
     ("replicationbytesin", "Bytes appended by following leaders", "replicated_bytes_in"),
+    ("totalproducerequests", "Partitions that producers asked to append to", "produce_count"),
+    ("totalfetchrequests", "Partitions that fetchers asked to read", "fetch_count"),
     ("failedproducerequests", "Partitions that could not be appended to", "failed_produce"),
     ("failedfetchrequests", "Partitions that could not be read", "failed_fetch"),
 )

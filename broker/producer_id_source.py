@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.controller_client import ControllerUnavailable
 from broker.core.producer_ids import ProducerIds
 from runtime.logs import get_logger
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
 
 log = get_logger(__name__)
 

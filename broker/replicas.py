@@ -8,7 +8,7 @@ stays true until they return. Whoever waits for a partition is told through the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -18,12 +18,13 @@ from broker.core.access import CONSUMER_REPLICA_ID, read_error, write_error
 from broker.core.batch_checks import BatchRejected
 from broker.core.cluster_image import ClusterImage, ImageChange, PartitionImage, TopicImage
 from broker.core.partition import LeadershipChange, Partition
-from broker.core.topic_configs import InvalidTopicConfig, LogConfig
+from broker.core.topic_configs import LogConfig
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
+from broker.log.intake import AppendInfo
 from broker.log.log_slice import LogSlice
-from broker.log.log_store import LogStore
-from broker.log.partition_log import AppendInfo
+from broker.log.log_store import DirectoryFailure, LogStore
+from broker.log.partition_log import PartitionLog
 from broker.metrics import BrokerMetrics
 from broker.purgatory import Purgatory
 from runtime.clock import Clock
@@ -31,6 +32,7 @@ from runtime.logs import get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
 from wire.record_batch import Buffer, InvalidBatch
+from wire.topic_configs import InvalidTopicConfig
 
 log = get_logger(__name__)
 state_change = state_change_logger()
@@ -56,6 +58,7 @@ class Replicas:
         produces: Purgatory,
     ) -> None:
         self._settings = settings
+        self._broker_properties: Mapping[str, str] = settings.properties
         self._clock = clock
         self._logs = logs
         self._metrics = metrics
@@ -65,6 +68,8 @@ class Replicas:
         self.fetches = fetches
         self.follower_fetches = follower_fetches
         self.produces = produces
+        logs.on_failure(self._lose)
+        logs.on_moved = self._replace_log
 
     def __iter__(self) -> Iterator[HostedPartition]:
         return iter(tuple(self._hosted.values()))
@@ -85,6 +90,8 @@ class Replicas:
         if routed is None or index not in routed.topic.partitions:
             raise PartitionFailure(ErrorCode.unknown_topic_or_partition)
         partition = image.partition(topic, index)
+        if self._logs.is_offline(topic, index):
+            raise PartitionFailure(ErrorCode.kafka_storage_error, "the log directory of this partition is offline")
         if partition is not None and partition.leader == image.node_id:
             raise PartitionFailure(ErrorCode.kafka_storage_error, "the log of this partition could not be opened")
         raise PartitionFailure(ErrorCode.not_leader_or_follower)
@@ -105,6 +112,7 @@ class Replicas:
                 try:
                     self._take(image, topic, partition, config)
                 except StorageError as error:
+                    self._logs.note_failure(error)
                     log.warning(
                         "partition cannot be opened", topic=topic.name, partition=partition.index, reason=str(error)
                     )
@@ -128,12 +136,22 @@ class Replicas:
         overrides = dict(topic.configs)
         while True:
             try:
-                return LogConfig.from_topic_configs(self._settings.properties, overrides)
+                return LogConfig.from_topic_configs(self._broker_properties, overrides)
             except InvalidTopicConfig as error:
                 if error.key not in overrides:
                     raise
                 log.warning("topic config is not in force here", topic=topic.name, key=error.key, value=error.value)
                 del overrides[error.key]
+
+    def take_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
+        """The site-wide counterparts of topic configs are these now: what follows from them is in force at once."""
+        self._broker_properties = properties
+        configs = {topic.name: self.log_config(topic) for topic in image.topics.values()}
+        for hosted in self:
+            config = configs.get(hosted.topic)
+            if config is not None and hosted.config != config:
+                hosted.config = config
+                hosted.log.update_config(config)
 
     def _take(self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
         key = (topic.name, partition.index)
@@ -147,14 +165,18 @@ class Replicas:
                 state_change.info("log of a partition that moved away is deleted", topic=key[0], partition=key[1])
             return
         if hosted is None:
-            hosted = self._host(topic, partition.index, config)
+            hosted = self._host(topic, partition, config)
         if hosted.config != config:
             hosted.config = config
             hosted.log.update_config(config)
         self._change_role(image, hosted, partition)
 
-    def _host(self, topic: TopicImage, index: int, config: LogConfig) -> HostedPartition:
-        opened = self._logs.open_or_create(topic.name, index, topic_id=topic.topic_id, config=config)
+    def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
+        index = partition.index
+        # one that has had a leader before has a log somewhere
+        opened = self._logs.open_or_create(
+            topic.name, index, topic_id=topic.topic_id, config=config, is_new=partition.leader_epoch == 0
+        )
         state = Partition(node_id=self._settings.node_id)
         state.log_end_offset = opened.log_end_offset
         state.high_watermark = max(opened.log_start_offset, min(opened.high_watermark, opened.log_end_offset))
@@ -217,15 +239,44 @@ class Replicas:
     def _delete(self, hosted: HostedPartition) -> None:
         del self._hosted[hosted.key]
         hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
-        self._logs.delete(hosted.log)
+        self._logs.delete(hosted.log, is_durable=False)
         hosted.state.leave()
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
         self._notify_all(hosted)
+
+    # --- log directories
+
+    def storage_failed(self, error: StorageError) -> None:
+        """A caller met this error in a log: when it was the disk, its log directory goes offline with all its partitions."""
+        self._logs.note_failure(error)
+
+    def _lose(self, failure: DirectoryFailure) -> None:
+        """A log directory went offline: its partitions answer with a storage error from now on."""
+        state_change.error(
+            "log directory offline", path=failure.path, partitions=len(failure.partitions), reason=failure.reason
+        )
+        for key in failure.partitions:
+            hosted = self._hosted.pop(key, None)
+            if hosted is not None:
+                hosted.write_error = hosted.read_error = ErrorCode.kafka_storage_error
+                self._notify_all(hosted)
+
+    def _replace_log(self, moved: PartitionLog) -> None:
+        """The partition's log is in another directory now; both have the same batches."""
+        hosted = self._hosted.get((moved.topic, moved.partition))
+        if hosted is not None:
+            hosted.log = moved
+            state_change.info("log moved", topic=moved.topic, partition=moved.partition, directory=moved.directory)
+
+    def offline_count(self) -> int:
+        """Partitions that went offline with their log directories."""
+        return self._logs.offline_count
 
     # --- records
 
     def append(self, hosted: HostedPartition, records: Buffer, *, acks: int) -> AppendInfo:
         """Append what a client produced; PartitionFailure says why not."""
+        hosted.metrics.produce_count += 1
         hosted.check_writable(acks)
         try:
             info = hosted.log.append_as_leader(
@@ -233,6 +284,8 @@ class Replicas:
             )
         except (BatchRejected, InvalidBatch, StorageError) as error:
             hosted.metrics.failed_produce += 1
+            if isinstance(error, StorageError):
+                self._logs.note_failure(error)
             raise failure_of(error) from error
         if not info.is_duplicate:
             hosted.metrics.messages_in += info.record_count
@@ -272,12 +325,15 @@ class Replicas:
         self, hosted: HostedPartition, offset: int, *, max_bytes: int, end_offset: int, has_minimum_one_batch: bool
     ) -> LogSlice:
         """Batches from `offset` up to `end_offset`; the caller releases the slice. PartitionFailure says why not."""
+        hosted.metrics.fetch_count += 1
         try:
             return hosted.log.read(
                 offset, max_bytes=max_bytes, end_offset=end_offset, has_minimum_one_batch=has_minimum_one_batch
             )
         except (OffsetOutOfRange, StorageError) as error:
             hosted.metrics.failed_fetch += 1
+            if isinstance(error, StorageError):
+                self._logs.note_failure(error)
             raise failure_of(error) from error
 
     # --- reports

@@ -20,13 +20,16 @@ from wire.private import CLIENT_SOFTWARE_NAME
 
 if TYPE_CHECKING:
     from broker.active_site import ActiveSite
-    from broker.controller_client import ControllerClient
+    from broker.config_store import BrokerConfigStore
     from broker.coordinator import GroupCoordinator
     from broker.doubts import Doubts
+    from broker.dynamic_configs import DynamicConfigs
+    from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
     from broker.producer_id_source import ProducerIdSource
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
+    from wire.control.clients import ControllerClient
 
 
 class Cluster:
@@ -62,10 +65,12 @@ class Cluster:
 class BrokerServices:
     """The parts of one broker."""
 
-    config: BrokerSettings
+    configs: DynamicConfigs
+    config_store: BrokerConfigStore
     clock: Clock
     cluster: Cluster
     replicas: Replicas
+    logs: LogStore
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
     controller: ControllerClient
@@ -76,6 +81,11 @@ class BrokerServices:
     topic_creator: TopicCreator
     merged_metadata: MetadataCache
     site_metadata: MetadataCache
+
+    @property
+    def config(self) -> BrokerSettings:
+        """The settings in force."""
+        return self.configs.current
 
     @property
     def image(self) -> ClusterImage:

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Iterable
 
 from broker.config import BrokerSettings
-from broker.controller_client import ControllerClient, ControllerUnavailable
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from runtime.logs import get_logger
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient, ControllerUnavailable
 
 log = get_logger(__name__)
 

@@ -39,6 +39,12 @@ Level = Annotated[
     LogLevel, typer.Option("--log-level", help="Least important line that is logged.", case_sensitive=False)
 ]
 LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log into this file instead of standard error.")]
+StateChangeLog = Annotated[
+    Path | None,
+    typer.Option(
+        "--state-change-log", help="Changes of leaders, links and partitions' places go into this file alone."
+    ),
+]
 CheckOnly = Annotated[bool, typer.Option("--dry-run", help="Check the configuration, start nothing.")]
 
 Properties = dict[str, str]
@@ -49,6 +55,7 @@ def broker(
     override: Override = None,
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
+    state_change_log: StateChangeLog = None,
     is_dry_run: CheckOnly = False,
 ) -> None:
     """Run one broker of a site, with its controller candidate and site agent.
@@ -67,7 +74,7 @@ def broker(
         load_broker_settings(properties)
         load_settings(ControllerSettings, properties)
 
-    properties = _read("broker", config, override, log_level, log_file)
+    properties = _read("broker", config, override, log_level, (log_file, state_change_log))
     _run(lambda stop: run_broker(properties, stop), lambda: check(properties), is_dry_run=is_dry_run)
 
 
@@ -76,6 +83,7 @@ def controller(
     override: Override = None,
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
+    state_change_log: StateChangeLog = None,
     is_dry_run: CheckOnly = False,
 ) -> None:
     """Run a controller candidate alone, for sites whose brokers do not stand for election.
@@ -88,7 +96,7 @@ def controller(
     from controller.config import ControllerSettings
     from runtime.configuration import load_settings
 
-    properties = _read("controller", config, override, log_level, log_file)
+    properties = _read("controller", config, override, log_level, (log_file, state_change_log))
     _run(
         lambda stop: run_controller(properties, stop),
         lambda: load_settings(ControllerSettings, properties),
@@ -101,6 +109,7 @@ def mirror(
     override: Override = None,
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
+    state_change_log: StateChangeLog = None,
     is_dry_run: CheckOnly = False,
 ) -> None:
     """Run the mirror daemon of one link, beside the link's target site.
@@ -113,7 +122,7 @@ def mirror(
     from mirror.config import load_config
     from mirror.main import run as run_mirror
 
-    properties = _read("mirror", config, override, log_level, log_file)
+    properties = _read("mirror", config, override, log_level, (log_file, state_change_log))
 
     async def run(stop: asyncio.Event) -> None:
         await run_mirror(load_config(properties), stop)
@@ -122,12 +131,12 @@ def mirror(
 
 
 def _read(
-    process: str, config: Path, override: list[str] | None, log_level: LogLevel, log_file: Path | None
+    process: str, config: Path, override: list[str] | None, log_level: LogLevel, files: tuple[Path | None, Path | None]
 ) -> Properties:
     try:
-        configure(process, level=log_level, file=log_file)
+        configure(process, level=log_level, file=files[0], state_change_file=files[1])
     except OSError as error:
-        raise usage_error(f"--log-file {str(log_file)!r} cannot be written ({error.strerror})") from error
+        raise usage_error(f"log file {error.filename!r} cannot be written ({error.strerror})") from error
     try:
         properties = read_properties(config)
         properties.update(parse_property(text, option="--override") for text in override or ())

@@ -27,6 +27,7 @@ from runtime.configuration import ConfigurationError, load_settings
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
+from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
 
 log = get_logger(__name__)
@@ -34,13 +35,24 @@ log = get_logger(__name__)
 
 async def run_broker(properties: Mapping[str, str], stop: asyncio.Event) -> None:
     """A broker process until `stop` is set. ConfigurationError and OperationalFailure say what is in the way."""
+    started: list[Broker] = []
     async with AsyncExitStack() as running:
-        if await _unless_stopped(_start_broker(running, properties), stop):
-            await stop.wait()
+        if await _unless_stopped(_start_broker(running, properties, started), stop):
+            await until_stopped_or_failed(started[0], stop)
         log.info("stopping")
 
 
-async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str]) -> None:
+async def until_stopped_or_failed(broker: Broker, stop: asyncio.Event) -> None:
+    """OperationalFailure when the broker has no log directory left: others must lead what it led."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    if broker.failed.is_set():
+        raise OperationalFailure("every log directory has failed; see the log for the reasons, and replace the disks")
+
+
+async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], started: list[Broker]) -> None:
     settings = load_broker_settings(properties)
     candidate_settings = load_settings(ControllerSettings, properties)
     registry = new_registry()
@@ -69,6 +81,7 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str]) 
     await broker.start(grpc_port=port)
     running.push_async_callback(agent.stop)
     await agent.start(address)
+    started.append(broker)
     await broker.ready.wait()
     await server.set_serving("", is_serving=True)
     _leave_startup_objects_alone()

@@ -1,8 +1,9 @@
-"""The door of the commands to a cluster's administration: librdkafka's admin client, its failures as one clear message."""
+"""The doors of the commands to a cluster's administration: librdkafka's admin client, and ours; failures as one clear message."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
@@ -15,7 +16,10 @@ from runtime.process import OperationalFailure
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException
 
+    from wire.client import KafkaClient
+
 TIMEOUT_S = 10.0
+RETRY_BUDGET_MS = 5_000
 
 BootstrapServer = Annotated[
     str,
@@ -62,6 +66,29 @@ def connect(bootstrap_server: str) -> Cluster:
             f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
         ) from error
     return Cluster(client, metadata.topics)
+
+
+def ask_cluster(bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[Result]]) -> Result:
+    """Do `work` with a client of our own, for requests to one broker and for those that librdkafka does not have.
+
+    OperationalFailure when the address is no address, nobody answers, or a request fails.
+    """
+    from wire.client import KafkaClient
+    from wire.client_errors import KafkaClientError
+
+    try:
+        brokers = parse_host_ports(bootstrap_server)
+    except ValueError as error:
+        raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
+
+    async def run() -> Result:
+        async with KafkaClient(brokers, retry_budget_ms=RETRY_BUDGET_MS) as client:
+            try:
+                return await work(client)
+            except KafkaClientError as error:
+                raise OperationalFailure(str(error)) from error
+
+    return asyncio.run(run())
 
 
 def reason(error: KafkaException) -> str:

@@ -89,6 +89,9 @@ def create(
     topic: Topic,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     partitions: Annotated[int, typer.Option(help="How many; the cluster's default when left out.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Replicas of each partition; the cluster's default when left out.")
+    ] = -1,
     config: Annotated[list[str] | None, typer.Option("--config", help="key=value; may be given again.")] = None,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
@@ -102,7 +105,10 @@ def create(
     with failures_as_messages():
         cluster = connect(bootstrap_server)
         wanted = NewTopic(
-            topic, num_partitions=partitions, replication_factor=-1, config=dict(settings(config, "--config"))
+            topic,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            config=dict(settings(config, "--config")),
         )
         for outcome in cluster.client.create_topics(
             [wanted], validate_only=is_dry_run, request_timeout=TIMEOUT_S
@@ -191,22 +197,80 @@ def delete(
     topic: Topic,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_sure: Sure = False,
+    is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Delete a topic and its records. A standby's copy stays until the topic is deleted again through a broker of the standby.
 
     Example: antipode topics delete orders --yes
     """
-    if not is_sure:
+    if not is_sure and not is_dry_run:
         typer.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        for outcome in cluster.client.delete_topics([topic], request_timeout=TIMEOUT_S).values():
-            result_of(outcome, f"topic {topic} cannot be deleted")
+        if is_dry_run:
+            _partitions(cluster, topic)
+        else:
+            for outcome in cluster.client.delete_topics([topic], request_timeout=TIMEOUT_S).values():
+                result_of(outcome, f"topic {topic} cannot be deleted")
     if output is OutputFormat.JSON:
-        print_json({"topic": topic})
+        print_json({"topic": topic, "is_dry_run": is_dry_run})
     else:
-        console.print(f"topic {topic} is deleted")
+        console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} deleted")
+
+
+@app.command("delete-records")
+def delete_records(
+    topic: Topic,
+    before: Annotated[
+        str,
+        typer.Option(
+            help="An offset (with --partition), latest, Unix milliseconds, or a time such as 2026-01-31T12:00:00Z."
+        ),
+    ],
+    partition: Annotated[int | None, typer.Option("--partition", help="Only this partition; else all.")] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    is_sure: Sure = False,
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Delete the records of a topic that lie before an offset or a time; they cannot be brought back.
+
+    Example: antipode topics delete-records orders --before 2026-01-31T12:00:00Z --dry-run
+    """
+    with failures_as_messages():
+        cluster = connect(bootstrap_server)
+        wanted = _offsets_before(cluster, topic, before, partition)
+        if not is_dry_run:
+            if not is_sure:
+                typer.confirm(f"Delete records of {topic} before {before}?", abort=True, err=True)
+            _delete_records(cluster.client, topic, wanted)
+    if output is OutputFormat.JSON:
+        print_json(
+            {"topic": topic, "is_deleted": not is_dry_run, "before": {str(key): value for key, value in wanted.items()}}
+        )
+    else:
+        title = f"{topic}: records {'would be' if is_dry_run else 'are'} deleted"
+        print_table(title, ("partition", "before offset"), sorted(wanted.items()))
+
+
+def _offsets_before(cluster: Cluster, topic: str, before: str, partition: int | None) -> dict[int, int]:
+    if partition is not None and before.isdecimal():
+        return {partition: int(before)}
+    found, ends = offsets_at(cluster, topic, parse_at(before)), offsets_at(cluster, topic, "latest")
+    return {
+        index: ends[index] if offset < 0 else offset
+        for index, offset in found.items()
+        if partition is None or index == partition
+    }
+
+
+def _delete_records(client: Any, topic: str, wanted: dict[int, int]) -> None:
+    from confluent_kafka import TopicPartition
+
+    asked = [TopicPartition(topic, index, offset) for index, offset in wanted.items()]
+    for place, outcome in client.delete_records(asked, request_timeout=TIMEOUT_S).items():
+        result_of(outcome, f"records of {topic}-{place.partition} cannot be deleted")
 
 
 def parse_at(text: str) -> str | int:

@@ -92,11 +92,14 @@ class Disk(Protocol):
         """Space left for us on the file system of `path`."""
         ...
 
+    def capacity_bytes(self, path: str) -> int:
+        """Size of the file system of `path`."""
+        ...
+
 
 class RealDisk:
     """The operating system's files."""
 
-    open = staticmethod(os.open)
     close = staticmethod(os.close)
     pwritev = staticmethod(os.pwritev)
     pread = staticmethod(os.pread)
@@ -107,6 +110,10 @@ class RealDisk:
     unlink = staticmethod(os.unlink)
     make_directory = staticmethod(os.mkdir)
     remove_directory = staticmethod(os.rmdir)
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        """A descriptor, as `os.open`; new files are not executable."""
+        return os.open(path, flags, mode)
 
     def size(self, descriptor: int) -> int:
         """Size of the file."""
@@ -136,6 +143,11 @@ class RealDisk:
         """Space left for us on the file system of `path`."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+    def capacity_bytes(self, path: str) -> int:
+        """Size of the file system of `path`."""
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
 
 def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -27,7 +28,12 @@ DaemonMain = Callable[[asyncio.Event], Awaitable[None]]
 
 
 def run_daemon(main: DaemonMain) -> ExitCode:
-    """Run `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. A second signal ends the process at once."""
+    """Run `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. A second signal ends the process at once.
+
+    The process may open as many files as the system lets it: what a login gives is too little for a broker's logs and connections.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         uvloop.run(_with_signals(main))
     except OperationalFailure as failure:

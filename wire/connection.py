@@ -222,7 +222,7 @@ class Connection:
 
     async def _negotiate(self) -> dict[int, VersionRange]:
         """Ask what the broker speaks; once more in an older version when it refuses ours (KIP-511)."""
-        values = {"client_software_name": self._options.software_name, "client_software_version": _software_version()}
+        values = {"client_software_name": self._options.software_name, "client_software_version": installed_version()}
         version = NEGOTIATED_VERSION
         answer = await self._ask_versions(version, values)
         with self._trusting():
@@ -264,7 +264,8 @@ def _ranges(response: Any) -> dict[int, VersionRange]:
 
 
 @cache
-def _software_version() -> str:
+def installed_version() -> str:
+    """The release of Antipode that runs here; "0" from a bare checkout."""
     try:
         return importlib.metadata.version("antipode")
     except importlib.metadata.PackageNotFoundError:

@@ -28,6 +28,9 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CONFIG = "/config"
 TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+DEFAULT_BROKER = "<default>"
+"""Kafka's name for all brokers among the entities of configs."""
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "config_change_"
 ADMIN = "/admin"
@@ -94,6 +97,11 @@ def partition_state_path(topic: str, partition: int) -> str:
 def topic_config_path(topic: str) -> str:
     """Config overrides of one topic."""
     return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(node_id: str) -> str:
+    """Config overrides of one broker; of all of them for an empty id."""
+    return f"{BROKER_CONFIGS}/{node_id or DEFAULT_BROKER}"
 
 
 def delete_topic_path(topic: str) -> str:
@@ -351,7 +359,12 @@ def encode_topic_config(overrides: Mapping[str, str]) -> bytes:
 
 def decode_topic_config(topic: str, payload: bytes) -> dict[str, str]:
     """Config overrides by name."""
-    fields = _Fields.parse(topic_config_path(topic), payload)
+    return decode_config(topic_config_path(topic), payload)
+
+
+def decode_config(path: str, payload: bytes) -> dict[str, str]:
+    """Config overrides by name, of a topic or a broker."""
+    fields = _Fields.parse(path, payload)
     overrides = fields.mapping("config")
     for name, value in overrides.items():
         if not isinstance(value, str):

@@ -11,12 +11,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.controller_client import ControllerUnavailable
 from broker.core.cluster_image import ClusterImage
 from broker.entities import builder
 from broker.handlers.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
 
 API_KEY = 37
 MIN_VERSION = 0

@@ -14,25 +14,20 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.active_site import leading_site
-from broker.controller_client import ControllerUnavailable
 from broker.core.access import passive_link_for_new_topic
 from broker.core.cluster_image import ClusterImage
-from broker.core.topic_configs import TOPIC_CONFIGS, ConfigSource, resolve
+from broker.core.topic_configs import resolve
 from broker.entities import builder, topic_uuid
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.topic_configs import TOPIC_CONFIGS
 
 API_KEY = 19
 MIN_VERSION = 2
 MAX_VERSION = 7
 
 PROPAGATION_TIMEOUT_MS = 2_000
-_FROM_TOPIC, _FROM_BROKER, _FROM_DEFAULT = 1, 4, 5
-CONFIG_SOURCE_CODES = {
-    ConfigSource.TOPIC: _FROM_TOPIC,
-    ConfigSource.BROKER: _FROM_BROKER,
-    ConfigSource.DEFAULT: _FROM_DEFAULT,
-}
 
 
 def policy_refusal(image: ClusterImage, topic: str, among: Collection[str]) -> str | None:
@@ -123,12 +118,12 @@ def _result(services: BrokerServices, build: Any, result: pb.TopicResult) -> Any
 
 def _configs(services: BrokerServices, build: Any, overrides: Any) -> Iterable[Any]:
     for name, definition in TOPIC_CONFIGS.items():
-        resolved = resolve(definition, services.config.properties, overrides)
+        resolved = resolve(definition, services.configs.layers, overrides)
         yield build.part(
             "CreatableTopicConfigs",
             name=name,
             value=resolved.text,
             read_only=False,
-            config_source=CONFIG_SOURCE_CODES[resolved.source],
+            config_source=resolved.source,
             is_sensitive=False,
         )

@@ -14,12 +14,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.controller_client import ControllerUnavailable
 from broker.core.access import passive_link_for_new_topic
 from broker.entities import builder, topic_id_bytes, topic_uuid
 from broker.handlers.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
 from wire.control.cluster_pb2 import LinkRecord
 
 API_KEY = 20

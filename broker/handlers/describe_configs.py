@@ -1,29 +1,33 @@
-"""DescribeConfigs: configs of topics (override, site-wide default, default) and of brokers.
+"""DescribeConfigs: configs of topics and of brokers, with where each value comes from.
 
 Behaviour: topics that a link brings are described by the active site (`active_site.py`), while that does not answer by this site's
-copy, and to programs of our own always by the copy. Sources and types have Kafka's numbers.
-Versions: 1 to 4. Not done: dynamic broker configs, loggers, client metrics.
+copy, and to programs of our own always by the copy. Sources and types have Kafka's numbers; synonyms name everything that is set, the
+value in force first. A broker describes itself, and by an empty name what was altered for all brokers.
+Versions: 1 to 4. Not done: broker loggers, client metrics, groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from broker.config import BrokerSettings
-from broker.core.topic_configs import TOPIC_CONFIGS, ConfigKind, TopicConfig, resolve
+from broker.config_requests import BROKER_RESOURCE
+from broker.core.broker_configs import DYNAMIC_PROPERTIES, TOPIC_PROPERTIES, kind_of
+from broker.core.topic_configs import ConfigSource, ResolvedConfig, synonyms
 from broker.core.topic_names import is_valid_topic_name
+from broker.dynamic_configs import DynamicConfigs
 from broker.entities import builder
-from broker.handlers.create_topics import CONFIG_SOURCE_CODES
 from broker.services import BrokerServices, RequestContext
+from wire.topic_configs import INT_MAX, TOPIC_CONFIGS, ConfigKind
 
 API_KEY = 32
 MIN_VERSION = 1
 MAX_VERSION = 4
 
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+TOPIC_RESOURCE = 2
 _TYPE_CODES = {
     ConfigKind.BOOLEAN: 1,
     ConfigKind.STRING: 2,
@@ -32,9 +36,6 @@ _TYPE_CODES = {
     ConfigKind.DOUBLE: 6,
     ConfigKind.LIST: 7,
 }
-_STATIC_BROKER, _DEFAULT = 4, 5
-_FIELD_TYPES = {bool: 1, int: 3}
-_STRING_TYPE = 2
 ACTIVE_SITE_TIMEOUT_MS = 2_000
 """Short, because there is a copy to answer from."""
 
@@ -44,6 +45,16 @@ def topics_of(request: Any) -> list[str]:
     return [
         resource.resource_name if resource.resource_type == TOPIC_RESOURCE else "" for resource in request.resources
     ]
+
+
+class _Entry(NamedTuple):
+    """One config: everything that is set for it, the value in force first. Without a default a value may be None."""
+
+    name: str
+    found: Sequence[tuple[str, str | None, ConfigSource]]
+    kind: ConfigKind
+    is_read_only: bool = False
+    documentation: str | None = None
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
@@ -61,92 +72,137 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 
 
 def _describe(services: BrokerServices, build: Any, request: Any, resource: Any) -> Any:
-    error, message, configs = ErrorCode.none, None, ()
-    if resource.resource_type == TOPIC_RESOURCE:
-        topic = services.image.topics.get(resource.resource_name)
-        if not is_valid_topic_name(resource.resource_name):
-            error, message = ErrorCode.invalid_topic_exception, f"{resource.resource_name!r} is not a topic name"
-        elif topic is None:
-            error = ErrorCode.unknown_topic_or_partition
-        else:
-            configs = tuple(_topic_configs(services, build, request, resource, topic.configs))
-    elif resource.resource_type == BROKER_RESOURCE and resource.resource_name in ("", str(services.config.node_id)):
-        configs = tuple(_broker_configs(services.config, build, resource)) if resource.resource_name else ()
-    else:
-        error = ErrorCode.invalid_request
-        message = "only topics and the broker that is asked can be described"
+    error, message = _refusal(services, resource)
+    entries: Iterator[_Entry] = iter(())
+    if error is ErrorCode.none and resource.resource_type == TOPIC_RESOURCE:
+        entries = _topic_entries(services, resource.resource_name)
+    elif error is ErrorCode.none:
+        configs = services.configs
+        entries = _broker_entries(configs) if resource.resource_name else _default_entries(configs)
+    asked = resource.configuration_keys
     return build.part(
         "DescribeConfigsResult",
         error_code=error,
         error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=configs,
+        configs=tuple(_part(build, request, entry) for entry in entries if not asked or entry.name in asked),
     )
 
 
-def _is_asked(resource: Any, name: str) -> bool:
-    return not resource.configuration_keys or name in resource.configuration_keys
+def _refusal(services: BrokerServices, resource: Any) -> tuple[ErrorCode, str | None]:
+    name, own = resource.resource_name, str(services.config.node_id)
+    if resource.resource_type == BROKER_RESOURCE:
+        if name in ("", own):
+            return ErrorCode.none, None
+        return ErrorCode.invalid_request, f"Unexpected broker id, expected {own} or empty string, but received {name}"
+    if resource.resource_type != TOPIC_RESOURCE:
+        return ErrorCode.invalid_request, "only topics and the broker that is asked can be described"
+    if not is_valid_topic_name(name):
+        return ErrorCode.invalid_topic_exception, f"{name!r} is not a topic name"
+    is_known = name in services.image.topics
+    return (ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition), None
 
 
-def _topic_configs(services: BrokerServices, build: Any, request: Any, resource: Any, overrides: Any) -> Iterator[Any]:
+def _part(build: Any, request: Any, entry: _Entry) -> Any:
+    _, value, source = entry.found[0]
+    shown = entry.found if request.include_synonyms else ()
+    return build.part(
+        "DescribeConfigsResourceResult",
+        name=entry.name,
+        value=value,
+        read_only=entry.is_read_only,
+        config_source=int(source),
+        is_sensitive=False,
+        synonyms=tuple(
+            build.part("DescribeConfigsSynonym", name=name, value=text, source=int(source))
+            for name, text, source in shown
+        ),
+        config_type=_TYPE_CODES[entry.kind],
+        documentation=entry.documentation if getattr(request, "include_documentation", False) else None,
+    )
+
+
+def _topic_entries(services: BrokerServices, topic: str) -> Iterator[_Entry]:
+    overrides = services.image.topics[topic].configs
     for name, definition in TOPIC_CONFIGS.items():
-        if not _is_asked(resource, name):
-            continue
-        resolved = resolve(definition, services.config.properties, overrides)
-        synonyms = _synonyms(services, build, definition, overrides) if request.include_synonyms else ()
-        yield build.part(
-            "DescribeConfigsResourceResult",
-            name=name,
-            value=resolved.text,
-            read_only=False,
-            config_source=CONFIG_SOURCE_CODES[resolved.source],
-            is_sensitive=False,
-            synonyms=tuple(synonyms),
-            config_type=_TYPE_CODES[definition.kind],
-            documentation=definition.documentation if getattr(request, "include_documentation", False) else None,
+        found = synonyms(definition, services.configs.layers, overrides)
+        yield _Entry(
+            name,
+            [(_synonym_name(resolved, name), resolved.text, resolved.source) for resolved in found],
+            definition.kind,
+            documentation=definition.documentation,
         )
 
 
-def _synonyms(services: BrokerServices, build: Any, definition: TopicConfig, overrides: Any) -> Iterator[Any]:
-    seen = set()
-    for properties, own in ((services.config.properties, overrides), (services.config.properties, {}), ({}, {})):
-        resolved = resolve(definition, properties, own)
-        if resolved.source in seen:
-            continue
-        seen.add(resolved.source)
-        yield build.part(
-            "DescribeConfigsSynonym",
-            name=resolved.broker_property or definition.name,
-            value=resolved.text,
-            source=CONFIG_SOURCE_CODES[resolved.source],
-        )
+def _synonym_name(resolved: ResolvedConfig, name: str) -> str:
+    """As Kafka: the override under the topic's name, what stands behind it under the broker property's."""
+    if resolved.broker_property is not None or resolved.source is ConfigSource.TOPIC:
+        return resolved.broker_property or name
+    properties = TOPIC_CONFIGS[name].broker_properties
+    return properties[0].name if properties else name
 
 
-def _broker_configs(settings: BrokerSettings, build: Any, resource: Any) -> Iterator[Any]:
-    for field_name, field in type(settings).model_fields.items():
-        name = field.alias
-        if name is None or not _is_asked(resource, name):
-            continue
-        value = getattr(settings, field_name)
-        yield build.part(
-            "DescribeConfigsResourceResult",
-            name=name,
-            value=settings.properties.get(name) or _text(value),
-            read_only=True,
-            config_source=_STATIC_BROKER if name in settings.properties else _DEFAULT,
-            is_sensitive=False,
-            synonyms=(),
-            config_type=_FIELD_TYPES.get(type(value), _STRING_TYPE),
-            documentation=None,
-        )
+def _default_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
+    for name, value in sorted(configs.for_all.items()):
+        yield _Entry(name, [(name, value, ConfigSource.DYNAMIC_DEFAULT)], _kind(name, configs.static))
+
+
+def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
+    aliases = {field.alias: name for name, field in BrokerSettings.model_fields.items() if field.alias is not None}
+    defaults = {name: _default_text(name) for name in aliases}
+    defaults |= {name: _topic_default(name) for name in TOPIC_PROPERTIES if name not in aliases}
+    for name in sorted(defaults):
+        found: list[tuple[str, str | None, ConfigSource]] = [
+            (name, layer.properties[name], layer.source) for layer in configs.layers if name in layer.properties
+        ]
+        default = defaults[name]
+        if default is not None or not found:
+            found.append((name, default, ConfigSource.DEFAULT))
+        yield _Entry(name, found, _kind(name, configs.static), is_read_only=name not in DYNAMIC_PROPERTIES)
+
+
+def _topic_default(name: str) -> str | None:
+    """Of several properties for one topic config only the coarsest has a default, in its own unit."""
+    definition = TOPIC_PROPERTIES[name]
+    last = definition.broker_properties[-1]
+    if last.name != name:
+        return None
+    return definition.default if last.factor == 1 else str(int(definition.default) // last.factor)
+
+
+def _default_text(alias: str) -> str | None:
+    field = next(field for field in BrokerSettings.model_fields.values() if field.alias == alias)
+    return None if field.is_required() else _text(field.default)
+
+
+def _kind(name: str, settings: BrokerSettings) -> ConfigKind:
+    known = kind_of(name)
+    if known is not None:
+        return known
+    field_name = next(field_name for field_name, field in BrokerSettings.model_fields.items() if field.alias == name)
+    match getattr(settings, field_name):
+        case bool():
+            return ConfigKind.BOOLEAN
+        case int() as number:
+            return ConfigKind.LONG if number > INT_MAX else ConfigKind.INT
+        case float():
+            return ConfigKind.DOUBLE
+        case tuple() | list():
+            return ConfigKind.LIST
+        case _:
+            return ConfigKind.STRING
 
 
 def _text(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
-        return ",".join(map(str, value))
-    return str(value)
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case dict():
+            return ",".join(f"{name}:{entry}" for name, entry in value.items())
+        case tuple() if not hasattr(value, "_fields"):
+            return ",".join(map(str, value))
+        case _:
+            return str(value)

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.controller_client import ControllerUnavailable
 from broker.entities import builder
 from broker.handlers.reassignments import by_topic
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
 
 API_KEY = 43
 MIN_VERSION = 0

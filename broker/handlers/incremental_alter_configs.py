@@ -1,8 +1,8 @@
-"""IncrementalAlterConfigs: single configs of topics set, removed, or (lists) extended and shortened.
+"""IncrementalAlterConfigs: single configs of topics and brokers set, removed, or (lists) extended and shortened.
 
-Behaviour: forwarded to the active controller; topics that a link brings are changed at the active site
-(`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be.
-Versions: 0 and 1. Not done: broker configs (they are read at start only), client metrics, groups.
+Behaviour: those of topics are forwarded to the active controller; topics that a link brings are changed at the active site
+(`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A broker alters its own configs and those of all brokers, by an
+empty name. Versions: 0 and 1. Not done: broker loggers, client metrics, groups.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.controller_client import ControllerUnavailable
+from broker.config_requests import BROKER_RESOURCE, alter_broker
+from broker.core.broker_configs import Operation, PropertyChange
 from broker.core.cluster_image import ClusterImage
-from broker.core.topic_configs import TOPIC_CONFIGS, ConfigKind, resolve
+from broker.core.topic_configs import resolve
 from broker.entities import builder
 from broker.handlers.create_topics import policy_refusal
 from broker.handlers.describe_configs import TOPIC_RESOURCE, topics_of
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.topic_configs import TOPIC_CONFIGS, ConfigKind
 
 API_KEY = 44
 MIN_VERSION = 0
@@ -40,7 +43,9 @@ class RefusedChange(Exception):
 def check_resource(image: ClusterImage, resource: Any, among: Collection[str]) -> None:
     """Raise RefusedChange unless the resource is a topic that may be changed here."""
     if resource.resource_type != TOPIC_RESOURCE:
-        raise RefusedChange(ErrorCode.invalid_request, "only topic configs can be altered while a broker runs")
+        raise RefusedChange(
+            ErrorCode.invalid_request, "only configs of topics and brokers can be altered while a broker runs"
+        )
     refusal = policy_refusal(image, resource.resource_name, among)
     if refusal is not None:
         raise RefusedChange(ErrorCode.policy_violation, refusal)
@@ -70,19 +75,22 @@ async def forward(
     for resource in resources:
         change = changes[resource.resource_name]
         if isinstance(change, RefusedChange):
-            error_code, message = change.error, change.message
+            outcome = change.error, change.message
         else:
-            error_code, message = outcomes.get(resource.resource_name, (ErrorCode.unknown_server_error, None))
-        results.append(
-            build.part(
-                "AlterConfigsResourceResponse",
-                error_code=error_code,
-                error_message=message or None,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
+            outcome = outcomes.get(resource.resource_name, (ErrorCode.unknown_server_error, None))
+        results.append(result_part(build, resource, outcome))
     return tuple(results)
+
+
+def result_part(build: Any, resource: Any, outcome: tuple[ErrorCode, str | None]) -> Any:
+    """The answer for one resource."""
+    return build.part(
+        "AlterConfigsResourceResponse",
+        error_code=outcome[0],
+        error_message=outcome[1] or None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
@@ -92,15 +100,28 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     answer = await services.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
+    brokers = [resource for resource in request.resources if resource.resource_type == BROKER_RESOURCE]
+    others = [resource for resource in request.resources if resource.resource_type != BROKER_RESOURCE]
     changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
-    for resource in request.resources:
+    for resource in others:
         try:
             check_resource(image, resource, names)
             changes[resource.resource_name] = _change(services, image, resource)
         except RefusedChange as refused:
             changes[resource.resource_name] = refused
-    results = await forward(services, build, request.resources, changes, is_validate_only=request.validate_only)
-    return build.response(responses=results)
+    results = [result_part(build, resource, await _alter_broker(services, request, resource)) for resource in brokers]
+    forwarded = await forward(services, build, others, changes, is_validate_only=request.validate_only)
+    return build.response(responses=(*results, *forwarded))
+
+
+async def _alter_broker(services: BrokerServices, request: Any, resource: Any) -> tuple[ErrorCode, str | None]:
+    try:
+        changes = [
+            PropertyChange(config.name, Operation(config.config_operation), config.value) for config in resource.configs
+        ]
+    except ValueError as error:
+        return ErrorCode.invalid_request, str(error)
+    return await alter_broker(services, resource.resource_name, changes, is_validate_only=request.validate_only)
 
 
 def _change(services: BrokerServices, image: ClusterImage, resource: Any) -> pb.TopicConfigChange:
@@ -128,7 +149,7 @@ def _changed_list(services: BrokerServices, overrides: Any, config: Any) -> str:
         raise RefusedChange(
             ErrorCode.invalid_config, f"{config.name} is not a list that could be extended or shortened"
         )
-    current = [item for item in resolve(definition, services.config.properties, overrides).text.split(",") if item]
+    current = [item for item in resolve(definition, services.configs.layers, overrides).text.split(",") if item]
     given = [item.strip() for item in config.value.split(",") if item.strip()]
     if config.config_operation == _APPEND:
         return ",".join([*current, *(item for item in given if item not in current)])

@@ -12,10 +12,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.controller_client import ControllerUnavailable
 from broker.core.producer_ids import bumped_epoch
 from broker.entities import builder
 from broker.services import BrokerServices, RequestContext
+from wire.control.clients import ControllerUnavailable
 
 API_KEY = 22
 MIN_VERSION = 0

@@ -159,6 +159,7 @@ async def _finish_flushed(
     for hosted, result in zip(to_flush, results, strict=True):
         if isinstance(result, StorageError):
             failed.add(hosted.key)
+            services.replicas.storage_failed(result)
         elif isinstance(result, BaseException):
             raise result
     if failed:

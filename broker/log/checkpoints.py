@@ -1,9 +1,9 @@
 """The small text files of a log directory and of a partition, in Kafka's formats.
 
-Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`, `log-start-offset-checkpoint`):
-version 0, the number of lines, then `topic partition offset`. `leader-epoch-checkpoint`: the same with `epoch offset`.
-`partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced atomically and durably:
-temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that means is the
+Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`, `log-start-offset-checkpoint`,
+`cleaner-offset-checkpoint`): version 0, the number of lines, then `topic partition offset`. `leader-epoch-checkpoint`: the same with
+`epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced atomically and
+durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that means is the
 reader's choice (without a recovery point everything is checked; without leader epochs they are rebuilt).
 
 Callers: broker/log/log_directory.py, broker/log/loading.py.
@@ -23,6 +23,7 @@ from runtime.disk import Disk, read_file, write_file
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
@@ -81,10 +82,11 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
     return entries
 
 
-def write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
+def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, is_durable: bool = True) -> None:
     """Replace a partition's metadata file."""
     text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
-    _write(disk, path, f"version: 0\ntopic_id: {text}".encode())
+    with storage_errors("writing", path):
+        write_file(disk, path, f"version: 0\ntopic_id: {text}".encode(), is_durable=is_durable)
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:

@@ -4,18 +4,21 @@ Runs in a worker thread or process on plain values (`CleaningPlan`), touches not
 it wrote counts for nothing until broker/log/compaction.py swaps it in. Offsets never change. Batches that keep all their
 records are copied as bytes; others are written anew with their offsets, producer fields and codec, fewer records and a new
 checksum. A producer's last batch stays, empty if need be, because its sequence numbers are in it, and so does the last batch of
-each new segment: segments join without a gap, so recovery can tell a lost segment from a compacted one. Control batches stay.
+each new segment: segments join without a gap, so recovery can tell a lost segment from a compacted one. A transaction's marker
+stays while a record of it does, and after that as long as a tombstone would.
 
-Not done: throttling, the dirty ratio and compaction lag rules, removal of old transaction markers.
+Only what is dirty is read for keys: in the part that an earlier pass has cleaned, each key is there once.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker.core.compaction import AbortedRange, AbortedRanges, KeyOffsets, keeps_tombstone
+from broker.core.cleaning_choice import Dirtiness
+from broker.core.compaction import KEYS_MAX, AbortedRange, AbortedRanges, KeyOffsets, keeps_tombstone
 from broker.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.batch_scan import scan_headers
 from broker.log.errors import storage_errors
@@ -29,6 +32,7 @@ from wire.records import Record, compress, decode_batch, encode_record
 
 _COMPRESSION_MASK = 0x07
 _DELETE_HORIZON_BIT = 0x40
+_PAUSE_S_MIN = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +42,25 @@ class SourceSegment:
     base_offset: int
     next_offset: int
     size_bytes: int
+    first_timestamp_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
-    """What to clean and the rules, as plain values."""
+    """What to clean and the rules, as plain values. `bytes_per_second_max` 0 means as fast as it goes."""
 
     directory: str
     segments: tuple[SourceSegment, ...]
+    dirty_from: int
+    dirtiness: Dirtiness
     aborted: tuple[AbortedTransaction, ...]
     producer_last_offsets: dict[int, int]
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
     index_interval_bytes: int
+    bytes_per_second_max: float = 0.0
+    keys_max: int = KEYS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +84,17 @@ class CleaningResult:
     bytes_after: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningFailed:
+    """Why a plan could not be carried out, as a plain value: what a StorageError or an InvalidBatch said."""
+
+    is_invalid_batch: bool
+    operation: str
+    path: str
+    reason: str
+    position: int = 0
+
+
 def clean(plan: CleaningPlan, disk: Disk) -> CleaningResult:
     """Write the compacted segments of `plan` durably, as `.cleaned` files."""
     return _Cleaning(plan, disk).run()
@@ -84,7 +104,9 @@ class _Cleaning:
     def __init__(self, plan: CleaningPlan, disk: Disk) -> None:
         self.plan = plan
         self.disk = disk
-        self.keys = KeyOffsets()
+        self.keys = KeyOffsets(plan.keys_max)
+        self.pace = _Pace(plan.bytes_per_second_max)
+        self.transactions_with_records: set[int] = set()
         ranges = (AbortedRange(entry.producer_id, entry.first_offset, entry.last_offset) for entry in plan.aborted)
         self.aborted = AbortedRanges(ranges)
 
@@ -102,6 +124,9 @@ class _Cleaning:
         """Note the newest offset of each key; the segments that were read whole before the memory was full."""
         read = []
         for source in self.plan.segments:
+            if source.next_offset <= self.plan.dirty_from:
+                read.append(source)
+                continue
             for header, content in self._batches(source):
                 if header.is_control:
                     continue
@@ -136,6 +161,7 @@ class _Cleaning:
             for position, header in scan_headers(self.disk, descriptor, path, 0, source.size_bytes):
                 with storage_errors("reading", path):
                     content = self.disk.pread(descriptor, header.size_bytes, position)
+                self.pace.spend(len(content))
                 yield header, content
         finally:
             self.disk.close(descriptor)
@@ -143,15 +169,19 @@ class _Cleaning:
     def _write(self, group: list[SourceSegment]) -> CleanedSegment:
         output = _Output(self.plan, self.disk, group[0].base_offset)
         with output:
-            last = None
+            last: BatchHeader | None = None
+            markers: set[int] = set()
             for header, content in (batch for source in group for batch in self._batches(source)):
                 last = header
                 kept = self._keep(header, content)
                 if kept:
                     output.add(header, kept)
+                    self.pace.spend(len(kept))
+                if kept and header.is_control:
+                    markers.add(header.last_offset)
             if last is not None and output.next_offset < last.next_offset:
                 output.add(last, _empty_batch(last))
-            output.finish(entry for entry in self.plan.aborted if _ends_in(entry, group))
+            output.finish(entry for entry in self.plan.aborted if entry.last_offset in markers)
         return CleanedSegment(
             base_offset=group[0].base_offset,
             next_offset=group[-1].next_offset,
@@ -162,11 +192,13 @@ class _Cleaning:
 
     def _keep(self, header: BatchHeader, content: bytes) -> bytes:
         """The batch as it stays: the same bytes, fewer records, empty, or nothing."""
-        if header.is_control:
-            return content
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
+        if header.is_control:
+            return self._keep_marker(header, content, horizon_ms)
         records = list(decode_batch(content, 0, header))
         kept = [record for record in records if self._keeps(header, record, horizon_ms)]
+        if kept and header.is_transactional:
+            self.transactions_with_records.add(header.producer_id)
         needs_horizon = horizon_ms is None and any(record.value is None for record in kept)
         if kept and len(kept) == header.record_count and not needs_horizon:
             return content
@@ -176,14 +208,22 @@ class _Cleaning:
         new_horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms if needs_horizon else None
         return _rewritten(header, kept, new_horizon_ms)
 
+    def _keep_marker(self, header: BatchHeader, content: bytes, horizon_ms: int | None) -> bytes:
+        """A marker without records of its transaction goes like a tombstone; a producer's last batch stays in any case."""
+        has_records = header.producer_id in self.transactions_with_records
+        self.transactions_with_records.discard(header.producer_id)
+        if has_records:
+            return content
+        if horizon_ms is None:
+            horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms
+            return _rewritten(header, list(decode_batch(content, 0, header)), horizon_ms)
+        is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
+        return content if is_last or keeps_tombstone(horizon_ms, self.plan.now_ms) else b""
+
     def _keeps(self, header: BatchHeader, record: Record, horizon_ms: int | None) -> bool:
         if self._is_aborted(header, record) or not self.keys.is_newest(record.key, record.offset):
             return False
         return record.value is not None or keeps_tombstone(horizon_ms, self.plan.now_ms)
-
-
-def _ends_in(entry: AbortedTransaction, group: list[SourceSegment]) -> bool:
-    return group[0].base_offset <= entry.last_offset < group[-1].next_offset
 
 
 def _empty_batch(header: BatchHeader) -> bytes:
@@ -210,6 +250,24 @@ def _rewritten(header: BatchHeader, kept: list[Record], new_horizon_ms: int | No
         record_count=len(kept),
     )
     return encode_header(rewritten, body) + body
+
+
+class _Pace:
+    """Keeps reading and writing under a rate by sleeping: it runs in a thread or process of its own."""
+
+    def __init__(self, bytes_per_second_max: float) -> None:
+        self._rate = bytes_per_second_max
+        self._spent_bytes = 0
+        self._began_s = time.monotonic()
+
+    def spend(self, size_bytes: int) -> None:
+        """So many bytes were read or written."""
+        if self._rate <= 0:
+            return
+        self._spent_bytes += size_bytes
+        ahead_s = self._spent_bytes / self._rate - (time.monotonic() - self._began_s)
+        if ahead_s > _PAUSE_S_MIN:
+            time.sleep(ahead_s)
 
 
 class _Output:

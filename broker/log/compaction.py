@@ -1,13 +1,13 @@
 """Compacting a partition log: plan on the event loop, clean in a worker, swap the result in on the loop again.
 
     plan = plan_compaction(log, now_ms)            # None: nothing to do
-    result = await asyncio.to_thread(clean, plan, disk)
-    swap_in(log, plan, result, now_ms)             # False: the log was cut meanwhile, the work is dropped
+    result = await clean(plan)                     # elsewhere: a thread or a process
+    swap_in(log, plan, result, descriptors, now_ms)            # False: the log was cut meanwhile, the work is dropped
 
 Only inactive segments below the last stable offset are cleaned. A crash at any point leaves the old segments or the new
 ones (broker/log/swapping.py). Records in the uncleaned part never depend on what was removed.
 
-Caller: the broker's shell, for logs with cleanup.policy=compact.
+Caller: broker/log/log_cleaning.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 from itertools import pairwise
 
+from broker.core.cleaning_choice import Dirtiness
 from broker.log.cleaner import CleanedSegment, CleaningPlan, CleaningResult, SourceSegment
 from broker.log.descriptors import DescriptorCache
 from broker.log.errors import storage_errors
@@ -26,13 +27,21 @@ from runtime.disk import Disk
 
 def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
     """What a pass over `log` would clean; None without new inactive segments since the last pass."""
-    sources = _cleanable(log)
-    if not sources or sources[-1].next_offset <= log.compacted_to:
+    sources = _cleanable(log, now_ms)
+    dirty_from = log.compacted_to if log.compacted_to >= log.segments.first.base_offset else log.log_start_offset
+    if not sources or sources[-1].next_offset <= dirty_from:
         return None
+    dirty = [source for source in sources if source.next_offset > dirty_from]
     config = log.config
     return CleaningPlan(
         directory=log.directory,
         segments=tuple(sources),
+        dirty_from=dirty_from,
+        dirtiness=Dirtiness(
+            clean_bytes=sum(source.size_bytes for source in sources) - sum(source.size_bytes for source in dirty),
+            dirty_bytes=sum(source.size_bytes for source in dirty),
+            oldest_dirty_ms=dirty[0].first_timestamp_ms,
+        ),
         aborted=tuple(log.aborted_transactions(sources[0].base_offset, log.last_stable_offset)),
         producer_last_offsets=log.producer_last_offsets(),
         now_ms=now_ms,
@@ -42,16 +51,22 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
     )
 
 
-def _cleanable(log: PartitionLog) -> list[SourceSegment]:
+def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
+    """Inactive, flushed, below the last stable offset; of the uncompacted ones only those past min.compaction.lag.ms."""
     sources: list[SourceSegment] = []
-    stable = log.last_stable_offset
-    segments = log.segments.all
-    for segment, following in pairwise(segments):
+    stable, lag_ms = log.last_stable_offset, log.config.compaction_lag_ms_min
+    for segment, following in pairwise(log.segments.all):
         if following.base_offset > stable or segment.is_dirty:
+            break
+        is_dirty = following.base_offset > log.compacted_to
+        if is_dirty and lag_ms and segment.facts().largest_timestamp_ms > now_ms - lag_ms:
             break
         sources.append(
             SourceSegment(
-                base_offset=segment.base_offset, next_offset=following.base_offset, size_bytes=segment.size_bytes
+                base_offset=segment.base_offset,
+                next_offset=following.base_offset,
+                size_bytes=segment.size_bytes,
+                first_timestamp_ms=segment.first_timestamp_ms() if is_dirty else -1,
             )
         )
     return sources

@@ -10,6 +10,7 @@ Callers: broker/log/segment.py, broker/log/log_slice.py.
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections import OrderedDict
 from typing import Final
@@ -21,14 +22,24 @@ IDLE_DESCRIPTORS: Final = 1024
 """How many unused descriptors stay open."""
 
 
+def idle_descriptors() -> int:
+    """As many as `IDLE_DESCRIPTORS`, or a quarter of what this process may open when that is less."""
+    return min(IDLE_DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+
+def unflushed_logs_max() -> int:
+    """How many logs may keep a descriptor open for what they have not flushed: half of what this process may open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+
+
 class DescriptorCache:
     """Idle files, the least recently used first. Shared by all logs of a process; safe between threads."""
 
-    def __init__(self, disk: Disk, *, idle_max: int = IDLE_DESCRIPTORS) -> None:
+    def __init__(self, disk: Disk, *, idle_max: int | None = None) -> None:
         self.disk = disk
         self.lock = threading.Lock()
         self._idle: OrderedDict[SharedFile, None] = OrderedDict()
-        self._idle_max = idle_max
+        self._idle_max = idle_descriptors() if idle_max is None else idle_max
 
     def put(self, file: SharedFile) -> int | None:
         """Note that `file` is idle; the descriptor that must be closed for it, if any. Called under the lock."""

@@ -10,6 +10,8 @@ import errno as errno_names
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_OUR_OWN_LIMITS = (errno_names.EMFILE, errno_names.ENFILE, errno_names.ENOMEM)
+
 
 class StorageError(Exception):
     """The disk refused an operation, or files hold what they must not. `path` says where."""
@@ -20,9 +22,24 @@ class StorageError(Exception):
         self.path = path
         self.reason = reason
 
+    @property
+    def is_disk_failure(self) -> bool:
+        """Whether the disk refused: the whole log directory is in doubt then, not one file's content, nor this process's limits."""
+        return isinstance(self.__cause__, OSError) and self.__cause__.errno not in _OUR_OWN_LIMITS
+
+    @property
+    def is_missing_file(self) -> bool:
+        """Whether a file was not there: a log that was deleted meanwhile, or a directory that is gone."""
+        return isinstance(self.__cause__, FileNotFoundError)
+
 
 class DiskFull(StorageError):
     """No space is left: nothing was written, the log stays readable, and appendable once there is space again."""
+
+    @property
+    def is_disk_failure(self) -> bool:
+        """A full disk works."""
+        return False
 
 
 class CorruptLog(StorageError):
@@ -38,6 +55,18 @@ class DirectoryLocked(StorageError):
 
     def __init__(self, path: str) -> None:
         super().__init__("locking", path, "another process uses this log directory; stop it or choose other log.dirs")
+
+    @property
+    def is_disk_failure(self) -> bool:
+        """The disk is well."""
+        return False
+
+
+class DirectoryOffline(StorageError):
+    """The log is, or may be, in a log directory that failed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("using", path, "the log directory is offline after a failure of its disk")
 
 
 class OffsetOutOfRange(Exception):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,10 +30,11 @@ class FlushWork:
     truncations: int
     active: list[tuple[Segment, int]]
     rolled: list[tuple[Segment, int]]
-    snapshots: list[str]
+    small_files: list[str]
     epochs: tuple[str, bytes] | None
     epochs_version: int
     has_new_names: bool
+    is_new_log: bool = False
 
     def run(self, disk: Disk) -> None:
         """The fsyncs; runs in a thread, touches only its own descriptors and files."""
@@ -42,7 +44,7 @@ class FlushWork:
         for segment, _ in self.rolled:
             for path in (segment.offset_index.path, segment.time_index.path, segment.transactions.path):
                 _flush_path(disk, path)
-        for path in self.snapshots:
+        for path in self.small_files:
             _flush_path(disk, path)
         if self.epochs is not None:
             with storage_errors("writing", self.epochs[0]):
@@ -50,6 +52,9 @@ class FlushWork:
         if self.has_new_names:
             with storage_errors("flushing", self.directory):
                 disk.fsync_directory(self.directory)
+        if self.is_new_log:
+            with storage_errors("flushing", self.directory):
+                disk.fsync_directory(os.path.dirname(self.directory))
 
     def release(self) -> None:
         """Let go of the descriptors."""
@@ -70,6 +75,14 @@ def _flush_path(disk: Disk, path: str) -> None:
             disk.close(descriptor)
 
 
+NoteFlush = Callable[[float], None]
+"""Hears how long a flush took, in milliseconds."""
+
+
+def note_nothing(_elapsed_ms: float) -> None:
+    """For logs whose flushes nobody measures."""
+
+
 class GroupFlush:
     """One flush at a time, shared by all who wait."""
 
@@ -79,11 +92,13 @@ class GroupFlush:
         prepare: Callable[[], FlushWork],
         finish: Callable[[FlushWork], None],
         fail: Callable[[StorageError], None],
+        note_flush: NoteFlush,
     ) -> None:
         self._disk = disk
         self._prepare = prepare
         self._finish = finish
         self._fail = fail
+        self._note_flush = note_flush
         self._running: asyncio.Task[None] | None = None
 
     async def flush(self, is_done: Callable[[], bool]) -> None:
@@ -96,6 +111,7 @@ class GroupFlush:
 
     async def _run(self) -> None:
         work = self._prepare()
+        began_s = time.monotonic()
         try:
             await asyncio.get_running_loop().run_in_executor(None, work.run, self._disk)
         except StorageError as failure:
@@ -103,6 +119,7 @@ class GroupFlush:
             raise
         finally:
             work.release()
+        self._note_flush((time.monotonic() - began_s) * 1000)
         self._finish(work)
 
     def flush_now(self) -> None:

@@ -9,6 +9,7 @@ Caller: broker/log/partition_log.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -26,6 +27,17 @@ from wire.record_batch import (
     patch_placement,
     verify_crc,
 )
+
+
+class AppendInfo(NamedTuple):
+    """What an append did. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+    record_count: int
 
 
 @dataclass(slots=True)

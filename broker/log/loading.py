@@ -73,6 +73,19 @@ def load_log(
     return _Loading(directory, descriptors, config, is_clean, now_ms).load(recovery_point, log_start_offset)
 
 
+def new_log(directory: str, descriptors: DescriptorCache, *, now_ms: int) -> LoadedLog:
+    """The state of an empty directory: nothing to look for, nothing to check."""
+    report = RecoveryReport(
+        directory=directory, is_clean=True, scanned_segments=0, scanned_bytes=0, dropped=(), notes=()
+    )
+    return LoadedLog(
+        segments=[create_segment(directory, 0, descriptors, now_ms=now_ms)],
+        epochs=LeaderEpochs(),
+        producers=ProducerStates(),
+        report=report,
+    )
+
+
 class _Loading:
     def __init__(
         self, directory: str, descriptors: DescriptorCache, config: LogConfig, is_clean: bool, now_ms: int

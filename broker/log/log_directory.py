@@ -14,6 +14,7 @@ import fcntl
 import os
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from broker.core.topic_configs import LogConfig
@@ -21,12 +22,16 @@ from broker.log import checkpoints
 from broker.log.checkpoints import CorruptCheckpoint, TopicPartition
 from broker.log.descriptors import DescriptorCache
 from broker.log.errors import DirectoryLocked, StorageError, storage_errors
+from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
 from runtime.disk import Disk, write_file
 
 LOCK_FILE: Final = ".lock"
+CLOSING_THREADS: Final = 4
+"""Logs that are flushed and closed at the same time at a stop."""
 DELETED_MARK: Final = "-delete"
-IGNORED_MARKS: Final = ("-future", "-stray")
+FUTURE_MARK: Final = "-future"
+IGNORED_MARKS: Final = (FUTURE_MARK, "-stray")
 _NAME_BYTES_MAX: Final = 255
 
 _LOCKED_HERE: Final[set[str]] = set()
@@ -40,7 +45,8 @@ class ForeignDirectory(StorageError):
 class LogDirectory:
     """A directory of partition logs, in Kafka's layout."""
 
-    def __init__(self, path: str, descriptors: DescriptorCache) -> None:
+    def __init__(self, path: str, descriptors: DescriptorCache, note_flush: NoteFlush = note_nothing) -> None:
+        self._note_flush = note_flush
         self.path = path.rstrip("/")
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.notes: list[str] = []
@@ -52,6 +58,9 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._log_start_offsets: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._written: set[str] = set()
+        self._needs_sync = False
         self._is_loading = False
 
     # -- opening ----------------------------------------------------------------------------------------------------
@@ -67,6 +76,7 @@ class LogDirectory:
             self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
             self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
             self._log_start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
+            self._cleaner_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
             self.remove_deleted_directories()
         except BaseException:
             self.unlock()
@@ -151,39 +161,51 @@ class LogDirectory:
             log_start_offset=self._log_start_offsets.get(key, 0),
             now_ms=now_ms,
             roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
         )
         log.advance_high_watermark(self._high_watermarks.get(key, 0))
+        log.compacted_to = min(max(log.compacted_to, self._cleaner_offsets.get(key, 0)), log.log_end_offset)
         return log
 
     def adopt(self, log: PartitionLog) -> None:
         """Count an opened log among those of this directory."""
-        log.save_recovery_point = self.checkpoint_recovery_points
+        log.save_recovery_point_by(self.checkpoint_recovery_points)
         self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def create_log(
         self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int, roll_jitter: float
     ) -> PartitionLog:
-        """A new, empty log."""
+        """A new, empty log. Its directory and topic id are durable with its first flush, which is due at once."""
         directory = self.directory_of(key)
-        if any(key in known for known in (self._recovery_points, self._high_watermarks, self._log_start_offsets)):
-            # the lines of a deleted log of the same name must not be believed of this one after a crash
-            self.checkpoint_all()
+        self._forget_lines_of(key)
         with storage_errors("creating", directory):
             self._disk.make_directory(directory)
-            self._disk.fsync_directory(self.path)
         log = PartitionLog(
             directory,
             self._descriptors,
             config,
             topic=key.topic,
             partition=key.partition,
+            is_new=True,
             now_ms=now_ms,
             roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
         )
         if topic_id is not None:
-            log.assign_topic_id(topic_id)
+            log.assign_topic_id(topic_id, is_durable=False)
         self.adopt(log)
         return log
+
+    def _forget_lines_of(self, key: TopicPartition) -> None:
+        """The lines of a deleted log of the same name must not be believed of a new one after a crash."""
+        checkpoints_by_line = (
+            self._recovery_points,
+            self._high_watermarks,
+            self._log_start_offsets,
+            self._cleaner_offsets,
+        )
+        if any(key in known for known in checkpoints_by_line):
+            self.checkpoint_all()
 
     def directory_of(self, key: TopicPartition) -> str:
         """Path of a partition's directory."""
@@ -191,8 +213,11 @@ class LogDirectory:
 
     # -- deleting ---------------------------------------------------------------------------------------------------
 
-    def delete_log(self, log: PartitionLog) -> str:
-        """Take the log away at once by renaming its directory, which is returned; `remove_directory` removes it later."""
+    def delete_log(self, log: PartitionLog, *, is_durable: bool = True) -> str:
+        """Take the log away at once by renaming its directory, which is returned; `remove_directory` removes it later.
+
+        When not durably, a crash of the machine before the next `sync` may bring the directory back under its old name.
+        """
         key = TopicPartition(log.topic, log.partition)
         del self.logs[key]
         log.abandon()
@@ -201,8 +226,17 @@ class LogDirectory:
         target = f"{self.path}/{name}"
         with storage_errors("deleting", log.directory):
             self._disk.rename(log.directory, target)
-            self._disk.fsync_directory(self.path)
+            self._needs_sync = True
+            if is_durable:
+                self.sync()
         return target
+
+    def sync(self) -> None:
+        """Make renamed directories durable."""
+        if self._needs_sync:
+            with storage_errors("flushing", self.path):
+                self._disk.fsync_directory(self.path)
+            self._needs_sync = False
 
     def remove_directory(self, path: str) -> None:
         """Remove a partition directory that was renamed before."""
@@ -237,11 +271,22 @@ class LogDirectory:
             lambda log: log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None,
         )
 
+    def checkpoint_cleaner_offsets(self) -> None:
+        """Write up to where each compacted log is compacted."""
+        self._checkpoint(
+            checkpoints.CLEANER_OFFSETS,
+            self._cleaner_offsets,
+            lambda log: (
+                log.compacted_to if log.config.is_compacted and log.compacted_to > log.log_start_offset else None
+            ),
+        )
+
     def checkpoint_all(self) -> None:
-        """Write all three checkpoints."""
+        """Write all checkpoints."""
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks()
         self.checkpoint_log_start_offsets()
+        self.checkpoint_cleaner_offsets()
 
     def _checkpoint(
         self, name: str, known: dict[TopicPartition, int], value: Callable[[PartitionLog], int | None]
@@ -250,9 +295,14 @@ class LogDirectory:
         # logs that are not opened yet keep what the file said
         offsets = {key: offset for key, offset in known.items() if key not in present and self._is_loading}
         offsets |= {key: offset for key, offset in present.items() if offset is not None}
+        if offsets == known and name in self._written:
+            with storage_errors("opening", self.path):
+                self._probe()
+            return
         checkpoints.write_offsets(self._disk, f"{self.path}/{name}", offsets)
         known.clear()
         known.update(offsets)
+        self._written.add(name)
 
     def begin_loading(self) -> None:
         """Until `end_loading`, checkpoints keep the lines of logs that are not opened yet."""
@@ -262,16 +312,96 @@ class LogDirectory:
         """All logs are open: from now on new ones are as in any running broker, whatever the last stop was."""
         self._is_loading = False
 
+    # -- logs that move here ----------------------------------------------------------------------------------------
+
+    def future_directories(self) -> dict[TopicPartition, str]:
+        """Partition directories of moves into this directory that did not end, by partition."""
+        with storage_errors("opening", self.path):
+            names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
+        found = {}
+        for name in names:
+            stem, _, mark = name.rpartition(".")
+            key = parse_directory_name(stem) if mark.endswith(FUTURE_MARK) else None
+            if key is not None:
+                found[key] = f"{self.path}/{name}"
+        return found
+
+    def create_future(
+        self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int
+    ) -> PartitionLog:
+        """A new log in a directory that no start takes for the partition's."""
+        mark = f".{uuid.uuid4().hex}{FUTURE_MARK}"
+        directory = f"{self.path}/{key.topic}-{key.partition}{mark}"
+        with storage_errors("creating", directory):
+            self._disk.make_directory(directory)
+        log = PartitionLog(
+            directory, self._descriptors, config, topic=key.topic, partition=key.partition, is_new=True, now_ms=now_ms
+        )
+        if topic_id is not None:
+            log.assign_topic_id(topic_id, is_durable=False)
+        return log
+
+    def take_future(
+        self,
+        key: TopicPartition,
+        path: str,
+        config: LogConfig,
+        *,
+        log_start_offset: int,
+        now_ms: int,
+        roll_jitter: float,
+    ) -> PartitionLog:
+        """Make the directory of a move, which is complete and closed, the partition's, and open its log."""
+        self._forget_lines_of(key)
+        with storage_errors("renaming", path):
+            self._disk.rename(path, self.directory_of(key))
+            self._disk.fsync_directory(self.path)
+        directory = self.directory_of(key)
+        log = PartitionLog(
+            directory,
+            self._descriptors,
+            config,
+            topic=key.topic,
+            partition=key.partition,
+            topic_id=checkpoints.read_topic_id(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}"),
+            is_clean=True,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+            roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
+        )
+        self.adopt(log)
+        return log
+
+    def is_readable(self) -> bool:
+        """Whether the directory is there and lets itself be read."""
+        try:
+            self._probe()
+        except OSError:
+            return False
+        return True
+
+    def _probe(self) -> None:
+        self._disk.close(self._disk.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
     def free_bytes(self) -> int:
         """Space left on this directory's file system."""
         with storage_errors("measuring", self.path):
             return self._disk.free_bytes(self.path)
 
+    def capacity_bytes(self) -> int:
+        """Size of this directory's file system."""
+        with storage_errors("measuring", self.path):
+            return self._disk.capacity_bytes(self.path)
+
     def close(self, *, broker_epoch: int) -> None:
         """Close every log, write the checkpoints, and last the marker of a clean stop. The lock is released in any case."""
         try:
-            for log in self.logs.values():
-                log.close()
+            with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
+                closings = [pool.submit(log.close) for log in self.logs.values()]
+            for closing in closings:
+                closing.result()
+            self.sync()
             self.checkpoint_all()
             path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
             with storage_errors("writing", path):

@@ -1,8 +1,11 @@
-"""All logs of a broker over its log directories: loads them side by side, creates, deletes, checkpoints, closes.
+"""All logs of a broker over its log directories: loads them side by side, creates, deletes, moves, checkpoints, closes.
 
-The shell calls `open` and `load` before it serves, `maintain` and `compact` every few seconds to
+The shell calls `open` and `load` before it serves, `maintain`, `compact` and `move` every few seconds to
 minutes, the checkpoints once a minute, `close` at
-the end. Everything runs on the event loop's thread except what `load` does in its own bounded pool.
+the end. Everything runs on the event loop's thread except what `load` and `close` do in their own bounded pools, and cleaning.
+
+A directory whose disk fails is taken offline, at a start or later (`note_failure`): its logs are let go, the others serve on. When the
+last one has failed there is nothing left to do; the shell ends the broker.
 
 Callers: the broker's shell (replicas, main).
 """
@@ -11,24 +14,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final, NamedTuple
 
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import TopicPartition
-from broker.log.cleaner import clean
-from broker.log.compaction import plan_compaction, swap_in
-from broker.log.descriptors import DescriptorCache
-from broker.log.errors import StorageError
+from broker.log.descriptors import DescriptorCache, unflushed_logs_max
+from broker.log.errors import DirectoryOffline, StorageError
+from broker.log.flushing import NoteFlush, note_nothing
+from broker.log.log_cleaning import Clean, LogCleaning, in_a_thread
 from broker.log.log_directory import LogDirectory
+from broker.log.log_moving import Move, Mover, finish_moves
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import RecoveryReport
 from runtime.disk import Disk
-from wire.record_batch import InvalidBatch
 
 RECOVERY_THREADS: Final = 4
 """Logs that are opened at the same time (num.recovery.threads.per.data.dir)."""
 REMOVALS_PER_TURN: Final = 8
+LOGS_PER_TURN: Final = 500
+"""How many logs are looked at before others have the loop."""
+FLUSHES_AT_A_TIME: Final = 32
+NEARLY_FULL_SHARE: Final = 0.05
+"""A directory with less of its space free than this gets no new log while another has more."""
 
 IsCopy = Callable[[str], bool]
 """Whether a topic's logs are copies of another site's."""
@@ -37,6 +46,14 @@ IsCopy = Callable[[str], bool]
 def never_a_copy(_topic: str) -> bool:
     """For sites without links."""
     return False
+
+
+class DirectoryFailure(NamedTuple):
+    """A directory that went offline, and the partitions that went with it."""
+
+    path: str
+    reason: str
+    partitions: tuple[TopicPartition, ...]
 
 
 class LogStore:
@@ -50,17 +67,27 @@ class LogStore:
         now_ms: Callable[[], int],
         roll_jitter: Callable[[], float] = lambda: 0.0,
         recovery_threads: int = RECOVERY_THREADS,
+        clean: Clean | None = None,
+        note_flush: NoteFlush = note_nothing,
     ) -> None:
         self._disk = disk
         self._descriptors = DescriptorCache(disk)
-        self._uncleanable: set[TopicPartition] = set()
-        self.directories = [LogDirectory(path, self._descriptors) for path in paths]
+        self.directories = [LogDirectory(path, self._descriptors, note_flush) for path in paths]
+        self.offline: dict[str, str] = {}
+        self._failure_listeners: list[Callable[[DirectoryFailure], None]] = []
+        self.on_moved: Callable[[PartitionLog], None] = lambda _: None
         self._now_ms = now_ms
         self._roll_jitter = roll_jitter
         self._threads = recovery_threads
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._offline_logs: set[TopicPartition] = set()
         self._removals: list[tuple[int, LogDirectory, str]] = []
+        self._wanted_homes: dict[TopicPartition, str] = {}
+        self.moves: dict[TopicPartition, Move] = {}
+        self._mover = Mover(disk, now_ms=now_ms)
+        self.unflushed_max = unflushed_logs_max()
+        self.cleaning = LogCleaning(self._descriptors, clean or in_a_thread(disk), now_ms=now_ms)
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -68,43 +95,75 @@ class LogStore:
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(tuple(self._logs.values()))
 
+    # -- start ------------------------------------------------------------------------------------------------------
+
     def open(self, *, node_id: int, cluster_id: str) -> None:
-        """Lock and read all directories; either all or none."""
+        """Lock and read all directories. One whose disk fails is left out, unless no other is there."""
         opened: list[LogDirectory] = []
         try:
-            for directory in self.directories:
-                directory.open(node_id=node_id, cluster_id=cluster_id)
-                opened.append(directory)
+            for directory in tuple(self.directories):
+                try:
+                    directory.open(node_id=node_id, cluster_id=cluster_id)
+                    opened.append(directory)
+                except StorageError as failure:
+                    self._leave_out(directory, failure)
         except StorageError:
             for directory in opened:
                 directory.unlock()
             raise
 
+    def _leave_out(self, directory: LogDirectory, failure: StorageError) -> None:
+        """Raise what is no failure of a disk, or leaves nothing."""
+        if not failure.is_disk_failure or self.directories == [directory]:
+            raise failure
+        self._fail(directory, failure)
+
     def load(self, config_of: Callable[[str], LogConfig]) -> list[RecoveryReport]:
         """Open every log there is, several at a time; the reports of those that were checked, dropped or mended.
 
-        Blocks: call it before serving, or from a thread. Raises the first StorageError.
+        Blocks: call it before serving, or from a thread. A directory whose disk fails goes offline; raises the first StorageError of
+        another kind, and that of the last directory.
         """
-        reports = []
+        for sentence in finish_moves(self.directories, self._disk, may_forget=not self.offline):
+            self.directories[0].notes.append(sentence)
+        waiting: list[tuple[LogDirectory, Future[PartitionLog]]] = []
         with ThreadPoolExecutor(self._threads, thread_name_prefix="log-recovery") as pool:
-            waiting = []
-            for directory in self.directories:
-                directory.begin_loading()
-                for key in directory.partitions():
-                    jitter = self._roll_jitter()
-                    config = config_of(key.topic)
-                    waiting.append((directory, pool.submit(self._open_log, directory, key, config, jitter)))
-            for directory, future in waiting:
-                log = future.result()
-                self._take(directory, log)
-                if log.recovery.dropped or log.recovery.notes or not log.recovery.is_clean:
-                    reports.append(log.recovery)
+            for directory in tuple(self.directories):
+                try:
+                    waiting += [(directory, pool.submit(call)) for call in self._openings(directory, config_of)]
+                except StorageError as failure:
+                    self._leave_out(directory, failure)
+        reports = [report for directory, future in waiting if (report := self._loaded(directory, future)) is not None]
         for directory in self.directories:
             directory.end_loading()
         return reports
 
+    def _openings(
+        self, directory: LogDirectory, config_of: Callable[[str], LogConfig]
+    ) -> list[Callable[[], PartitionLog]]:
+        directory.begin_loading()
+        return [
+            partial(self._open_log, directory, key, config_of(key.topic), self._roll_jitter())
+            for key in directory.partitions()
+        ]
+
     def _open_log(self, directory: LogDirectory, key: TopicPartition, config: LogConfig, jitter: float) -> PartitionLog:
         return directory.open_log(key, config, now_ms=self._now_ms(), roll_jitter=jitter)
+
+    def _loaded(self, directory: LogDirectory, future: Future[PartitionLog]) -> RecoveryReport | None:
+        try:
+            log = future.result()
+        except StorageError as failure:
+            if directory in self.directories:
+                self._leave_out(directory, failure)
+            return None
+        if directory not in self.directories:
+            log.abandon()
+            self._offline_logs.add(TopicPartition(log.topic, log.partition))
+            return None
+        self._take(directory, log)
+        report = log.recovery
+        return report if report.dropped or report.notes or not report.is_clean else None
 
     def _take(self, directory: LogDirectory, log: PartitionLog) -> None:
         key = TopicPartition(log.topic, log.partition)
@@ -118,39 +177,104 @@ class LogStore:
         self._logs[key] = log
         self._homes[key] = directory
 
+    # -- failing ----------------------------------------------------------------------------------------------------
+
+    def note_failure(self, error: StorageError) -> None:
+        """An operation on a log failed: when it was the disk, its directory goes offline and the listeners are told."""
+        if not error.is_disk_failure:
+            return
+        for directory in tuple(self.directories):
+            is_here = error.path == directory.path or error.path.startswith(directory.path + "/")
+            if is_here and not (error.is_missing_file and directory.is_readable()):
+                self._fail(directory, error)
+
+    def _fail(self, directory: LogDirectory, error: StorageError) -> None:
+        self.directories.remove(directory)
+        self.offline[directory.path] = str(error)
+        gone = tuple(key for key, home in self._homes.items() if home is directory)
+        for key in [key for key, move in self.moves.items() if move.target is directory or key in gone]:
+            self._drop_move(key, remove=self.moves[key].target is not directory)
+        for key in gone:
+            del self._logs[key], self._homes[key]
+        self._offline_logs.update(gone)
+        directory.abandon()
+        failure = DirectoryFailure(directory.path, str(error), gone)
+        for listener in self._failure_listeners:
+            listener(failure)
+
+    def on_failure(self, listener: Callable[[DirectoryFailure], None]) -> None:
+        """Call `listener` when a directory has gone offline."""
+        self._failure_listeners.append(listener)
+
+    @property
+    def offline_count(self) -> int:
+        """Partitions that went offline with their directories."""
+        return len(self._offline_logs)
+
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether the partition's log went offline with its directory."""
+        return TopicPartition(topic, partition) in self._offline_logs
+
+    # -- logs -------------------------------------------------------------------------------------------------------
+
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log, None when there is none."""
         return self._logs.get(TopicPartition(topic, partition))
 
-    def open_or_create(self, topic: str, partition: int, *, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """The partition's log with this configuration; a log of an older topic of the same name is deleted first."""
+    def open_or_create(
+        self, topic: str, partition: int, *, topic_id: bytes, config: LogConfig, is_new: bool = True
+    ) -> PartitionLog:
+        """The partition's log with this configuration; a log of an older topic of the same name is deleted first.
+
+        Without `is_new` a partition that is not found may be in a directory that is offline: then DirectoryOffline.
+        """
         key = TopicPartition(topic, partition)
         log = self._logs.get(key)
         if log is not None and log.topic_id not in (None, topic_id):
             self.delete(log)
             log = None
         if log is None:
-            directory = self._least_loaded()
-            log = directory.create_log(
-                key, config, topic_id=topic_id, now_ms=self._now_ms(), roll_jitter=self._roll_jitter()
-            )
-            self._logs[key] = log
-            self._homes[key] = directory
-            return log
+            if self.offline and (key in self._offline_logs or not is_new):
+                raise DirectoryOffline(", ".join(self.offline))
+            return self._create(key, topic_id, config)
         if log.topic_id is None:
             log.assign_topic_id(topic_id)
         log.update_config(config)
         return log
 
-    def _least_loaded(self) -> LogDirectory:
-        return min(self.directories, key=lambda directory: (len(directory.logs), -directory.free_bytes()))
+    def _create(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        directory = self.directory_at(self._wanted_homes.pop(key, "")) or self._least_loaded()
+        log = directory.create_log(
+            key, config, topic_id=topic_id, now_ms=self._now_ms(), roll_jitter=self._roll_jitter()
+        )
+        self._logs[key] = log
+        self._homes[key] = directory
+        return log
 
-    def delete(self, log: PartitionLog) -> None:
-        """Take a log away; its files go after file.delete.delay.ms."""
+    def _least_loaded(self) -> LogDirectory:
+        if len(self.directories) == 1:
+            return self.directories[0]
+        free = {directory: directory.free_bytes() for directory in self.directories}
+        roomy = [directory for directory in free if free[directory] > NEARLY_FULL_SHARE * directory.capacity_bytes()]
+        coming = [move.target for move in self.moves.values()]
+        return min(roomy or free, key=lambda found: (len(found.logs) + coming.count(found), -free[found]))
+
+    def directory_at(self, path: str) -> LogDirectory | None:
+        """The log directory with this path, None when there is none or it is offline."""
+        wanted = path.rstrip("/")
+        return next((directory for directory in self.directories if directory.path == wanted), None)
+
+    def delete(self, log: PartitionLog, *, is_durable: bool = True) -> None:
+        """Take a log away; its files go after file.delete.delay.ms.
+
+        A topic's logs need not be deleted durably one by one: one that a crash brings back is a stray at the next start.
+        """
         key = TopicPartition(log.topic, log.partition)
+        if key in self.moves:
+            self._drop_move(key)
         del self._logs[key]
         directory = self._homes.pop(key)
-        path = directory.delete_log(log)
+        path = directory.delete_log(log, is_durable=is_durable)
         self._removals.append((self._now_ms() + log.config.file_delete_delay_ms, directory, path))
 
     def delete_strays(self, topics: Mapping[str, bytes]) -> list[PartitionLog]:
@@ -168,6 +292,80 @@ class LogStore:
         """Path of the log directory that holds `log`."""
         return self._homes[TopicPartition(log.topic, log.partition)].path
 
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    def wish_home(self, topic: str, partition: int, directory: LogDirectory) -> bool:
+        """Move the partition's log to `directory`, or make it there when it comes into being; whether it is here already.
+
+        A move to another directory is given up, and one to where the log is means that it stays.
+        """
+        key = TopicPartition(topic, partition)
+        log = self._logs.get(key)
+        if log is None:
+            self._wanted_homes[key] = directory.path
+            return False
+        move = self.moves.get(key)
+        if move is not None and move.target is not directory:
+            self._drop_move(key)
+        if key not in self.moves and self._homes[key] is not directory:
+            self.moves[key] = Move(log, directory)
+        return True
+
+    def _drop_move(self, key: TopicPartition, *, remove: bool = True) -> None:
+        move = self.moves.pop(key)
+        move.is_cancelled = True
+        if move.future is not None:
+            move.future.abandon()
+            if remove:
+                move.target.remove_directory(move.future.directory)
+
+    async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
+        """Carry all moves on until they are done; one sentence for each, also for those that cannot be."""
+        sentences = []
+        while self.moves:
+            move = next(iter(self.moves.values()))
+            try:
+                copied = await self._mover.copy(move)
+                if not (copied or move.is_cancelled) and self._mover.copy_rest(move):
+                    sentences.append(self._exchange(move))
+            except StorageError as error:
+                sentences.append(self._give_up(move, error))
+                continue
+            if move.key in self.moves:
+                # the others have their turn
+                self.moves[move.key] = self.moves.pop(move.key)
+            await asyncio.sleep(copied / bytes_per_second_max if bytes_per_second_max > 0 else 0)
+        return sentences
+
+    def _give_up(self, move: Move, error: StorageError) -> str:
+        self.note_failure(error)
+        if self.moves.get(move.key) is move:
+            self._drop_move(move.key, remove=move.target in self.directories)
+        return f"the move of {move.key.topic}-{move.key.partition} to {move.target.path} is given up: {error}"
+
+    def _exchange(self, move: Move) -> str:
+        """Put the complete copy in the place of the original; both have the same batches now."""
+        source, future, key = move.source, move.future, move.key
+        assert future is not None
+        start = source.log_start_offset, source.high_watermark, source.compacted_to
+        del self.moves[key]
+        self.delete(source)
+        moved = move.target.take_future(
+            key,
+            future.directory,
+            source.config,
+            log_start_offset=start[0],
+            now_ms=self._now_ms(),
+            roll_jitter=self._roll_jitter(),
+        )
+        self._mover.forget_mark(moved)
+        moved.advance_high_watermark(start[1])
+        moved.compacted_to = start[2]
+        self._logs[key] = moved
+        self._homes[key] = move.target
+        self.on_moved(moved)
+        return f"{key.topic}-{key.partition} is moved to {move.target.path}"
+
     # -- regular work -----------------------------------------------------------------------------------------------
 
     async def maintain(self, producer_expiration_ms: int, *, is_copy: IsCopy = never_a_copy) -> list[str]:
@@ -182,6 +380,7 @@ class LogStore:
             try:
                 reason = self._maintain_log(log, producer_expiration_ms, is_copy=is_copy(log.topic))
             except StorageError as error:
+                self.note_failure(error)
                 failure = failure or error
                 continue
             if reason:
@@ -207,47 +406,82 @@ class LogStore:
             await asyncio.to_thread(removal[1].remove_directory, removal[2])
 
     async def compact(self, *, is_copy: IsCopy = never_a_copy) -> list[str]:
-        """Compact logs that have new inactive segments, one after the other in a thread; one sentence for each.
+        """Compact the logs that are worth it, one after the other; one sentence for each.
 
         Copies of another site's topics stay byte for byte as they came.
-        A log with a batch that does not decode is left alone from then on, and said once.
         """
-        sentences: list[str] = []
-        for log in self:
-            key = TopicPartition(log.topic, log.partition)
-            may_change = log.config.is_compacted and not is_copy(log.topic)
-            plan = plan_compaction(log, self._now_ms()) if may_change else None
-            if plan is None or key in self._uncleanable:
-                continue
-            try:
-                result = await asyncio.to_thread(clean, plan, self._disk)
-            except InvalidBatch as fault:
-                self._uncleanable.add(key)
-                sentences.append(f"{log.topic}-{log.partition} cannot be compacted: {fault}")
-                continue
-            if swap_in(log, plan, result, self._descriptors, self._now_ms()):
-                sizes = f"{result.bytes_before} bytes became {result.bytes_after}"
-                sentences.append(f"{log.topic}-{log.partition} is compacted up to {result.cleaned_to}: {sizes}")
+        compacted = [log for log in self if log.config.is_compacted and not is_copy(log.topic)]
+        sentences = await self.cleaning.run(compacted)
+        if sentences:
+            self._each_directory(LogDirectory.checkpoint_cleaner_offsets)
         return sentences
 
     async def flush_due(self) -> None:
-        """Flush logs whose flush.ms is over, and those with rolled segments; recovery points follow."""
-        now_ms = self._now_ms()
-        due = [log for log in self if log.is_flush_due(now_ms) or log.has_unflushed_segments]
+        """Flush logs whose flush.ms is over, those with rolled segments, and what is too much to leave open; recovery points follow."""
+        failure: BaseException | None = None
+        due: list[PartitionLog] = []
+        waiting: list[tuple[int, PartitionLog]] = []
+        for number, log in enumerate(self):
+            if number % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if log.failure is not None:
+                # whoever met it may not have said so
+                self.note_failure(log.failure)
+            elif log.is_flush_due(self._now_ms()) or log.has_unflushed_segments:
+                due.append(log)
+            elif (since_ms := log.unflushed_since_ms) is not None:
+                waiting.append((since_ms, log))
+        surplus = max(len(waiting) - self.unflushed_max, 0)
+        if surplus:
+            # each keeps a descriptor open: those that have waited longest let go of theirs
+            due += [log for _, log in sorted(waiting, key=lambda entry: entry[0])[:surplus]]
+        self._each_directory(LogDirectory.sync)
+        for first in range(0, len(due), FLUSHES_AT_A_TIME):
+            failure = await self._flush(due[first : first + FLUSHES_AT_A_TIME]) or failure
+        if failure is not None:
+            raise failure
+
+    async def _flush(self, due: list[PartitionLog]) -> BaseException | None:
+        """Flush these side by side; the first failure."""
+        failure: BaseException | None = None
         results = await asyncio.gather(*(log.flush() for log in due), return_exceptions=True)
         for log, result in zip(due, results, strict=True):
             # a log that was deleted meanwhile has no files to flush
             if isinstance(result, BaseException) and not log.is_abandoned:
-                raise result
+                failure = failure or result
+                if isinstance(result, StorageError):
+                    self.note_failure(result)
+        return failure
 
     def checkpoint(self) -> None:
-        """Write recovery points, high watermarks and log starts of all directories."""
-        for directory in self.directories:
-            directory.checkpoint_all()
+        """Write recovery points, high watermarks, log starts and how far logs are compacted, of all directories."""
+        self._each_directory(LogDirectory.checkpoint_all)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write how far each log is replicated."""
+        self._each_directory(LogDirectory.checkpoint_high_watermarks)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write where logs begin, so that a crash brings nothing back that was deleted on request."""
+        self._each_directory(LogDirectory.checkpoint_log_start_offsets)
+
+    def _each_directory(self, act: Callable[[LogDirectory], None]) -> None:
+        """Do it for all; a directory whose disk fails goes offline. Raises the first StorageError afterwards."""
+        failure: StorageError | None = None
+        for directory in tuple(self.directories):
+            try:
+                act(directory)
+            except StorageError as error:
+                self.note_failure(error)
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def close(self, *, broker_epoch: int = -1) -> None:
         """Stop cleanly: the next start needs no recovery. Raises the first StorageError, after all directories were closed."""
         failure: StorageError | None = None
+        for key in tuple(self.moves):
+            self._drop_move(key)
         for directory in self.directories:
             try:
                 directory.close(broker_epoch=broker_epoch)

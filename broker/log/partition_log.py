@@ -14,21 +14,21 @@ Callers: broker/replicas.py through broker/log/log_store.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from broker.core.batch_checks import BatchLimits, BatchRejected
-from broker.core.leader_epochs import EpochEnd
-from broker.core.producer_state import CompletedTransaction, DuplicateSequence
+from broker.core.leader_epochs import EpochEnd, EpochStart
+from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates, SnapshotEntry
 from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.core.topic_configs import LogConfig
-from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs, write_topic_id
+from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
 from broker.log.descriptors import DescriptorCache
-from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError, storage_errors
-from broker.log.flushing import FlushWork, GroupFlush
-from broker.log.intake import Intake, take_from_producer, take_replicated
-from broker.log.loading import create_segment, load_log
+from broker.log.durability import Durability
+from broker.log.errors import OffsetOutOfRange, StorageError, storage_errors
+from broker.log.flushing import NoteFlush, note_nothing
+from broker.log.intake import AppendInfo, Intake, take_from_producer, take_replicated
+from broker.log.loading import create_segment, load_log, new_log
 from broker.log.log_slice import LogSlice
 from broker.log.producer_replay import replay_batch, restore_producers
 from broker.log.producer_snapshots import write_snapshot
@@ -41,22 +41,11 @@ from runtime.disk import Buffer
 from wire.record_batch import BatchHeader
 
 
-class AppendInfo(NamedTuple):
-    """What an append did. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    is_duplicate: bool
-    record_count: int
-
-
 class PartitionLog:
     """One partition's log. Making it opens the directory, which exists.
 
-    Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`. `roll_jitter` between 0 and 1 is the share
-    of segment.jitter.ms that this log takes off segment.ms.
+    Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`. With `is_new` the directory is empty.
+    `roll_jitter` between 0 and 1 is the share of segment.jitter.ms that this log takes off segment.ms.
     """
 
     def __init__(
@@ -69,10 +58,12 @@ class PartitionLog:
         partition: int,
         topic_id: bytes | None = None,
         is_clean: bool = False,
+        is_new: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
         now_ms: int = 0,
         roll_jitter: float = 0.0,
+        note_flush: NoteFlush = note_nothing,
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -82,38 +73,44 @@ class PartitionLog:
         self._descriptors = descriptors
         self._disk = descriptors.disk
         self._roll_jitter = roll_jitter
-        loaded = load_log(
-            directory,
-            descriptors,
-            config,
-            is_clean=is_clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            now_ms=now_ms,
+        loaded = (
+            new_log(directory, descriptors, now_ms=now_ms)
+            if is_new
+            else load_log(
+                directory,
+                descriptors,
+                config,
+                is_clean=is_clean,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                now_ms=now_ms,
+            )
         )
         self.recovery = loaded.report
         self._segments = Segments(loaded.segments, self._disk)
         self._epochs = loaded.epochs
-        self._saved_epochs_version = -1  # whatever the load made of the file is written with the first flush
         self._producers = loaded.producers
         self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
-        self.recovery_point = (
-            self.log_end_offset
-            if loaded.report.is_clean
-            else min(max(recovery_point, self.log_start_offset), self.log_end_offset)
-        )
         self._high_watermark = self.log_start_offset
         self._removals = PendingRemovals(self._disk)
-        self._group_flush = GroupFlush(self._disk, self._prepare_flush, self._finish_flush, self._fail_flush)
-        self._truncations = 0
-        self._has_new_names = not is_clean
-        self._unflushed_snapshots: list[str] = []
-        self._first_unflushed_ms: int | None = None
-        self._failure: StorageError | None = None
+        self._durability = Durability(
+            self._disk,
+            directory,
+            self._segments,
+            self._epochs,
+            end_offset=lambda: self.log_end_offset,
+            recovery_point=(
+                self.log_end_offset
+                if loaded.report.is_clean
+                else min(max(recovery_point, self.log_start_offset), self.log_end_offset)
+            ),
+            is_new=is_new,
+            has_new_names=is_new or not is_clean,
+            note_flush=note_flush,
+        )
         self.is_abandoned = False
         self.compacted_to = self.log_start_offset
-        self.save_recovery_point: Callable[[], None] = lambda: None
         self._take_config()
 
     # -- facts ------------------------------------------------------------------------------------------------------
@@ -132,6 +129,44 @@ class PartitionLog:
     def max_timestamp_ms(self) -> int:
         """The largest record timestamp, -1 when there is none."""
         return max(segment.largest_timestamp()[0] for segment in self._segments.all)
+
+    @property
+    def recovery_point(self) -> int:
+        """Offset below which everything survives a crash of the machine."""
+        return self._durability.recovery_point
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why the log refuses everything; None while it works."""
+        return self._durability.failure
+
+    @property
+    def truncation_count(self) -> int:
+        """Grows whenever the log is cut at its end."""
+        return self._durability.truncations
+
+    def take_over_state(self, other: PartitionLog) -> None:
+        """Be what `other`, a log with the same batches, is beyond its batches; `other` is not used any more."""
+        self._epochs.clear()
+        for entry in other.leader_epochs:
+            self._epochs.assign(entry.epoch, entry.start_offset)
+        self._producers = other.give_producers()
+        self.compacted_to = other.compacted_to
+        self.advance_high_watermark(other.high_watermark)
+        self.advance_log_start_offset(min(other.log_start_offset, self._high_watermark))
+
+    @property
+    def leader_epochs(self) -> list[EpochStart]:
+        """All leader epochs with their first offsets."""
+        return self._epochs.entries
+
+    def give_producers(self) -> ProducerStates:
+        """The producers' state itself, for the log that takes this one's place."""
+        return self._producers
+
+    def save_recovery_point_by(self, save: Callable[[], None]) -> None:
+        """Call `save` whenever the recovery point has gone back and must be lower on disk before anything else happens."""
+        self._durability.save_recovery_point = save
 
     @property
     def high_watermark(self) -> int:
@@ -154,6 +189,10 @@ class PartitionLog:
         """The segments, for the cleaner and for checks."""
         return self._segments
 
+    def describe_producers(self) -> list[SnapshotEntry]:
+        """All remembered producers, for tools."""
+        return self._producers.snapshot()
+
     def producer_last_offsets(self) -> dict[int, int]:
         """Last offset of each remembered producer, whose batches the cleaner keeps."""
         return self._producers.last_offsets()
@@ -167,11 +206,15 @@ class PartitionLog:
         config = self.config
         self._limits = BatchLimits.of(config)
         jitter_ms = int(self._roll_jitter * min(config.segment_jitter_ms, config.segment_ms))
-        self._roll_policy = RollPolicy(config.segment_bytes, config.segment_ms - jitter_ms)
+        segment_ms = config.segment_ms - jitter_ms
+        if config.is_compacted:
+            # the active segment is never compacted: rolling in time is what keeps max.compaction.lag.ms
+            segment_ms = min(segment_ms, config.compaction_lag_ms_max)
+        self._roll_policy = RollPolicy(config.segment_bytes, segment_ms)
 
-    def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write the topic id beside the log."""
-        write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id)
+    def assign_topic_id(self, topic_id: bytes, *, is_durable: bool = True) -> None:
+        """Write the topic id beside the log; when not durably, the next flush of a new log makes it so."""
+        write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id, is_durable=is_durable)
         self.topic_id = topic_id
 
     # -- appending --------------------------------------------------------------------------------------------------
@@ -185,7 +228,7 @@ class PartitionLog:
         the answer carries its original offsets. Without `is_from_client` (the broker's own batches: transaction markers)
         limits and sequences are not checked.
         """
-        self._refuse_when_failed()
+        self._durability.refuse_when_failed()
         if leader_epoch < self._epochs.latest:
             raise BatchRejected(
                 ErrorCode.fenced_leader_epoch,
@@ -229,7 +272,7 @@ class PartitionLog:
         Holes between offsets are allowed, overlaps and older epochs are refused with BatchRejected. Without `now_ms` the
         batches' own timestamps decide when a segment is old enough to be rolled.
         """
-        self._refuse_when_failed()
+        self._durability.refuse_when_failed()
         intake, headers = take_replicated(records, log_end_offset=self.log_end_offset, latest_epoch=self._epochs.latest)
         placed = intake.placed
         self._write(intake, intake.size_bytes, placed[-1].max_timestamp if now_ms is None else now_ms)
@@ -251,8 +294,7 @@ class PartitionLog:
         self._segments.active.append(intake.placed, intake.pieces, self.config.index_interval_bytes)
         self._segments.size_bytes += size_bytes
         self.log_end_offset = intake.next_offset
-        if self._first_unflushed_ms is None:
-            self._first_unflushed_ms = now_ms
+        self._durability.note_append(now_ms)
 
     def _replay(self, records: Buffer, position: int, header: BatchHeader) -> None:
         with memoryview(records)[position : position + header.size_bytes] as content:
@@ -272,14 +314,14 @@ class PartitionLog:
             self._segments.active.transactions.append(aborted)
         except StorageError as failure:
             # the marker is in the log and its entry is not: readers would take the records for committed
-            self._failure = failure
+            self._durability.failure = failure
             raise
 
     # -- rolling ----------------------------------------------------------------------------------------------------
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Begin a new segment when the active one is older than segment.ms; for logs that nobody writes to."""
-        self._refuse_when_failed()
+        self._durability.refuse_when_failed()
         facts = self._segments.active.active_facts(self.config.segment_index_bytes)
         reason = roll_reason(
             facts,
@@ -315,12 +357,12 @@ class PartitionLog:
             active.become_inactive()
             path = f"{self.directory}/{file_name(base_offset, SNAPSHOT_SUFFIX)}"
             write_snapshot(self._disk, path, self._producers.snapshot(), is_durable=False)
-            self._unflushed_snapshots.append(path)
+            self._durability.note_names(path)
             self._segments.forget_reads_at_end()
         elif active.base_offset == base_offset:
             return
         segment = create_segment(self.directory, base_offset, self._descriptors, now_ms=now_ms)
-        self._has_new_names = True
+        self._durability.note_names()
         if not active.size_bytes:
             # a hole wider than a segment reaches: the empty segment in front of it has nothing to offer
             self._segments.remove_from(len(self._segments) - 1)
@@ -336,7 +378,7 @@ class PartitionLog:
 
         The first batch may begin before `offset`. It is returned whole, above `max_bytes`, when `has_minimum_one_batch`.
         """
-        self._refuse_when_failed()
+        self._durability.refuse_when_failed()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
@@ -355,7 +397,7 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is at least `timestamp_ms`; None when there is none."""
-        self._refuse_when_failed()
+        self._durability.refuse_when_failed()
         found = self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
         while found is not None:
             record = first_record_at(found.content, found.header, timestamp_ms, self.log_start_offset)
@@ -412,14 +454,14 @@ class PartitionLog:
         Inside a segment it is durable with the next flush: a crash before that may bring the tail back, as it was; recovery
         cuts it where its leader epoch falls below that of batches appended since.
         """
-        self._refuse_when_failed()
+        self._durability.refuse_when_failed()
         if offset >= self.log_end_offset:
             self._epochs.truncate_from_end(offset)
             return
         if offset <= self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        self._before_cut(offset)
+        self._durability.begin_cut(offset)
         keep = self._segments.index_of(offset)
         keep -= self._segments.all[keep].base_offset == offset
         self._drop_segments(keep + 1)
@@ -430,8 +472,8 @@ class PartitionLog:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins and ends at `offset`."""
-        self._refuse_when_failed()
-        self._before_cut(offset)
+        self._durability.refuse_when_failed()
+        self._durability.begin_cut(offset)
         self._drop_segments(0)
         self._segments.add(create_segment(self.directory, offset, self._descriptors, now_ms=0))
         self.log_start_offset = self.log_end_offset = offset
@@ -447,21 +489,13 @@ class PartitionLog:
             with storage_errors("flushing", self.directory):
                 self._disk.fsync_directory(self.directory)
 
-    def _before_cut(self, offset: int) -> None:
-        self._truncations += 1
-        self._has_new_names = True
-        if self.recovery_point > offset:
-            # were the old recovery point still on disk, a crash after new appends would leave those unchecked
-            self.recovery_point = offset
-            self.save_recovery_point()
-
     def _after_cut(self) -> None:
         end = self.log_end_offset
         self.log_start_offset = min(self.log_start_offset, end)
         self._epochs.truncate_from_end(end)
-        self.recovery_point = min(self.recovery_point, end)
+        self._durability.end_cut(end)
+        self.compacted_to = min(self.compacted_to, end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
-        self._unflushed_snapshots = []
         restore_producers(self._disk, self.directory, self._segments.all, self._producers, end)
 
     def advance_log_start_offset(self, offset: int) -> None:
@@ -470,7 +504,7 @@ class PartitionLog:
             raise OffsetOutOfRange(offset, self.log_start_offset, self._high_watermark)
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.recovery_point = max(self.recovery_point, offset)
+            self._durability.recovery_point = max(self._durability.recovery_point, offset)
             self._epochs.truncate_from_start(offset)
 
     def delete_old_segments(self, now_ms: int, *, is_copy: bool = False) -> str:
@@ -478,7 +512,7 @@ class PartitionLog:
 
         Files are renamed now and removed by `remove_deleted_files` after file.delete.delay.ms.
         """
-        self._refuse_when_failed()
+        self._durability.refuse_when_failed()
         expiry = expired_segments(
             [segment.facts() for segment in self._segments.all],
             RetentionPolicy(
@@ -492,11 +526,8 @@ class PartitionLog:
             return ""
         if expiry.segment_count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
-        if self._has_new_names:
-            # were the new segment's name lost in a crash after this deletion, the log would have no end left
-            with storage_errors("flushing", self.directory):
-                self._disk.fsync_directory(self.directory)
-            self._has_new_names = False
+        # were the new segment's name lost in a crash after this deletion, the log would have no end left
+        self._durability.sync_names()
         following = self._segments.all[expiry.segment_count].base_offset
         self.advance_log_start_offset(min(following, self._high_watermark))
         for segment in self._segments.remove_first(expiry.segment_count):
@@ -518,67 +549,34 @@ class PartitionLog:
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether flush.ms demands a flush."""
-        return self._first_unflushed_ms is not None and now_ms - self._first_unflushed_ms >= self.config.flush_ms
+        return self._durability.is_due(now_ms, self.config.flush_ms)
+
+    @property
+    def unflushed_since_ms(self) -> int | None:
+        """When the oldest unflushed append was made; None when there is none."""
+        return self._durability.unflushed_since_ms
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether a segment was rolled since the last flush: flushed in the background, whatever the policy."""
-        return any(segment.is_dirty for segment in self._segments.all[:-1])
+        """Whether a segment was rolled, or the log made, since the last flush: flushed in the background, whatever the policy."""
+        return self._durability.has_unflushed_segments
 
     async def flush(self) -> None:
         """Make everything appended so far durable; the recovery point follows. Others' flushes are joined."""
-        self._refuse_when_failed()
-        target, truncations = self.log_end_offset, self._truncations
-        await self._group_flush.flush(lambda: self.recovery_point >= target or self._truncations != truncations)
+        await self._durability.flush()
 
     def flush_now(self) -> None:
         """As `flush`, holding the caller."""
-        self._refuse_when_failed()
-        self._group_flush.flush_now()
-
-    def _prepare_flush(self) -> FlushWork:
-        active = self._segments.active
-        rolled = [segment for segment in self._segments.all[:-1] if segment.is_dirty]
-        is_epochs_new = self._epochs.version != self._saved_epochs_version
-        epochs = (f"{self.directory}/{LEADER_EPOCHS}", encode_epochs(self._epochs.entries)) if is_epochs_new else None
-        self._first_unflushed_ms = None
-        has_new_names, self._has_new_names = self._has_new_names, False
-        return FlushWork(
-            directory=self.directory,
-            end_offset=self.log_end_offset,
-            truncations=self._truncations,
-            active=[(active, active.file.acquire())],
-            rolled=[(segment, segment.file.acquire()) for segment in rolled],
-            snapshots=list(self._unflushed_snapshots),
-            epochs=epochs,
-            epochs_version=self._epochs.version,
-            has_new_names=has_new_names,
-        )
-
-    def _finish_flush(self, work: FlushWork) -> None:
-        if work.truncations != self._truncations:
-            return
-        self.recovery_point = max(self.recovery_point, work.end_offset)
-        self._saved_epochs_version = work.epochs_version
-        self._unflushed_snapshots = [path for path in self._unflushed_snapshots if path not in work.snapshots]
-        for segment, _ in work.rolled:
-            segment.mark_flushed()
-        active = work.active[0][0]
-        if active is self._segments.active and self.log_end_offset == work.end_offset:
-            active.mark_flushed()
-
-    def _fail_flush(self, failure: StorageError) -> None:
-        # no space for a small file is not a lost write: the log goes on and the flush is tried again
-        if not (isinstance(failure, DiskFull) and failure.operation == "writing"):
-            self._failure = self._failure or failure
-        self._has_new_names = True
+        self._durability.flush_now()
 
     def close(self) -> None:
         """Flush, write indexes and the producers' snapshot: the next start needs no recovery."""
-        if self._failure is None:
-            self.flush_now()
+        if self._durability.failure is None:
+            if not self._durability.is_clean:
+                self.flush_now()
             path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
-            write_snapshot(self._disk, path, self._producers.snapshot(), is_durable=True)
+            if self.log_end_offset:
+                write_snapshot(self._disk, path, self._producers.snapshot(), is_durable=True)
         for segment in self._segments.all:
             segment.close()
 
@@ -592,9 +590,9 @@ class PartitionLog:
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
         """Put compacted segments in the place of the originals, whose files are renamed here and removed later."""
         self._segments.replace(old, new)
+        due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in old:
-            self._removals.add(segment.rename_for_removal(), now_ms + self.config.file_delete_delay_ms)
-
-    def _refuse_when_failed(self) -> None:
-        if self._failure is not None:
-            raise StorageError("using", self.directory, f"the log failed before: {self._failure}")
+            self._removals.add(segment.rename_for_removal(), due_ms)
+        merged = {segment.base_offset for segment in old} - {segment.base_offset for segment in new}
+        # producers are never asked for at an offset where no segment begins
+        self._removals.add((f"{self.directory}/{file_name(base, SNAPSHOT_SUFFIX)}" for base in merged), due_ms)

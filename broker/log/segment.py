@@ -388,14 +388,19 @@ class Segment:
 
     def active_facts(self, index_bytes_max: int) -> ActiveSegment:
         """What rolling looks at."""
-        if self._first_timestamp_ms is None and self.size_bytes:
-            self._first_timestamp_ms = self.header_at(0).max_timestamp
         is_index_full = (
             self.offset_index.count >= index_bytes_max // OFFSET_ENTRY.size
             or self.time_index.count >= index_bytes_max // TIME_ENTRY.size - 1
         )
-        first = self._first_timestamp_ms if self._first_timestamp_ms is not None else -1
-        return ActiveSegment(self.base_offset, self.size_bytes, first, self.created_ms, is_index_full)
+        return ActiveSegment(
+            self.base_offset, self.size_bytes, self.first_timestamp_ms(), self.created_ms, is_index_full
+        )
+
+    def first_timestamp_ms(self) -> int:
+        """The largest timestamp of the first batch, -1 when there is none; read from disk the first time."""
+        if self._first_timestamp_ms is None and self.size_bytes:
+            self._first_timestamp_ms = self.header_at(0).max_timestamp
+        return self._first_timestamp_ms if self._first_timestamp_ms is not None else -1
 
     # -- files ------------------------------------------------------------------------------------------------------
 

@@ -259,7 +259,7 @@ def test_after_a_power_cut_everything_flushed_is_there_and_the_rest_is_a_prefix(
             assert log.log_end_offset >= saved["recovery_point"]
             assert kept == written[log.log_start_offset : log.log_end_offset]
             del written[log.log_end_offset :]
-            log.save_recovery_point = lambda log=log: saved.update(recovery_point=log.recovery_point)
+            log.save_recovery_point_by(lambda log=log: saved.update(recovery_point=log.recovery_point))
             for step in range(chance.randint(0, 40)):
                 act(log, chance, written, saved, step)
             disk.crash(chance)

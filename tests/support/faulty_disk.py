@@ -151,6 +151,9 @@ class FaultyDisk:
     def free_bytes(self, path: str) -> int:
         return self.space_left_bytes if self.space_left_bytes is not None else 1 << 40
 
+    def capacity_bytes(self, path: str) -> int:
+        return 1 << 40
+
     # -- crash ------------------------------------------------------------------------------------------------------
 
     def crash(self, chance: random.Random) -> None:

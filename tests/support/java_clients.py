@@ -20,6 +20,13 @@ VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
 class KafkaPrograms:
@@ -28,6 +35,15 @@ class KafkaPrograms:
     def command(self, main_class: str, *arguments: str) -> list[str]:
         """The command line of a program, for a test that starts it as a process."""
         return apache_kafka.program(main_class, *arguments)
+
+    def refused(self, main_class: str, *arguments: str) -> str:
+        """What a program complains of that must not succeed. AssertionError when it does."""
+        ended = subprocess.run(
+            self.command(main_class, *arguments), capture_output=True, timeout=WITHIN_MS / 1000, check=False
+        )
+        complaint = (ended.stdout + ended.stderr).decode(errors="replace")
+        assert ended.returncode != 0, f"{main_class} was expected to fail:\n{complaint}"
+        return complaint
 
     def run(self, main_class: str, *arguments: str, given: bytes = b"", within_ms: float = WITHIN_MS) -> bytes:
         """Run a program to its end with `given` as its input; what it printed. AssertionError with its complaint when it fails."""
@@ -76,6 +92,14 @@ class KafkaPrograms:
         for key, value in (settings or {}).items():
             arguments += ["--command-property", f"{key}={value}"]
         return self.run(CONSOLE_CONSUMER, *arguments, within_ms=within_ms + 10_000).splitlines()
+
+    def check_files(self, files: Sequence[Path]) -> str:
+        """What Kafka's own tool says of segments, indexes and producers' snapshots, looking at every record and every index entry."""
+        arguments = ["--files", ",".join(map(str, files)), "--deep-iteration"]
+        # the sanity check replaces the comparison of index entries with the segment, so both are asked for
+        return "".join(
+            self.run(DUMP_LOG, *arguments, *more).decode(errors="replace") for more in ((), ("--index-sanity-check",))
+        )
 
     def dump_log(self, segment: Path, *, with_records: bool = False) -> str:
         """What Kafka's own tool reads in a segment file."""

@@ -12,16 +12,19 @@ import json
 import os
 import sys
 import uuid
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import grpc
 
 from broker.config import load_broker_settings
 from broker.main import Broker
+from cli.hosting import until_stopped_or_failed
 from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
+from tests.support.memory_configs import FileConfigStore
 from wire import znodes
 from wire.control import broker_pb2, cluster_pb2, controller_pb2, controller_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub
@@ -34,7 +37,8 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class LoneMembership:
     """Stands in for ZooKeeper: the broker is always registered."""
 
-    def __init__(self) -> None:
+    def __init__(self, configs_path: Path) -> None:
+        self.configs = FileConfigStore(configs_path)
         self.broker_epoch = 1
         self.address = ""
         self.registration: znodes.BrokerRegistration | None = None
@@ -61,8 +65,9 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         self._stub: Any = None
         self._broker: cluster_pb2.BrokerInfo | None = None
         self._epoch = 1
-        self._next_producer_id = 0
         self._load()
+        # ids are not stored, and none may be given out twice
+        self._next_producer_id = self._epoch * 1_000_000
 
     def _load(self) -> None:
         if os.path.exists(self._state_path):
@@ -170,6 +175,9 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
     ) -> controller_pb2.AlterTopicConfigsReply:
         reply = controller_pb2.AlterTopicConfigsReply()
         for change in request.changes:
+            reply.results.add(name=change.name)
+            if request.is_validate_only:
+                continue
             topic = self._topics[change.name]
             if change.replaces_all:
                 topic.configs.clear()
@@ -178,7 +186,6 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             for name, value in change.set.items():
                 topic.configs[name] = value
             await self._send(topics=[topic])
-            reply.results.add(name=change.name)
         return reply
 
     async def ListReassignments(
@@ -197,7 +204,7 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     """Run until `stop`."""
     settings = load_broker_settings(properties)
     os.makedirs(settings.log_dir, exist_ok=True)
-    membership = LoneMembership()
+    membership = LoneMembership(Path(settings.log_dir).parent / "broker-configs.json")
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, membership)
     controller = LoneController(f"{settings.log_dir}/../lone-controller.state")
@@ -215,7 +222,7 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
         await broker.ready.wait()
         ready = {"ports": broker.ports, "grpc": grpc_port, "metrics": metrics_port, "pid": os.getpid()}
         print(json.dumps(ready), flush=True)
-        await stop.wait()
+        await until_stopped_or_failed(broker, stop)
     finally:
         await broker.stop()
         await server.stop()

@@ -96,7 +96,7 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     """Run until `stop`."""
     settings = load_broker_settings(properties)
     os.makedirs(settings.log_dir, exist_ok=True)
-    membership = LoneMembership()
+    membership = LoneMembership(Path(settings.log_dir).parent / "broker-configs.json")
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, membership)
     controller = LinkedController(f"{settings.log_dir}/../lone-controller.state", settings.site)

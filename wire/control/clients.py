@@ -1,14 +1,15 @@
 """Clients of the control services that several programs share: the active controller of a site, and brokers by address.
 
 `ControllerClient` asks any candidate, follows the trailing metadata of one that is not active, and goes round the seeds when
-one does not answer; brokers, mirrors and tools use it. `BrokerControlChannels` keeps one channel per broker address.
+one does not answer; brokers (which look the active one up in ZooKeeper), mirrors and tools use it. `BrokerControlChannels` keeps
+one channel per broker address.
 Neither interprets an answer: Kafka error codes inside replies are the caller's business.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -27,6 +28,10 @@ ATTEMPT_TIMEOUT_S_MIN = 1.0
 _FOLLOWED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
 
 
+Seeds = Callable[[], Sequence[str] | Awaitable[Sequence[str]]]
+"""Where candidates may be now; asked each time that none is known to be active."""
+
+
 class ControllerUnavailable(Exception):
     """No active controller answered in time; says whom was asked last and what it said."""
 
@@ -38,7 +43,7 @@ class _AskAnother(Exception):
 class ControllerClient:
     """Finds the active controller among the addresses that `seeds` names now, and stays with it while it answers."""
 
-    def __init__(self, seeds: Callable[[], Sequence[str]], *, timeout_ms: float = 10_000) -> None:
+    def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000) -> None:
         self._seeds = seeds
         self._timeout_ms = timeout_ms
         self._address = ""
@@ -46,8 +51,9 @@ class ControllerClient:
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsReply:
-        """Create topics; a repeated attempt may answer that the topic exists already."""
-        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request)
+        """Create topics, which may take what the request allows; a repeated attempt may answer that the topic exists already."""
+        timeout_ms = max(request.timeout_ms, self._timeout_ms)
+        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request, timeout_ms)
         return reply
 
     async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsReply:
@@ -70,6 +76,31 @@ class ControllerClient:
         reply: pb.AllocateProducerIdsReply = await self._call("AllocateProducerIds", request)
         return reply
 
+    async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
+        """Propose in-sync replicas. After ControllerUnavailable nobody knows whether they are in force."""
+        reply: pb.AlterPartitionsReply = await self._call("AlterPartitions", request)
+        return reply
+
+    async def controlled_shutdown(self, request: pb.ControlledShutdownRequest) -> pb.ControlledShutdownReply:
+        """Have a broker's leaderships moved."""
+        reply: pb.ControlledShutdownReply = await self._call("ControlledShutdown", request)
+        return reply
+
+    async def elect_leaders(self, request: pb.ElectLeadersRequest) -> pb.PartitionResultsReply:
+        """Elect leaders."""
+        reply: pb.PartitionResultsReply = await self._call("ElectLeaders", request)
+        return reply
+
+    async def alter_reassignments(self, request: pb.AlterReassignmentsRequest) -> pb.PartitionResultsReply:
+        """Begin or cancel reassignments."""
+        reply: pb.PartitionResultsReply = await self._call("AlterReassignments", request)
+        return reply
+
+    async def list_reassignments(self, request: pb.ListReassignmentsRequest) -> pb.ListReassignmentsReply:
+        """Reassignments under way."""
+        reply: pb.ListReassignmentsReply = await self._call("ListReassignments", request)
+        return reply
+
     async def describe_controller(self) -> pb.DescribeControllerReply:
         """The active controller's view of itself and its brokers."""
         reply: pb.DescribeControllerReply = await self._call("DescribeController", pb.DescribeControllerRequest())
@@ -81,8 +112,8 @@ class ControllerClient:
         for channel in channels:
             await channel.close(None)
 
-    async def _call(self, method: str, request: Any) -> Any:
-        deadline = time.monotonic() + self._timeout_ms / 1000
+    async def _call(self, method: str, request: Any, timeout_ms: float = 0.0) -> Any:
+        deadline = time.monotonic() + (timeout_ms or self._timeout_ms) / 1000
         policy = jittered_backoff(retry_on=_AskAnother, initial_ms=20, max_ms=500, budget_ms=self._timeout_ms)
         try:
             async for attempt in policy:
@@ -93,12 +124,14 @@ class ControllerClient:
         raise ControllerUnavailable("no attempt was made")
 
     async def _attempt(self, method: str, request: Any, deadline: float) -> Any:
-        address = self._address or self._next_seed()
+        address = self._address or await self._next_seed()
         timeout_s = max(deadline - time.monotonic(), ATTEMPT_TIMEOUT_S_MIN)
         try:
             reply = await getattr(self._stub(address), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             self._address = _redirected_address(error)
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                await self._forget(address)
             problem = f"controller candidate {address}: {error.code().name}: {error.details()}"
             if error.code() in _FOLLOWED:
                 raise _AskAnother(problem) from error
@@ -108,12 +141,19 @@ class ControllerClient:
         self._address = address
         return reply
 
-    def _next_seed(self) -> str:
-        seeds = self._seeds()
+    async def _next_seed(self) -> str:
+        found = self._seeds()
+        seeds = [seed for seed in (found if isinstance(found, Sequence) else await found) if seed]
         if not seeds:
             raise _AskAnother("no controller candidate is known")
         self._turn += 1
         return seeds[self._turn % len(seeds)]
+
+    async def _forget(self, address: str) -> None:
+        """A channel that failed once waits ever longer before it connects again; a new one does not."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            await channel.close(None)
 
     def _stub(self, address: str) -> Any:
         if address not in self._channels:

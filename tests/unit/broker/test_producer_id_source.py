@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from broker.controller_client import ControllerUnavailable
 from broker.producer_id_source import ProducerIdSource
 from tests.support.eventually import eventually
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
 
 
 class Controller:

@@ -1,28 +1,23 @@
-"""Topic configs: what is accepted, where a value comes from, and agreement with the site's list."""
+"""Topic configs: where a value comes from."""
 
 import pytest
 
-from broker.core.topic_configs import (
-    TOPIC_CONFIGS,
-    ConfigSource,
-    InvalidTopicConfig,
-    LogConfig,
-    resolve,
-    validate_topic_configs,
-)
-from wire import topic_configs as site
+from broker.core.topic_configs import ConfigLayer, ConfigSource, LogConfig, resolve, synonyms
+from wire.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
+
+STATIC = [ConfigLayer(ConfigSource.STATIC, {"log.retention.hours": "2"})]
 
 
 def test_an_override_beats_the_broker_and_the_broker_beats_the_default():
     definition = TOPIC_CONFIGS["retention.ms"]
-    assert resolve(definition, {}, {}).source is ConfigSource.DEFAULT
-    broker = resolve(definition, {"log.retention.hours": "2"}, {})
+    assert resolve(definition, [], {}).source is ConfigSource.DEFAULT
+    broker = resolve(definition, STATIC, {})
     assert (broker.text, broker.source, broker.broker_property) == (
         "7200000",
-        ConfigSource.BROKER,
+        ConfigSource.STATIC,
         "log.retention.hours",
     )
-    assert resolve(definition, {"log.retention.hours": "2"}, {"retention.ms": "5"}).text == "5"
+    assert resolve(definition, STATIC, {"retention.ms": "5"}).text == "5"
 
 
 def test_milliseconds_beat_minutes_and_minutes_beat_hours():
@@ -30,29 +25,6 @@ def test_milliseconds_beat_minutes_and_minutes_beat_hours():
     assert LogConfig.from_topic_configs(properties, {}).retention_ms == 180_000
     assert LogConfig.from_topic_configs({**properties, "log.retention.ms": "9"}, {}).retention_ms == 9
     assert LogConfig.from_topic_configs({"log.retention.hours": "-1"}, {}).retention_ms == -1
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("retention.ms", "soon"),
-        ("retention.ms", "-2"),
-        ("segment.bytes", "3000000000"),
-        ("cleanup.policy", "shred"),
-        ("cleanup.policy", ""),
-        ("min.cleanable.dirty.ratio", "nan"),
-        ("min.insync.replicas", "0"),
-        ("unclean.leader.election.enable", "maybe"),
-        ("compression.type", "zstd"),
-        ("no.such.config", "1"),
-    ],
-)
-def test_a_refusal_names_the_key_the_value_and_what_is_accepted(name, text):
-    with pytest.raises(InvalidTopicConfig) as refusal:
-        validate_topic_configs({name: text})
-    assert name in str(refusal.value)
-    assert text in str(refusal.value)
-    assert refusal.value.accepted
 
 
 def test_a_bad_broker_property_is_named_by_its_own_name():
@@ -70,9 +42,16 @@ def test_defaults_of_the_log_are_those_of_the_list():
     assert LogConfig.from_topic_configs({}, {}) == LogConfig()
 
 
-def test_the_site_accepts_exactly_what_the_broker_applies():
-    listed = {config.name: config for config in site.TOPIC_CONFIGS.values()}
-    assert set(listed) == set(TOPIC_CONFIGS)
-    assert {name: config.default for name, config in listed.items()} == {
-        name: config.default for name, config in TOPIC_CONFIGS.items()
-    }
+def test_synonyms_are_everything_that_is_set_with_the_value_in_force_first():
+    layers = [
+        ConfigLayer(ConfigSource.DYNAMIC_BROKER, {}),
+        ConfigLayer(ConfigSource.DYNAMIC_DEFAULT, {"log.retention.ms": "7"}),
+        *STATIC,
+    ]
+    found = synonyms(TOPIC_CONFIGS["retention.ms"], layers, {"retention.ms": "5"})
+    assert [(each.text, each.source) for each in found] == [
+        ("5", ConfigSource.TOPIC),
+        ("7", ConfigSource.DYNAMIC_DEFAULT),
+        ("7200000", ConfigSource.STATIC),
+        ("604800000", ConfigSource.DEFAULT),
+    ]

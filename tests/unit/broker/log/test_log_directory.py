@@ -183,6 +183,18 @@ async def test_due_flushes_move_recovery_points_and_one_failing_log_stops_no_oth
     logs.abandon()
 
 
+async def test_logs_that_waited_longest_are_flushed_when_too_many_keep_a_descriptor(tmp_path):
+    logs = store(tmp_path)
+    made = [create(logs, "t", number) for number in range(6)]
+    await logs.flush_due()
+    for number in (3, 1, 5, 0):
+        fill(made[number], 1, first_time_ms=1000 - 10 * number)
+    logs.unflushed_max = 2
+    await logs.flush_due()
+    assert [log.partition for log in made if log.unflushed_since_ms is not None] == [0, 1]
+    logs.close()
+
+
 def test_a_log_of_an_older_topic_of_the_same_name_is_replaced(tmp_path):
     logs = store(tmp_path)
     fill(create(logs), 3)

@@ -296,7 +296,7 @@ def test_truncation_below_the_recovery_point_is_told_before_it_happens(tmp_path)
     fill(log, 10)
     log.flush_now()
     told = []
-    log.save_recovery_point = lambda: told.append((log.recovery_point, log.log_end_offset))
+    log.save_recovery_point_by(lambda: told.append((log.recovery_point, log.log_end_offset)))
     log.truncate_to(12)
     assert told == [(12, 20)]
     log.truncate_to(12)

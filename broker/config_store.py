@@ -1,0 +1,122 @@
+"""Broker configs that were altered while brokers run, where Kafka keeps them: `/config/brokers/<default>` and `/config/brokers/<id>`.
+
+Every broker watches the two nodes that concern it, so that a change reaches all of them however it was made; after a lost session they
+are read again. Writes are conditional on the version that was read.
+
+Callers: broker/membership.py owns one, broker/main.py follows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError
+
+from runtime.logs import get_logger
+from runtime.retries import jittered_backoff
+from runtime.zookeeper import SessionState, ZooKeeper
+from wire import znodes
+
+log = get_logger(__name__)
+
+Stored = dict[str, str]
+Change = Callable[[Mapping[str, str]], Stored]
+Taker = Callable[[Mapping[str, str], Mapping[str, str]], None]
+
+READ_AGAIN_MS_MAX = 5_000
+
+
+class ConfigStoreUnavailable(Exception):
+    """Nothing could be read or written; says why."""
+
+
+class BrokerConfigStore(Protocol):
+    """Where altered broker configs are kept (tests have one in memory)."""
+
+    async def follow(self, take: Taker) -> None:
+        """Call `take(for all, for this broker)` now and after every change."""
+        ...
+
+    async def change(self, name: str, change: Change) -> None:
+        """Replace what is stored for a broker id, or for all ("") by what `change` makes of it; `follow` hears of it before the end."""
+        ...
+
+
+class ZooKeeperConfigStore:
+    """The two nodes of one broker."""
+
+    def __init__(self, zookeeper: ZooKeeper, node_id: int) -> None:
+        self._zookeeper = zookeeper
+        self._node_id = node_id
+        self._take: Taker | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def follow(self, take: Taker) -> None:
+        """Read both nodes, and again whenever one changes or a session is new."""
+        self._take = take
+        await self._zookeeper.ensure_path(znodes.BROKER_CONFIGS)
+        await self._read()
+        self._zookeeper.on_session(self._on_session)
+
+    async def _read(self) -> None:
+        assert self._take is not None
+        for_all = await self._stored("")
+        for_this = await self._stored(str(self._node_id))
+        self._take(for_all, for_this)
+
+    async def _stored(self, name: str) -> Stored:
+        path = znodes.broker_config_path(name)
+        found = await self._zookeeper.get_or_none(path, watch=lambda _: self._read_again())
+        if found is None:
+            return {}
+        try:
+            return znodes.decode_config(path, found[0])
+        except znodes.MalformedZnode as error:
+            log.warning("stored broker configs are left out", reason=str(error))
+            return {}
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._read_again()
+
+    def _read_again(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+        self._task = asyncio.get_running_loop().create_task(self._read_until_done())
+
+    async def _read_until_done(self) -> None:
+        async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=100, max_ms=READ_AGAIN_MS_MAX):
+            with attempt:
+                await self._read()
+
+    async def change(self, name: str, change: Change) -> None:
+        """Read, change and write, again when another broker was quicker. ConfigStoreUnavailable."""
+        path = znodes.broker_config_path(name)
+        try:
+            while not await self._try_change(path, change):
+                pass
+            await self._read()
+        except KazooException as error:
+            raise ConfigStoreUnavailable(f"ZooKeeper: {type(error).__name__}") from error
+        except znodes.MalformedZnode as error:
+            raise ConfigStoreUnavailable(str(error)) from error
+
+    async def _try_change(self, path: str, change: Change) -> bool:
+        found = await self._zookeeper.get_or_none(path)
+        stored = {} if found is None else znodes.decode_config(path, found[0])
+        payload = znodes.encode_topic_config(change(stored))
+        try:
+            if found is None:
+                await self._zookeeper.create(path, payload, make_path=True)
+            else:
+                await self._zookeeper.set(path, payload, version=found[1].version)
+        except (BadVersionError, NodeExistsError):
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Follow no longer."""
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,178 @@
+"""How much of one log has reached the disk: the recovery point, what still waits, and whether the disk failed for good.
+
+Everything below the recovery point survives a crash of the machine. An append makes the log dirty; a flush (joined by all who
+wait, see `flushing.py`) moves the recovery point; a cut moves it back, on disk first. Names count too: new files and, for a new log,
+its own directory and topic id are durable with the first flush. After a failed fsync the log refuses everything.
+
+Caller: broker/log/partition_log.py, which owns one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.core.leader_epochs import LeaderEpochs
+from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs
+from broker.log.errors import DiskFull, StorageError, storage_errors
+from broker.log.flushing import FlushWork, GroupFlush, NoteFlush, note_nothing
+from broker.log.segments import Segments
+from runtime.disk import Disk
+
+
+class Durability:
+    """The recovery point of one log and everything that a flush must bring to the disk."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segments: Segments,
+        epochs: LeaderEpochs,
+        *,
+        end_offset: Callable[[], int],
+        recovery_point: int,
+        is_new: bool,
+        has_new_names: bool,
+        note_flush: NoteFlush = note_nothing,
+    ) -> None:
+        self.recovery_point = recovery_point
+        self.failure: StorageError | None = None
+        self.save_recovery_point: Callable[[], None] = lambda: None
+        self.truncations = 0
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._epochs = epochs
+        self._end_offset = end_offset
+        self._is_new = is_new
+        self._has_new_names = has_new_names
+        # whatever the load made of the epoch file is written with the first flush; a new log has none to write
+        self._saved_epochs_version = epochs.version if is_new else -1
+        self._first_unflushed_ms: int | None = None
+        self._snapshots: list[str] = []
+        self._group = GroupFlush(disk, self._prepare, self._finish, self._fail, note_flush)
+
+    # -- what waits -------------------------------------------------------------------------------------------------
+
+    def note_append(self, now_ms: int) -> None:
+        """Something was written."""
+        if self._first_unflushed_ms is None:
+            self._first_unflushed_ms = now_ms
+
+    def note_names(self, snapshot: str | None = None) -> None:
+        """Files were made or renamed; a producers' snapshot waits for its content to be durable as well."""
+        self._has_new_names = True
+        if snapshot is not None:
+            self._snapshots.append(snapshot)
+
+    def is_due(self, now_ms: int, flush_ms: int) -> bool:
+        """Whether the oldest unflushed append is `flush_ms` old."""
+        return self._first_unflushed_ms is not None and now_ms - self._first_unflushed_ms >= flush_ms
+
+    @property
+    def unflushed_since_ms(self) -> int | None:
+        """When the oldest unflushed append was made; None when there is none. Its segment's descriptor stays open until then."""
+        return self._first_unflushed_ms
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Whether a segment was rolled, or the log made, since the last flush: flushed in the background, whatever the policy."""
+        return self._is_new or any(segment.is_dirty for segment in self._segments.all[:-1])
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing waits: closing needs no flush."""
+        return (
+            not (self._has_new_names or self._is_new or self._snapshots)
+            and self.recovery_point == self._end_offset()
+            and self._saved_epochs_version == self._epochs.version
+            and not any(segment.is_dirty for segment in self._segments.all)
+        )
+
+    # -- flushing ---------------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Make everything appended so far durable. Others' flushes are joined."""
+        self.refuse_when_failed()
+        target, truncations = self._end_offset(), self.truncations
+        if self._is_new:
+            await self._group.flush(lambda: not self._is_new)
+        await self._group.flush(lambda: self.recovery_point >= target or self.truncations != truncations)
+
+    def flush_now(self) -> None:
+        """As `flush`, holding the caller."""
+        self.refuse_when_failed()
+        self._group.flush_now()
+
+    def sync_names(self) -> None:
+        """Make new names durable before something is built on them."""
+        if self._has_new_names:
+            with storage_errors("flushing", self._directory):
+                self._disk.fsync_directory(self._directory)
+            self._has_new_names = False
+
+    def _prepare(self) -> FlushWork:
+        active = self._segments.active
+        rolled = [segment for segment in self._segments.all[:-1] if segment.is_dirty]
+        is_epochs_new = self._epochs.version != self._saved_epochs_version
+        epochs = (f"{self._directory}/{LEADER_EPOCHS}", encode_epochs(self._epochs.entries)) if is_epochs_new else None
+        self._first_unflushed_ms = None
+        has_new_names, self._has_new_names = self._has_new_names, False
+        # one that was cut is not dirty and yet has something to flush: only a new, empty one has nothing
+        is_empty = self._is_new and not active.is_dirty and not self.truncations
+        metadata = f"{self._directory}/{PARTITION_METADATA}"
+        return FlushWork(
+            directory=self._directory,
+            end_offset=self._end_offset(),
+            truncations=self.truncations,
+            active=[] if is_empty else [(active, active.file.acquire())],
+            rolled=[(segment, segment.file.acquire()) for segment in rolled],
+            small_files=[metadata, *self._snapshots] if self._is_new else list(self._snapshots),
+            epochs=epochs,
+            epochs_version=self._epochs.version,
+            has_new_names=has_new_names,
+            is_new_log=self._is_new,
+        )
+
+    def _finish(self, work: FlushWork) -> None:
+        if work.is_new_log:
+            self._is_new = False
+        if work.truncations != self.truncations:
+            return
+        self.recovery_point = max(self.recovery_point, work.end_offset)
+        self._saved_epochs_version = work.epochs_version
+        self._snapshots = [path for path in self._snapshots if path not in work.small_files]
+        for segment, _ in work.rolled:
+            segment.mark_flushed()
+        for segment, _ in work.active:
+            if segment is self._segments.active and self._end_offset() == work.end_offset:
+                segment.mark_flushed()
+
+    def _fail(self, failure: StorageError) -> None:
+        # no space for a small file is not a lost write: the log goes on and the flush is tried again
+        if not (isinstance(failure, DiskFull) and failure.operation == "writing"):
+            self.failure = self.failure or failure
+        self._has_new_names = True
+
+    # -- cutting ----------------------------------------------------------------------------------------------------
+
+    def begin_cut(self, offset: int) -> None:
+        """Everything from `offset` on is about to go: the recovery point goes back first, also on disk."""
+        self.truncations += 1
+        self._has_new_names = True
+        if self.recovery_point > offset:
+            # were the old recovery point still on disk, a crash after new appends would leave those unchecked
+            self.recovery_point = offset
+            self.save_recovery_point()
+
+    def end_cut(self, end_offset: int) -> None:
+        """The log ends at `end_offset` now."""
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self._snapshots = []
+
+    # -- failing ----------------------------------------------------------------------------------------------------
+
+    def refuse_when_failed(self) -> None:
+        """StorageError once the disk failed."""
+        if self.failure is not None:
+            raise StorageError("using", self._directory, f"the log failed before: {self.failure}")

@@ -1,0 +1,226 @@
+"""The network layer over real sockets, with handlers that the test controls: order, failures, back-pressure, limits, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.connection_server import ConnectionLimits, ConnectionServer
+from broker.connections import Connection, Frame
+from broker.dispatch import Dispatcher
+from broker.metrics import BrokerMetrics
+from broker.request_memory import RequestMemory
+from runtime.clock import SystemClock
+from tests.support.eventually import eventually
+from tests.support.raw_client import RawClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+LIMITS = ConnectionLimits(
+    request_bytes_max=1 << 20,
+    connections_max=100,
+    connections_per_address_max=100,
+    connections_per_address_overrides={},
+    idle_ms_max=60_000,
+    send_buffer_bytes=8192,
+    receive_buffer_bytes=8192,
+)
+LIST_GROUPS, API_VERSIONS = 16, 18
+
+
+class Held:
+    """Answers each frame with its own bytes when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Connection, bytes]] = []
+        self.is_prompt = False
+
+    def handle(self, connection: Connection, frame: Frame) -> None:
+        content = bytes(frame)
+        if self.is_prompt:
+            connection.answer([struct.pack(">i", len(content)) + content])
+        else:
+            self.waiting.append((connection, content))
+
+    def answer_next(self) -> None:
+        connection, content = self.waiting.pop(0)
+        connection.answer([struct.pack(">i", len(content)) + content])
+
+
+Starter = Callable[..., tuple[ConnectionServer, int]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Starter]:
+    servers = []
+
+    def begin(handler: Any, **limits: Any) -> tuple[ConnectionServer, int]:
+        from dataclasses import replace
+
+        memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
+        server = ConnectionServer(handler, replace(LIMITS, **limits), memory, SystemClock())
+        port = server.listen("CLIENT", "127.0.0.1", 0)
+        server.start_accepting()
+        servers.append(server)
+        return server, port
+
+    yield begin
+    for server in servers:
+        await server.stop(grace_s=0.1)
+
+
+def framed(content: bytes) -> bytes:
+    return struct.pack(">i", len(content)) + content
+
+
+async def test_pipelined_requests_are_answered_in_their_order_one_at_a_time(start: Starter) -> None:
+    handler = Held()
+    _, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    contents = [b"request-%02d" % number for number in range(20)]
+    writer.write(b"".join(map(framed, contents)))
+    for content in contents:
+        await eventually(lambda: handler.waiting)
+        assert [waiting for _, waiting in handler.waiting] == [content]
+        handler.answer_next()
+        assert await reader.readexactly(4 + len(content)) == framed(content)
+    writer.close()
+
+
+async def test_who_does_not_read_is_not_read_from(start: Starter) -> None:
+    handler = Held()
+    handler.is_prompt = True
+    server, port = start(handler)
+    client = socket.create_connection(("127.0.0.1", port))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    client.setblocking(False)
+    other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+    sent, rounds_without_room = 0, 0
+    request = framed(b"x" * 4000)
+
+    def is_refused_for_long() -> bool:
+        nonlocal sent, rounds_without_room
+        before = sent
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += client.send(request)
+        rounds_without_room = rounds_without_room + 1 if sent == before else 0
+        return rounds_without_room > 20
+
+    await eventually(is_refused_for_long)
+    # the kernel's buffers of both sides are all that was taken: nothing piles up in the broker
+    assert sent < 32 * (1 << 20)
+    (slow,) = [connection for connection in server.connections if not connection.is_idle]
+    assert slow.address == f"127.0.0.1:{client.getsockname()[1]}"
+    other.write(framed(b"still served"))
+    assert await other_reader.readexactly(16) == framed(b"still served")
+    client.close()
+    other.close()
+
+
+async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -> None:
+    handler = Held()
+    server, port = start(handler, memory_bytes=300_000)
+    content = b"y" * 200_000
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+    for _, writer in clients:
+        writer.write(framed(content))
+    for served in range(1, 5):
+        await eventually(lambda: handler.waiting)
+        assert server.memory.used_bytes <= 300_000
+        handler.answer_next()
+        await eventually(lambda served=served: server.memory.waiting_count <= max(3 - served, 0))
+    for reader, writer in clients:
+        assert await reader.readexactly(200_004) == framed(content)
+        writer.close()
+
+
+async def test_a_request_beyond_the_limit_costs_its_connection_only(start: Starter) -> None:
+    handler = Held()
+    handler.is_prompt = True
+    _, port = start(handler, request_bytes_max=5000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    other_reader, other = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(struct.pack(">i", 5001) + b"z" * 100)
+    assert await reader.read() == b""
+    other.write(framed(b"z" * 5000))
+    assert len(await other_reader.readexactly(5004)) == 5004
+    writer.close()
+    other.close()
+
+
+async def test_an_override_beats_the_limit_by_address_and_changes_while_running(start: Starter) -> None:
+    from dataclasses import replace
+
+    server, port = start(Held(), connections_per_address_max=5, connections_per_address_overrides={"127.0.0.1": 1})
+    _, first = await asyncio.open_connection("127.0.0.1", port)
+    refused, second = await asyncio.open_connection("127.0.0.1", port)
+    assert await refused.read() == b""
+    assert server.refused_count == 1
+    server.limits = replace(server.limits, connections_per_address_overrides={})
+    _, third = await asyncio.open_connection("127.0.0.1", port)
+    await eventually(lambda: len(server.connections) == 2)
+    for writer in (first, second, third):
+        writer.close()
+
+
+async def test_a_stop_answers_what_is_in_flight_and_takes_nothing_more(start: Starter) -> None:
+    handler = Held()
+    server, port = start(handler)
+    busy_reader, busy = await asyncio.open_connection("127.0.0.1", port)
+    idle_reader, idle = await asyncio.open_connection("127.0.0.1", port)
+    busy.write(framed(b"in flight") + framed(b"behind it"))
+    await eventually(lambda: handler.waiting and len(server.connections) == 2)
+    stopping = asyncio.ensure_future(server.stop(grace_s=30))
+    assert await idle_reader.read() == b""
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    assert not stopping.done()
+    handler.answer_next()
+    assert await busy_reader.read() == framed(b"in flight")
+    await stopping
+    assert handler.waiting == []
+    for writer in (busy, idle):
+        writer.close()
+
+
+async def test_a_handler_that_never_answers_holds_a_stop_up_for_the_grace_alone(start: Starter) -> None:
+    handler = Held()
+    server, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(b"lost cause"))
+    await eventually(lambda: handler.waiting)
+    await server.stop(grace_s=0.05)
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_failing_handler_is_answered_with_its_error_and_the_connection_lives(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    metrics = BrokerMetrics()
+    dispatcher = Dispatcher(SimpleNamespace(clock=SystemClock(), metrics=metrics))  # type: ignore[arg-type]
+    monkeypatch.setattr("broker.handlers.list_groups.handle", broken)
+    _, port = start(dispatcher)
+
+    def talk() -> tuple[Any, Any]:
+        with RawClient(port) as client:
+            failed = client.call(LIST_GROUPS, 4, {"states_filter": []})
+            monkeypatch.undo()
+            return failed, client.call(LIST_GROUPS, 4, {"states_filter": []})
+
+    failed, again = await asyncio.to_thread(talk)
+    assert failed.error_code is ErrorCode.unknown_server_error
+    assert again.error_code is ErrorCode.unknown_server_error  # no groups in this test: the handler fails by itself
+    assert metrics.api("list_groups").error_count == 2

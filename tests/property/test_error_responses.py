@@ -1,0 +1,53 @@
+"""Whatever was asked, a failed handler's answer can be encoded, is of the request's type, and names an error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+
+from broker.dispatch import load_handlers
+from broker.error_responses import error_response
+from tests.support.examples import examples
+from tests.support.kio_messages import messages
+from wire import schemas
+from wire.private import PRIVATE_NAMES
+
+HANDLERS = {key: module for key, module in load_handlers().items() if key not in PRIVATE_NAMES}
+EACH_VERSION = [
+    (key, version) for key, module in HANDLERS.items() for version in range(module.MIN_VERSION, module.MAX_VERSION + 1)
+]
+
+
+@pytest.mark.parametrize(("api_key", "version"), EACH_VERSION)
+@settings(max_examples=examples(8))
+@given(data=st.data())
+def test_an_error_response_of_every_request_can_be_read_back(api_key: int, version: int, data: st.DataObject) -> None:
+    request = data.draw(messages(schemas.request_type(api_key, version)))
+    entity = error_response(api_key, version, request)
+    if entity is not None:
+        encoded = schemas.encode(entity)
+        assert schemas.decode(schemas.response_type(api_key, version), memoryview(encoded), 0) == entity
+
+
+def test_the_parts_of_a_request_are_named_with_the_error() -> None:
+    request_type = schemas.request_type(2, 7)
+    module = __import__(request_type.__module__, fromlist=["x"])
+    partition = module.ListOffsetsPartition(partition_index=3, current_leader_epoch=-1, timestamp=-1)
+    topic = module.ListOffsetsTopic(name="orders", partitions=(partition,))
+    request = request_type(replica_id=-1, isolation_level=0, topics=(topic,))
+    entity = error_response(2, 7, request)
+    assert entity is not None
+    (answered,) = entity.topics
+    assert answered.name == "orders"
+    assert [(part.partition_index, part.error_code) for part in answered.partitions] == [
+        (3, ErrorCode.unknown_server_error)
+    ]
+
+
+def test_a_response_with_an_error_of_its_own_has_nothing_else() -> None:
+    request = schemas.request_type(35, 4)(topics=None)
+    entity = error_response(35, 4, request)
+    assert entity is not None
+    assert (entity.error_code, entity.results) == (ErrorCode.unknown_server_error, ())

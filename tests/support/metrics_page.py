@@ -1,0 +1,79 @@
+"""Every figure that our daemons show, as the tables of `docs/metrics.md`: made from the collectors themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+
+from broker.gauges import GAUGES
+from broker.metrics import BrokerMetrics
+from controller.metrics import ControllerMetrics
+from mirror.metrics import MirrorMetrics
+
+BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
+
+
+def _broker_families() -> Iterable[Metric]:
+    metrics = BrokerMetrics(log_sizes=lambda: {("t", 0): (0, 0, 0)})
+    metrics.topic("t")
+    metrics.api("produce").record(1.0)
+    for name, text, _ in GAUGES:
+        metrics.add_gauge(name, text, lambda: 0.0)
+    return metrics.collect()
+
+
+def _controller_families() -> Iterable[Metric]:
+    registry = CollectorRegistry()
+    ControllerMetrics(registry)
+    return registry.collect()
+
+
+def _mirror_families() -> Iterable[Metric]:
+    registry = CollectorRegistry()
+    link: Any = SimpleNamespace(name="a-b", epoch=1, source_site="a", target_site="b")
+    queue: Any = SimpleNamespace(used_bytes=0, capacity_bytes=0, wait_on_put_ms=0.0, timeouts=0)
+    MirrorMetrics(
+        registry,
+        board=MagicMock(),
+        queue=queue,
+        link=lambda: link,
+        clock=MagicMock(),
+        restarts=lambda: {"worker": 0},
+        groups_synced_at_ms=lambda: 0,
+    )
+    return registry.collect()
+
+
+def tables() -> dict[str, str]:
+    """The table of each daemon, as Markdown."""
+    families = {"broker": _broker_families(), "controller": _controller_families(), "mirror": _mirror_families()}
+    return {daemon: _table(found) for daemon, found in families.items()}
+
+
+def _table(families: Iterable[Metric]) -> str:
+    rows = ["| name | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for family in sorted(families, key=lambda family: family.name):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        rows.append(f"| `{name}` | {family.type} | {_labels(family)} | {family.documentation.rstrip('.')} |")
+    return "\n".join(rows)
+
+
+def _labels(family: Metric) -> str:
+    names = getattr(family, "_labelnames", ())
+    found = {label for sample in family.samples for label in sample.labels} | set(names)
+    return ", ".join(f"`{label}`" for label in sorted(found - {"le"}))
+
+
+def filled(page: str) -> str:
+    """The page with today's tables between its marks."""
+    for daemon, table in tables().items():
+        begin, end = BEGIN.format(daemon), END.format(daemon)
+        head, _, rest = page.partition(begin)
+        _, _, tail = rest.partition(end)
+        page = f"{head}{begin}\n\n{table}\n\n{end}{tail}"
+    return page

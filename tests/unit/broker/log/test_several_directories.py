@@ -1,0 +1,257 @@
+"""Several log directories: where a new log goes, a disk that fails, and moves between directories, interrupted anywhere."""
+
+import errno
+import os
+import random
+import shutil
+
+import pytest
+
+from broker.core.topic_configs import LogConfig
+from broker.log.checkpoints import TopicPartition
+from broker.log.errors import DirectoryOffline, StorageError
+from broker.log.log_store import LogStore
+from runtime.disk import RealDisk
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.log_batches import batch
+from tests.support.logs_on_disk import NOW_MS, fill, read_all
+
+ID = bytes(range(16))
+
+
+def opened(root, disk=None):
+    made = LogStore([f"{root}/a", f"{root}/b"], disk or RealDisk(), now_ms=lambda: NOW_MS)
+    made.open(node_id=1, cluster_id="c")
+    made.failures = []
+    made.on_failure(made.failures.append)
+    made.load(lambda topic: LogConfig(segment_bytes=2000))
+    return made
+
+
+def create(logs, partition=0, **options):
+    config = LogConfig(segment_bytes=2000, file_delete_delay_ms=0)
+    return logs.open_or_create("t", partition, topic_id=ID, config=config, **options)
+
+
+def filled(logs, partition=0, count=40):
+    log = create(logs, partition)
+    fill(log, count, leader_epoch=3)
+    log.advance_high_watermark(log.log_end_offset)
+    return log
+
+
+def test_a_nearly_full_directory_gets_no_new_log(tmp_path):
+    class Uneven(RealDisk):
+        def capacity_bytes(self, path):
+            return 1000
+
+        def free_bytes(self, path):
+            return 40 if path.endswith("/a") else 60
+
+    logs = opened(tmp_path, Uneven())
+    homes = {os.path.basename(logs.home_of(create(logs, partition))) for partition in range(4)}
+    assert homes == {"b"}
+    logs.close()
+
+
+def test_a_failed_disk_takes_only_its_partitions_away(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    logs = opened(tmp_path, disk)
+    first, second = filled(logs, 0), filled(logs, 1)
+    assert os.path.dirname(first.directory) != os.path.dirname(second.directory)
+    disk.fail_next("write", ".log")
+    with pytest.raises(StorageError) as raised:
+        fill(first, 1, leader_epoch=3)
+    logs.note_failure(raised.value)
+    (failure,) = logs.failures
+    assert failure.partitions == (TopicPartition("t", 0),)
+    assert logs.offline == {os.path.dirname(first.directory): failure.reason}
+    assert logs.get("t", 0) is None
+    assert logs.is_offline("t", 0)
+    fill(second, 1, leader_epoch=3)
+    with pytest.raises(DirectoryOffline):
+        create(logs, 0)
+    with pytest.raises(DirectoryOffline):
+        create(logs, 7, is_new=False)
+    create(logs, 8)
+    logs.checkpoint()
+    logs.close()
+
+
+def test_a_full_disk_takes_no_directory_offline(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    logs = opened(tmp_path, disk)
+    log = filled(logs)
+    disk.fail_next("write", ".log", code=errno.ENOSPC)
+    with pytest.raises(StorageError) as raised:
+        fill(log, 1, leader_epoch=3)
+    logs.note_failure(raised.value)
+    assert logs.offline == {}
+    logs.close()
+
+
+async def test_a_failure_that_a_flush_met_takes_the_directory_offline(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    logs = opened(tmp_path, disk)
+    log = filled(logs)
+    disk.fail_next("fdatasync", ".log")
+    with pytest.raises(StorageError):
+        await log.flush()
+    await logs.flush_due()
+    assert list(logs.offline) == [os.path.dirname(log.directory)]
+    logs.abandon()
+
+
+def test_a_directory_that_cannot_be_opened_at_a_start_is_left_out_but_not_the_last(tmp_path):
+    (tmp_path / "a").write_text("no directory")
+    logs = opened(tmp_path)
+    assert list(logs.offline) == [f"{tmp_path}/a"]
+    assert logs.home_of(create(logs)) == f"{tmp_path}/b"
+    logs.close()
+    shutil.rmtree(tmp_path / "b")
+    (tmp_path / "b").write_text("no directory")
+    with pytest.raises(StorageError):
+        opened(tmp_path)
+
+
+def test_a_directory_that_fails_while_logs_are_loaded_is_left_out(tmp_path):
+    logs = opened(tmp_path)
+    homes = {logs.home_of(filled(logs, partition)) for partition in range(2)}
+    assert len(homes) == 2
+    logs.abandon()
+    disk = FaultyDisk(str(tmp_path))
+    disk.fail_next("open", "t-0/00000000000000000000.log")
+    again = opened(tmp_path, disk)
+    assert len(again.offline) == 1
+    assert [log.partition for log in again] == [1]
+    again.abandon()
+
+
+def other_directory(logs, log):
+    return next(directory for directory in logs.directories if directory.path != logs.home_of(log))
+
+
+async def test_a_log_moves_while_it_grows(tmp_path):
+    logs = opened(tmp_path)
+    log = filled(logs, count=100)
+    log.advance_log_start_offset(7)
+    target = other_directory(logs, log)
+    moved = []
+    logs.on_moved = moved.append
+    assert logs.wish_home("t", 0, target)
+    move = logs.moves[TopicPartition("t", 0)]
+    await logs._mover.copy(move)
+    assert 0 < move.lag < 193
+    fill(log, 50, leader_epoch=5)
+    log.advance_high_watermark(log.log_end_offset - 3)
+    log.start_leader_epoch(9)
+    before = read_all(log)
+    piece = log.read(20, max_bytes=100)
+    (sentence,) = await logs.move()
+    assert target.path in sentence
+    (new,) = moved
+    assert logs.get("t", 0) is new
+    assert logs.home_of(new) == target.path
+    assert read_all(new) == before
+    assert (new.log_start_offset, new.high_watermark, new.log_end_offset) == (7, 297, 300)
+    assert (new.latest_epoch, new.topic_id, new.leader_epochs) == (9, ID, log.leader_epochs)
+    assert piece.read_bytes()
+    piece.release()
+    fill(new, 1, leader_epoch=9)
+    logs.close()
+    again = opened(tmp_path)
+    assert again.get("t", 0).log_end_offset == 302
+    assert not [name for home in "ab" for name in os.listdir(tmp_path / home) if name.endswith("-future")]
+    again.close()
+
+
+async def test_an_empty_log_moves_too(tmp_path):
+    logs = opened(tmp_path)
+    log = create(logs)
+    log.truncate_fully_and_start_at(11)
+    logs.wish_home("t", 0, other_directory(logs, log))
+    await logs.move()
+    assert (logs.get("t", 0).log_start_offset, logs.get("t", 0).log_end_offset) == (11, 11)
+    logs.close()
+
+
+async def test_a_cut_during_a_move_is_no_part_of_the_copy(tmp_path):
+    logs = opened(tmp_path)
+    log = filled(logs, count=60)
+    logs.wish_home("t", 0, other_directory(logs, log))
+    move = logs.moves[TopicPartition("t", 0)]
+    await logs._mover.copy(move)
+    log.truncate_to(40)
+    log.append_as_leader(batch([b"new"], timestamp_ms=NOW_MS), leader_epoch=8, now_ms=NOW_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    before = read_all(log)
+    await logs.move()
+    assert read_all(logs.get("t", 0)) == before
+    logs.close()
+
+
+async def test_wishing_a_log_where_it_is_ends_its_move(tmp_path):
+    logs = opened(tmp_path)
+    log = filled(logs)
+    home = next(directory for directory in logs.directories if directory.path == logs.home_of(log))
+    logs.wish_home("t", 0, other_directory(logs, log))
+    await logs._mover.copy(logs.moves[TopicPartition("t", 0)])
+    logs.wish_home("t", 0, home)
+    assert logs.moves == {}
+    assert await logs.move() == []
+    assert logs.get("t", 0) is log
+    assert not [name for path in "ab" for name in os.listdir(tmp_path / path) if name.endswith("-future")]
+    logs.close()
+
+
+def test_a_wish_for_a_partition_that_is_not_here_yet_is_kept_in_mind(tmp_path):
+    logs = opened(tmp_path)
+    assert logs.wish_home("t", 5, logs.directories[1]) is False
+    assert logs.home_of(create(logs, 5)) == logs.directories[1].path
+    logs.close()
+
+
+class Stopped(BaseException):
+    pass
+
+
+async def test_a_move_interrupted_after_any_step_loses_nothing(tmp_path):
+    origin = tmp_path / "origin"
+    logs = opened(origin)
+    expected = read_all(filled(logs))
+    logs.close()
+    chance = random.Random(5)
+    for step in range(300):
+        root = tmp_path / str(step)
+        shutil.copytree(origin, root)
+        disk = FaultyDisk(str(root))
+        logs = opened(root, disk)
+        log = logs.get("t", 0)
+        log.advance_high_watermark(log.log_end_offset)
+        left = [step]
+
+        def stop_at(operation, path, left=left):
+            if operation in ("rename", "unlink", "write", "fsync_directory", "make_directory", "fdatasync"):
+                if left[0] == 0:
+                    raise Stopped
+                left[0] -= 1
+
+        logs.wish_home("t", 0, other_directory(logs, log))
+        disk.before_operation = stop_at
+        is_done = False
+        try:
+            await logs.move()
+            is_done = True
+        except Stopped:
+            pass
+        disk.before_operation = None
+        logs.abandon()
+        if chance.random() < 0.5:
+            again = opened(root)
+            assert read_all(again.get("t", 0)) == expected
+            assert not [name for home in "ab" for name in os.listdir(root / home) if name.endswith("-future")]
+            again.close()
+        disk.clear()
+        if is_done:
+            break
+    assert 10 < step < 299

@@ -1,0 +1,62 @@
+"""What is in force: the file, what was altered for all brokers, what was altered for this one."""
+
+import pytest
+
+from broker.config import load_broker_settings
+from broker.core.topic_configs import ConfigSource, resolve
+from broker.dynamic_configs import DynamicConfigs
+from runtime.configuration import ConfigurationError
+from wire.topic_configs import TOPIC_CONFIGS
+
+FILE = {
+    "node.id": "1",
+    "listeners": "CLIENT://127.0.0.1:0",
+    "log.dirs": "data",
+    "zookeeper.connect": "none:1",
+    "max.connections": "50",
+    "log.retention.hours": "3",
+}
+
+
+@pytest.fixture
+def configs():
+    return DynamicConfigs(load_broker_settings(FILE))
+
+
+def test_one_broker_beats_all_brokers_and_both_beat_the_file(configs):
+    configs.take({"max.connections": "40"}, {})
+    assert configs.current.connections_max == 40
+    configs.take({"max.connections": "40"}, {"max.connections": "30"})
+    assert configs.current.connections_max == 30
+    configs.take({}, {})
+    assert configs.current is configs.static
+    assert configs.current.connections_max == 50
+
+
+def test_the_counterpart_of_a_topic_config_is_in_force_with_its_source(configs):
+    configs.take({"log.retention.ms": "9"}, {})
+    resolved = resolve(TOPIC_CONFIGS["retention.ms"], configs.layers, {})
+    assert (resolved.text, resolved.source) == ("9", ConfigSource.DYNAMIC_DEFAULT)
+    assert configs.properties["log.retention.ms"] == "9"
+
+
+def test_listeners_hear_only_of_changes(configs):
+    heard = []
+    configs.on_change(heard.append)
+    configs.take({}, {})
+    configs.take({"log.retention.ms": "9"}, {})
+    configs.take({"log.retention.ms": "9"}, {})
+    assert [settings.properties["log.retention.ms"] for settings in heard] == ["9"]
+
+
+def test_what_is_stored_and_not_usable_is_left_out_alone(configs):
+    configs.take({"max.connections": "none", "max.connections.per.ip": "7", "log.dirs": "else", "custom": "x"}, {})
+    assert (configs.current.connections_max, configs.current.connections_per_address_max) == (50, 7)
+    assert configs.for_all == {"max.connections.per.ip": "7"}
+    assert configs.current.log_dirs == ("data",)
+
+
+def test_a_check_says_which_value_cannot_be_taken(configs):
+    with pytest.raises(ConfigurationError, match=r"max\.connections\.per\.ip\.overrides"):
+        configs.check({"max.connections.per.ip.overrides": "localhost"}, {})
+    configs.check({"max.connections.per.ip.overrides": "localhost:5"}, {})

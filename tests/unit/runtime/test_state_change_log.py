@@ -1,0 +1,39 @@
+"""State changes go into a file of their own when there is one, and nowhere else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from runtime.logs import STATE_CHANGE, configure, get_logger, state_change_logger
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root, state_change = logging.getLogger(), logging.getLogger(STATE_CHANGE)
+    before = root.handlers[:], root.level, state_change.handlers[:], state_change.propagate
+    yield
+    for handler in (*root.handlers, *state_change.handlers):
+        if handler not in (*before[0], *before[2]):
+            handler.close()
+    root.handlers[:], state_change.handlers[:] = before[0], before[2]
+    root.setLevel(before[1])
+    state_change.propagate = before[3]
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def test_state_changes_have_a_file_of_their_own(tmp_path: Path) -> None:
+    ordinary, changes = tmp_path / "broker.log", tmp_path / "state-change.log"
+    configure("broker", file=ordinary, state_change_file=changes)
+    get_logger("broker.main").info("broker started")
+    state_change_logger().info("partition", topic="orders", leader=1001)
+    assert "broker started" in ordinary.read_text()
+    assert "orders" not in ordinary.read_text()
+    (line,) = changes.read_text().splitlines()
+    assert "event=partition" in line
+    assert "topic=orders leader=1001" in line

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.partition import Partition
 from broker.core.topic_configs import LogConfig
+from broker.core.verification_guards import VerificationGuards
 from broker.log.partition_log import PartitionLog
 from broker.metrics import TopicMetrics
 
@@ -43,6 +44,7 @@ class HostedPartition:
 
     __slots__ = (
         "config",
+        "guards",
         "index",
         "key",
         "log",
@@ -77,6 +79,7 @@ class HostedPartition:
         self.write_error = ErrorCode.not_leader_or_follower
         self.read_error = ErrorCode.not_leader_or_follower
         self.source = SourceSeen()
+        self.guards = VerificationGuards()
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""

@@ -23,20 +23,27 @@ from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import InvalidTopicConfig, LogConfig
 from broker.dispatch import Dispatcher
 from broker.group_routing import ImageRouting
+from broker.hanging_transactions import HangingTransactions
 from broker.housekeeping import Housekeeping
 from broker.internal_log import InternalLog
 from broker.log.checkpoints import META_PROPERTIES, read_meta_properties
 from broker.log.errors import StorageError
 from broker.log.log_store import LogStore
 from broker.log.recovery import RecoveryReport
+from broker.marker_sender import MarkerSender
 from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
+from broker.peer_brokers import PeerBrokers
 from broker.producer_id_source import ProducerIdSource
 from broker.purgatory import Purgatory
 from broker.replicas import Replicas
 from broker.request_memory import RequestMemory
 from broker.services import BrokerServices, Cluster
 from broker.topic_creation import TopicCreator
+from broker.transaction_admission import TransactionAdmission
+from broker.transaction_coordinator import TransactionCoordinator, transaction_limits
+from broker.transaction_markers import TransactionMarkers
+from broker.transaction_routing import TransactionRouting
 from runtime.addresses import HostPort, reachable_address
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -46,6 +53,7 @@ from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from wire import znodes
 from wire.control import broker_pb2_grpc
+from wire.transaction_records import TRANSACTIONS_TOPIC
 
 log = get_logger(__name__)
 
@@ -108,6 +116,21 @@ class Broker:
         self._producer_ids = ProducerIdSource(
             settings.node_id, self._controller, broker_epoch=lambda: membership.broker_epoch
         )
+        self._peers = PeerBrokers(lambda: self._cluster.image, settings.inter_broker_listener)
+        self._transaction_routing = TransactionRouting(lambda: self._cluster.image)
+        self._transaction_markers = TransactionMarkers(
+            lambda: self._cluster.image, self._replicas, self._groups, self._clock
+        )
+        self._transactions = TransactionCoordinator(
+            transaction_limits(settings),
+            InternalLog(TRANSACTIONS_TOPIC, self._replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
+            self._transaction_routing,
+            self._clock,
+            producer_ids=self._producer_ids,
+            markers=MarkerSender(lambda: self._cluster.image, self._transaction_markers, self._peers),
+            expiry_interval_ms=settings.transactional_id_cleanup_interval_ms,
+        )
+        self._hanging = HangingTransactions(self._replicas, self._transaction_markers)
         self._services = self._make_services()
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
         self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
@@ -131,6 +154,12 @@ class Broker:
             replicas=self._replicas,
             groups=self._groups,
             producer_ids=self._producer_ids,
+            transactions=self._transactions,
+            transaction_routing=self._transaction_routing,
+            transaction_admission=TransactionAdmission(
+                settings.node_id, self._transaction_routing, self._transactions, self._peers
+            ),
+            transaction_markers=self._transaction_markers,
             controller=self._controller,
             active_site=self._active_site,
             metrics=self.metrics,
@@ -159,11 +188,14 @@ class Broker:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
             self._control.on_image(self._groups.on_image)
+            self._control.on_image(self._transactions.on_image)
+            self._control.on_image(self._hanging.on_image)
             self._control.on_image(self._prepare_coordinators)
             self._control.on_image(self._open_the_doors)
             await self._membership.register(self._registration(grpc_port))
             self._housekeeping.start()
             self._groups.start()
+            self._transactions.start()
         except BaseException:
             await self._undo_start()
             raise
@@ -218,14 +250,16 @@ class Broker:
 
     async def _prepare_coordinators(self, _before: ClusterImage, after: ClusterImage) -> None:
         """A linked site has coordinators before anybody asks: clients may know only the other site's brokers, which cannot make them."""
-        if after.links and OFFSETS_TOPIC not in after.topics:
-            self._services.topic_creator.request([OFFSETS_TOPIC], after)
+        missing = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if topic not in after.topics]
+        if after.links and missing:
+            self._services.topic_creator.request(missing, after)
 
     async def _undo_start(self) -> None:
         self._connections.stop_accepting()
         await self._housekeeping.stop()
         await self._controller.close()
         await self._active_site.close()
+        await self._peers.close()
         if self._is_open:
             self._is_open = False
             self._logs.abandon()
@@ -237,6 +271,8 @@ class Broker:
         self._connections.stop_accepting()
         self._replicas.fetches.stop()
         self._replicas.produces.stop()
+        await self._hanging.stop()
+        await self._transactions.stop()
         await self._groups.stop()
         await self._producer_ids.stop()
         await self._connections.stop(grace_s=self.settings.shutdown_grace_ms / 1000)
@@ -246,6 +282,7 @@ class Broker:
         await self._guarded("registration", self._membership.unregister)
         await self._controller.close()
         await self._active_site.close()
+        await self._peers.close()
         log.info("broker stopped", node_id=self.settings.node_id)
 
     async def _close_logs(self) -> None:
@@ -291,6 +328,12 @@ class Broker:
             "kafka_coordinator_group_groupmetadatamanager_numoffsets",
             "Offsets of groups coordinated here",
             lambda: groups.offset_count,
+        )
+        transactions = self._transactions
+        add(
+            "kafka_coordinator_transaction_transactionalids",
+            "Transactional ids coordinated here",
+            lambda: transactions.count,
         )
         connections = self._connections
         add(

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from broker.producer_id_source import ProducerIdSource
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
+    from broker.transaction_admission import TransactionAdmission
+    from broker.transaction_coordinator import TransactionCoordinator
+    from broker.transaction_markers import TransactionMarkers
+    from broker.transaction_routing import TransactionRouting
 
 
 class Cluster:
@@ -67,6 +71,10 @@ class BrokerServices:
     replicas: Replicas
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
+    transactions: TransactionCoordinator
+    transaction_routing: TransactionRouting
+    transaction_admission: TransactionAdmission
+    transaction_markers: TransactionMarkers
     controller: ControllerClient
     active_site: ActiveSite
     metrics: BrokerMetrics

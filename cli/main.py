@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import daemons, demo, drill, failover, groups, links, reconcile, status, topics
+from cli import daemons, demo, drill, failover, groups, links, reconcile, status, topics, transactions
 from cli.up import up
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command()(failover.failover)
 app.command()(reconcile.reconcile)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(links.app, name="links")
 app.add_typer(drill.app, name="drill")
 

@@ -9,7 +9,7 @@ active one cannot play ball with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from broker.core.access import passive_link_for_new_topic
@@ -50,9 +50,20 @@ class ActiveSite:
         """The active site's answer, None when the request is this site's business or nobody there answers in time."""
         if context.client_id == CLIENT_ID:
             return None
+        return await self._first_answer(active_brokers(image, topics), context, request, timeout_ms)
+
+    async def ask_site(self, image: ClusterImage, site: str, context: RequestContext, request: Any) -> Any | None:
+        """The answer of some broker of the site, None when nobody there answers in time."""
+        if context.client_id == CLIENT_ID:
+            return None
+        return await self._first_answer(site_brokers(image, site), context, request, TIMEOUT_MS)
+
+    async def _first_answer(
+        self, addresses: Iterable[HostPort], context: RequestContext, request: Any, timeout_ms: float
+    ) -> Any | None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                for address in active_brokers(image, topics):
+                for address in addresses:
                     try:
                         return await self._ask(address, context, request)
                     except KafkaClientError as error:
@@ -89,7 +100,12 @@ def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:
 def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPort]:
     """Where the brokers of the one active site that leads all these topics are reached; empty when there is no such site."""
     site = leading_site(image, topics)
-    view = None if site is None else image.peers.get(site)
+    return [] if site is None else site_brokers(image, site)
+
+
+def site_brokers(image: ClusterImage, site: str) -> list[HostPort]:
+    """Where the brokers of a peer site are reached; empty while it was never heard of."""
+    view = image.peers.get(site)
     found = [_link_address(broker) for broker in view.brokers] if view is not None else []
     return [address for address in found if address is not None]
 

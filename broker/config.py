@@ -41,6 +41,8 @@ KNOWN_PREFIXES: Final = (
     "queued.",
     "replica.",
     "socket.",
+    "transaction.",
+    "transactional.",
     "zookeeper.",
 )
 SITE_NODES: Final = 1000
@@ -225,6 +227,17 @@ class BrokerSettings(Settings):
     group_session_timeout_ms_min: int = Field(default=6000, alias="group.min.session.timeout.ms", ge=1)
     group_session_timeout_ms_max: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
     group_size_max: int = Field(default=INT_MAX, alias="group.max.size", ge=1)
+    transaction_state_partition_count: int = Field(default=50, alias="transaction.state.log.num.partitions", ge=1)
+    transaction_state_replication_factor: int = Field(default=3, alias="transaction.state.log.replication.factor", ge=1)
+    transaction_state_min_isr: int = Field(default=2, alias="transaction.state.log.min.isr", ge=1)
+    transaction_state_segment_bytes: int = Field(
+        default=100 * MEBIBYTE, alias="transaction.state.log.segment.bytes", ge=1024
+    )
+    transaction_timeout_ms_max: int = Field(default=900_000, alias="transaction.max.timeout.ms", ge=1)
+    transactional_id_expiration_ms: int = Field(default=604_800_000, alias="transactional.id.expiration.ms", ge=1)
+    transactional_id_cleanup_interval_ms: int = Field(
+        default=3_600_000, alias="transaction.remove.expired.transaction.cleanup.interval.ms", ge=1
+    )
     producer_id_expiration_ms: int = Field(default=86_400_000, alias="producer.id.expiration.ms", ge=1)
 
     properties: dict[str, str] = Field(default={}, exclude=True)

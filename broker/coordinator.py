@@ -1,26 +1,27 @@
 """The group coordinator of a broker: a shard for each partition of `__consumer_offsets` that it leads, and who may ask them.
 
-Leadership comes with images (`on_image`): a partition newly led is replayed before it answers, one that is lost is dropped. A shard whose
-append failed is dropped and replayed too, because nobody knows whether the append is in the log. Offsets of empty groups expire in the
+Leadership comes with images (`on_image`, `shard_leadership.py`). Offsets of empty groups expire in the
 background. Handlers call the verbs; what cannot be done here or now is a CoordinatorRefusal with the code for the client.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from broker.config import BrokerSettings
-from broker.core.cluster_image import ClusterImage, difference, group_partition
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, difference, group_partition
 from broker.core.group_messages import (
     CodeReply,
     Command,
     CommitOffsets,
+    CommitTransactionOffsets,
     DeleteGroup,
     DeleteOffsets,
+    EndProducerTransaction,
     EvictMembers,
     ExpireOffsets,
     ForgetTopics,
@@ -34,26 +35,20 @@ from broker.core.group_messages import (
     Reply,
     SyncGroup,
     SyncReply,
+    TopicPartition,
 )
 from broker.core.group_offsets import Offsets
 from broker.core.group_states import Group
 from broker.core.group_turn import GroupLimits
 from broker.group_routing import GroupRouting
-from broker.group_shard import CoordinatorRefusal, GroupShard, InternalLog
-from broker.hosted_partition import PartitionFailure
+from broker.group_shard import GroupShard
+from broker.shard_leadership import ShardLeadership
+from broker.state_shard import CoordinatorRefusal, InternalLog
 from runtime.clock import Clock
-from runtime.logs import get_logger, state_change_logger
-from wire.record_batch import InvalidBatch
 
-log = get_logger(__name__)
-state_change = state_change_logger()
-
-LOADS_AT_ONCE_MAX: Final = 4
-RELOAD_DELAY_MS: Final = 500
 GROUPS_PER_TURN: Final = 256
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
-_Work = Coroutine[Any, Any, None]
 
 
 def group_limits(settings: BrokerSettings) -> GroupLimits:
@@ -85,16 +80,20 @@ class GroupCoordinator:
         self._routing = routing
         self._clock = clock
         self._expiry_interval_ms = expiry_interval_ms
-        self._shards: dict[int, GroupShard] = {}
-        self._loads = asyncio.Semaphore(LOADS_AT_ONCE_MAX)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_stopped = False
+        self._led: ShardLeadership[GroupShard] = ShardLeadership(
+            OFFSETS_TOPIC,
+            internal_log,
+            clock,
+            partition_count=routing.partition_count,
+            make=self._made,
+            on_loaded=self._evict_moved_groups,
+        )
 
     # --- leadership
 
     def start(self) -> None:
         """Begin to let offsets expire."""
-        self._spawn(self._expire_again_and_again())
+        self._led.spawn(self._expire_again_and_again())
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Take over a new image (an `ImageListener`)."""
@@ -104,24 +103,22 @@ class GroupCoordinator:
         if gone:
             self._forget_topics(gone)
         if change.changed_links:
-            for shard in tuple(self._shards.values()):
+            for shard in self._led:
                 self._evict_moved_groups(shard)
 
     def refresh_leadership(self) -> None:
         """Load partitions that are led here now, drop those that are not any more."""
-        if self._is_stopped:
-            return
-        wanted = {
-            partition: epoch
-            for partition in range(self._routing.partition_count())
-            if (epoch := self._log.leader_epoch(partition)) is not None
-        }
-        for partition, shard in tuple(self._shards.items()):
-            if wanted.get(partition) != shard.leader_epoch:
-                self._drop(shard, ErrorCode.not_coordinator)
-        for partition, epoch in wanted.items():
-            if partition not in self._shards:
-                self._begin(partition, epoch)
+        self._led.refresh()
+
+    def _made(self, partition: int, leader_epoch: int) -> GroupShard:
+        return GroupShard(
+            partition,
+            leader_epoch,
+            limits=self._limits,
+            internal_log=self._log,
+            clock=self._clock,
+            on_failure=self._led.shard_failed,
+        )
 
     def _evict_moved_groups(self, shard: GroupShard) -> None:
         """Groups that another site coordinates now lose their members here."""
@@ -130,76 +127,13 @@ class GroupCoordinator:
                 shard.submit(EvictMembers(group_id=group.group_id))
 
     def _forget_topics(self, topics: frozenset[str]) -> None:
-        for shard in tuple(self._shards.values()):
+        for shard in self._led:
             for group in shard.groups if shard.is_loaded else ():
                 shard.submit(ForgetTopics(group_id=group.group_id, topics=topics))
 
-    def _begin(self, partition: int, leader_epoch: int) -> None:
-        shard = self._shards[partition] = GroupShard(
-            partition,
-            leader_epoch,
-            limits=self._limits,
-            internal_log=self._log,
-            clock=self._clock,
-            on_failure=self._shard_failed,
-        )
-        self._spawn(self._load(shard))
-
-    async def _load(self, shard: GroupShard) -> None:
-        started_ms = self._clock.monotonic_ms()
-        try:
-            async with self._loads:
-                if shard.is_ended:
-                    return
-                record_count = await shard.load()
-        except (PartitionFailure, InvalidBatch) as error:
-            log.warning("group partition cannot be loaded", partition=shard.partition, reason=str(error))
-            if not shard.is_ended:
-                shard.end(ErrorCode.coordinator_not_available)
-                self._shard_failed(shard)
-            return
-        if shard.is_ended:
-            shard.end(ErrorCode.not_coordinator)
-            return
-        state_change.info(
-            "group partition loaded",
-            partition=shard.partition,
-            leader_epoch=shard.leader_epoch,
-            records=record_count,
-            elapsed_ms=round(self._clock.monotonic_ms() - started_ms, 1),
-        )
-        self._evict_moved_groups(shard)
-
-    def _shard_failed(self, shard: GroupShard) -> None:
-        self._drop(shard, ErrorCode.coordinator_not_available)
-        if not self._is_stopped:
-            self._spawn(self._refresh_later())
-
-    async def _refresh_later(self) -> None:
-        await asyncio.sleep(RELOAD_DELAY_MS / 1000)
-        self.refresh_leadership()
-
-    def _drop(self, shard: GroupShard, code: ErrorCode) -> None:
-        if self._shards.get(shard.partition) is shard:
-            del self._shards[shard.partition]
-            state_change.info("group partition dropped", partition=shard.partition, leader_epoch=shard.leader_epoch)
-        if not shard.is_ended:
-            shard.end(code)
-
-    def _spawn(self, work: _Work) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def stop(self) -> None:
         """Write what is decided, answer everybody who waits, leave no timer behind."""
-        self._is_stopped = True
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for shard in tuple(self._shards.values()):
-            await shard.settled()
-            self._drop(shard, ErrorCode.not_coordinator)
+        await self._led.stop()
 
     # --- members
 
@@ -244,6 +178,32 @@ class GroupCoordinator:
         """OffsetDelete."""
         return await self._ask_member(command, PartitionsReply)
 
+    async def commit_in_transaction(self, command: CommitTransactionOffsets) -> PartitionsReply:
+        """TxnOffsetCommit, admitted; answers when the offsets are committed to the log. They count with the transaction."""
+        error = self._routing.commit_error(command.group_id)
+        if error is not ErrorCode.none:
+            raise CoordinatorRefusal(error)
+        return await self._ask(self._shard(command.group_id), command, PartitionsReply)
+
+    def admission(self, group_id: str) -> GroupShard:
+        """The shard that admits transactions' offsets of the group. CoordinatorRefusal."""
+        return self._client_shard(group_id)
+
+    async def end_transaction(self, partition: int, command: EndProducerTransaction) -> None:
+        """A transaction marker for a partition of `__consumer_offsets`; returns when it is committed. CoordinatorRefusal."""
+        await self._led.loaded(partition).end_transaction(command)
+
+    def partition_of(self, group_id: str) -> int:
+        """The group's partition of `__consumer_offsets`. CoordinatorRefusal while there is none."""
+        count = self._routing.partition_count()
+        if not count:
+            raise CoordinatorRefusal(ErrorCode.coordinator_not_available)
+        return group_partition(group_id, count)
+
+    def has_pending_offset(self, group_id: str, partition: TopicPartition) -> bool:
+        """True while an open transaction may still change the offset."""
+        return self._shard(group_id).groups.has_pending_offset(group_id, partition)
+
     def offsets_of(self, group_id: str, *, is_own_tool: bool) -> Offsets:
         """Committed offsets of the group."""
         return self._readable_shard(group_id, is_own_tool=is_own_tool).groups.offsets_of(group_id)
@@ -260,7 +220,7 @@ class GroupCoordinator:
 
     def list_groups(self, *, is_own_tool: bool) -> Iterable[Group]:
         """Groups coordinated here; for clients without those that another site coordinates."""
-        for shard in tuple(self._shards.values()):
+        for shard in self._led:
             if shard.is_loaded:
                 for group in shard.groups:
                     if is_own_tool or not self._routing.is_elsewhere(group.group_id):
@@ -269,33 +229,30 @@ class GroupCoordinator:
     @property
     def is_loading(self) -> bool:
         """True while some partition is not loaded yet."""
-        return any(not shard.is_loaded for shard in self._shards.values())
+        return self._led.is_loading
 
     @property
     def group_count(self) -> int:
         """Groups here, for the metrics (called from their thread)."""
-        return sum(len(shard.groups) for shard in tuple(self._shards.values()))
+        return sum(len(shard.groups) for shard in self._led)
 
     @property
     def offset_count(self) -> int:
         """Committed offsets here, for the metrics (called from their thread)."""
-        return sum(shard.groups.offset_count for shard in tuple(self._shards.values()))
+        return sum(shard.groups.offset_count for shard in self._led)
 
     @property
     def timer_count(self) -> int:
         """Timers that run."""
-        return sum(len(shard.timers) for shard in self._shards.values())
+        return sum(len(shard.timers) for shard in self._led)
 
     # --- finding the shard
 
     def _shard(self, group_id: str) -> GroupShard:
         count = self._routing.partition_count()
-        shard = self._shards.get(group_partition(group_id, count)) if count else None
-        if shard is None:
+        if not count:
             raise CoordinatorRefusal(ErrorCode.not_coordinator)
-        if not shard.is_loaded:
-            raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
-        return shard
+        return self._led.loaded(group_partition(group_id, count))
 
     def _client_shard(self, group_id: str) -> GroupShard:
         if self._routing.is_elsewhere(group_id):
@@ -321,7 +278,7 @@ class GroupCoordinator:
     async def expire_offsets(self) -> None:
         """Let every empty group forget what is older than the retention."""
         handled = 0
-        for shard in tuple(self._shards.values()):
+        for shard in self._led:
             for group in shard.groups if shard.is_loaded else ():
                 if shard.is_ended:
                     break

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker.log.log_store import LogStore
     from broker.replica_fetchers import ReplicaFetchers
     from broker.replicas import Replicas
+    from broker.transaction_coordinator import TransactionCoordinator
 
 _SECOND_MS: Final = 1000
 
@@ -67,6 +68,7 @@ class GaugeSources:
 
     replicas: Replicas
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     fetchers: ReplicaFetchers
     proposals: IsrProposals
     connections: ConnectionServer
@@ -181,6 +183,11 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "kafka_coordinator_group_groupmetadatamanager_numoffsets",
         "Offsets of groups coordinated here",
         lambda parts: parts.groups.offset_count,
+    ),
+    (
+        "kafka_coordinator_transaction_transactionalids",
+        "Transactional ids coordinated here",
+        lambda parts: parts.transactions.count,
     ),
     (
         "kafka_server_socketservermetrics_connection_count",

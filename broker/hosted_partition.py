@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.access import TOOL_REPLICA_ID
 from broker.core.partition import Partition
 from broker.core.topic_configs import LogConfig
+from broker.core.verification_guards import VerificationGuards
 from broker.log.partition_log import PartitionLog
 from broker.metrics import TopicMetrics
 
@@ -44,6 +45,7 @@ class HostedPartition:
 
     __slots__ = (
         "config",
+        "guards",
         "index",
         "key",
         "leader_lag",
@@ -81,6 +83,7 @@ class HostedPartition:
         self.source = SourceSeen()
         self.leader_lag = 0
         """Records below the leader's high watermark that a follower lacks, as of the leader's last answer."""
+        self.guards = VerificationGuards()
 
     @property
     def last_record_epoch(self) -> int:

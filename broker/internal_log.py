@@ -41,15 +41,7 @@ class InternalLog:
     async def append(self, partition: int, records: bytes) -> int:
         """Append and wait until every in-sync replica has it; the last offset. PartitionFailure."""
         hosted = self._led(partition)
-        info = self._replicas.append(hosted, records, acks=ALL_IN_SYNC)
-        if hosted.log.needs_flush:
-            try:
-                await hosted.log.flush()
-            except StorageError as error:
-                raise failure_of(error) from error
-        if hosted.state.high_watermark <= info.last_offset:
-            await _Commit(self._replicas, hosted, info.last_offset).wait(self._commit_timeout_ms)
-        return info.last_offset
+        return await append_and_commit(self._replicas, hosted, records, timeout_ms=self._commit_timeout_ms)
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
         """Whole batches from the log's start to its end of now, piece by piece. PartitionFailure.
@@ -72,6 +64,19 @@ class InternalLog:
             yield content
             offset = next_offset
             await asyncio.sleep(0)
+
+
+async def append_and_commit(replicas: Replicas, hosted: HostedPartition, records: bytes, *, timeout_ms: float) -> int:
+    """Append what the broker itself wrote and wait until every in-sync replica has it; the last offset. PartitionFailure."""
+    info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False)
+    if hosted.log.needs_flush:
+        try:
+            await hosted.log.flush()
+        except StorageError as error:
+            raise failure_of(error) from error
+    if hosted.state.high_watermark <= info.last_offset:
+        await _Commit(replicas, hosted, info.last_offset).wait(timeout_ms)
+    return info.last_offset
 
 
 class _Commit:

@@ -28,6 +28,7 @@ from broker.dynamic_configs import DynamicConfigs
 from broker.gauges import BrokerState, GaugeSources, add_gauges
 from broker.group_routing import ImageRouting
 from broker.hand_over import hand_over
+from broker.hanging_transactions import HangingTransactions
 from broker.housekeeping import Housekeeping
 from broker.internal_log import InternalLog
 from broker.isr_proposals import IsrProposals
@@ -37,8 +38,10 @@ from broker.log.cleaner_process import CleanerProcess
 from broker.log.errors import StorageError
 from broker.log.log_store import DirectoryFailure, LogStore
 from broker.log.recovery import RecoveryReport
+from broker.marker_sender import MarkerSender
 from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
+from broker.peer_brokers import PeerBrokers
 from broker.producer_id_source import ProducerIdSource
 from broker.purgatory import Purgatory
 from broker.replica_fetchers import ReplicaFetchers
@@ -46,6 +49,10 @@ from broker.replicas import Replicas
 from broker.request_memory import RequestMemory
 from broker.services import BrokerServices, Cluster
 from broker.topic_creation import TopicCreator
+from broker.transaction_admission import TransactionAdmission
+from broker.transaction_coordinator import TransactionCoordinator, transaction_limits
+from broker.transaction_markers import TransactionMarkers
+from broker.transaction_routing import TransactionRouting
 from runtime.addresses import HostPort, reachable_address
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -58,6 +65,7 @@ from wire.connection import installed_version
 from wire.control import broker_pb2_grpc
 from wire.control.clients import ControllerClient
 from wire.topic_configs import InvalidTopicConfig
+from wire.transaction_records import TRANSACTIONS_TOPIC
 
 log = get_logger(__name__)
 
@@ -128,39 +136,14 @@ class Broker:
             produces=Purgatory(self._clock),
         )
         self._logs.on_failure(self._lose_directory)
-        self._groups = GroupCoordinator(
-            group_limits(settings),
-            InternalLog(OFFSETS_TOPIC, self._replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
-            ImageRouting(lambda: self._cluster.image),
-            self._clock,
-            expiry_interval_ms=settings.offsets_retention_check_interval_ms,
-        )
-        self._doubts = Doubts(self._cluster, self._clock, node_id=settings.node_id)
-        self._fetchers = ReplicaFetchers(
-            self._replicas,
-            self._cluster,
-            settings,
-            self._clock,
-            broker_epoch=lambda: membership.broker_epoch,
-            on_lost=self._doubts.note_lost,
-        )
-        self._proposals = IsrProposals(
-            self._replicas,
-            self._cluster,
-            self._controller,
-            settings,
-            self._clock,
-            broker_epoch=lambda: membership.broker_epoch,
-        )
-        self._replicas.on_follower_outside = self._proposals.consider
-        self._producer_ids = ProducerIdSource(
-            settings.node_id, self._controller, broker_epoch=lambda: membership.broker_epoch
-        )
+        self._peers = PeerBrokers(lambda: self._cluster.image, settings.inter_broker_listener)
+        self._make_replication(settings)
+        self._make_coordinators(settings)
         self._services = self._make_services()
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
         self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
         self._control = BrokerControlService(
-            settings.node_id, self._cluster, self._replicas, broker_epoch=lambda: membership.broker_epoch
+            settings.node_id, self._cluster, self._replicas, broker_epoch=self._broker_epoch
         )
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self._control, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
@@ -170,11 +153,59 @@ class Broker:
         self._is_open = False
         self.ready = asyncio.Event()
         self.state = BrokerState.NOT_RUNNING
+        self._add_gauges()
+
+    def _make_replication(self, settings: BrokerSettings) -> None:
+        self._doubts = Doubts(self._cluster, self._clock, node_id=settings.node_id)
+        self._fetchers = ReplicaFetchers(
+            self._replicas,
+            self._cluster,
+            settings,
+            self._clock,
+            broker_epoch=self._broker_epoch,
+            on_lost=self._doubts.note_lost,
+        )
+        self._proposals = IsrProposals(
+            self._replicas,
+            self._cluster,
+            self._controller,
+            settings,
+            self._clock,
+            broker_epoch=self._broker_epoch,
+        )
+        self._replicas.on_follower_outside = self._proposals.consider
+
+    def _make_coordinators(self, settings: BrokerSettings) -> None:
+        self._groups = GroupCoordinator(
+            group_limits(settings),
+            InternalLog(OFFSETS_TOPIC, self._replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
+            ImageRouting(lambda: self._cluster.image),
+            self._clock,
+            expiry_interval_ms=settings.offsets_retention_check_interval_ms,
+        )
+        self._producer_ids = ProducerIdSource(settings.node_id, self._controller, broker_epoch=self._broker_epoch)
+        self._transaction_routing = TransactionRouting(lambda: self._cluster.image)
+        self._transaction_markers = TransactionMarkers(
+            lambda: self._cluster.image, self._replicas, self._groups, self._clock
+        )
+        self._transactions = TransactionCoordinator(
+            transaction_limits(settings),
+            InternalLog(TRANSACTIONS_TOPIC, self._replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
+            self._transaction_routing,
+            self._clock,
+            producer_ids=self._producer_ids,
+            markers=MarkerSender(lambda: self._cluster.image, self._transaction_markers, self._peers),
+            expiry_interval_ms=settings.transactional_id_cleanup_interval_ms,
+        )
+        self._hanging = HangingTransactions(self._replicas, self._transaction_markers)
+
+    def _add_gauges(self) -> None:
         add_gauges(
             self.metrics,
             GaugeSources(
                 replicas=self._replicas,
                 groups=self._groups,
+                transactions=self._transactions,
                 fetchers=self._fetchers,
                 proposals=self._proposals,
                 connections=self._connections,
@@ -184,6 +215,9 @@ class Broker:
                 state=lambda: self.state,
             ),
         )
+
+    def _broker_epoch(self) -> int:
+        return self._membership.broker_epoch
 
     async def _controller_addresses(self) -> list[str]:
         return [await self._membership.controller_address()]
@@ -212,6 +246,12 @@ class Broker:
             logs=self._logs,
             groups=self._groups,
             producer_ids=self._producer_ids,
+            transactions=self._transactions,
+            transaction_routing=self._transaction_routing,
+            transaction_admission=TransactionAdmission(
+                settings.node_id, self._transaction_routing, self._transactions, self._peers
+            ),
+            transaction_markers=self._transaction_markers,
             controller=self._controller,
             active_site=self._active_site,
             metrics=self.metrics,
@@ -245,12 +285,15 @@ class Broker:
             self._control.on_image(self._doubts.on_image)
             await self._membership.configs.follow(self.configs.take)
             self._control.on_image(self._groups.on_image)
+            self._control.on_image(self._transactions.on_image)
+            self._control.on_image(self._hanging.on_image)
             self._control.on_image(self._prepare_coordinators)
             self._control.on_image(self._open_the_doors)
             await self._membership.register(self._registration(grpc_port))
             self._housekeeping.start()
             self._proposals.start()
             self._groups.start()
+            self._transactions.start()
         except BaseException:
             await self._undo_start()
             raise
@@ -319,8 +362,9 @@ class Broker:
 
     async def _prepare_coordinators(self, _before: ClusterImage, after: ClusterImage) -> None:
         """A linked site has coordinators before anybody asks: clients may know only the other site's brokers, which cannot make them."""
-        if after.links and OFFSETS_TOPIC not in after.topics:
-            self._services.topic_creator.request([OFFSETS_TOPIC], after)
+        missing = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if topic not in after.topics]
+        if after.links and missing:
+            self._services.topic_creator.request(missing, after)
 
     async def _undo_start(self) -> None:
         self.state = BrokerState.NOT_RUNNING
@@ -330,6 +374,7 @@ class Broker:
         await self._cleaner.stop()
         await self._controller.close()
         await self._active_site.close()
+        await self._peers.close()
         if self._is_open:
             self._is_open = False
             self._logs.abandon()
@@ -347,6 +392,8 @@ class Broker:
         self._replicas.fetches.stop()
         self._replicas.follower_fetches.stop()
         self._replicas.produces.stop()
+        await self._hanging.stop()
+        await self._transactions.stop()
         await self._stop_replication()
         await self._groups.stop()
         await self._producer_ids.stop()
@@ -358,6 +405,7 @@ class Broker:
         await self._guarded("registration", self._membership.unregister)
         await self._controller.close()
         await self._active_site.close()
+        await self._peers.close()
         self.state = BrokerState.NOT_RUNNING
         log.info("broker stopped", node_id=self.settings.node_id)
 

@@ -274,13 +274,25 @@ class Replicas:
 
     # --- records
 
-    def append(self, hosted: HostedPartition, records: Buffer, *, acks: int) -> AppendInfo:
-        """Append what a client produced; PartitionFailure says why not."""
+    def append(
+        self,
+        hosted: HostedPartition,
+        records: Buffer,
+        *,
+        acks: int,
+        is_from_client: bool = True,
+        may_begin_transaction: bool = False,
+    ) -> AppendInfo:
+        """Append what a client produced, or a coordinator wrote; PartitionFailure says why not."""
         hosted.metrics.produce_count += 1
         hosted.check_writable(acks)
         try:
             info = hosted.log.append_as_leader(
-                records, leader_epoch=hosted.state.leader_epoch, now_ms=self._clock.now_ms()
+                records,
+                leader_epoch=hosted.state.leader_epoch,
+                now_ms=self._clock.now_ms(),
+                is_from_client=is_from_client,
+                may_begin_transaction=may_begin_transaction,
             )
         except (BatchRejected, InvalidBatch, StorageError) as error:
             hosted.metrics.failed_produce += 1
@@ -396,7 +408,7 @@ def _begin_writing(hosted: HostedPartition, link: LinkRecord | None) -> None:
     if link is not None and link.leader_epoch_floor > 0:
         promoted_at = hosted.log.first_offset_since_epoch(link.leader_epoch_floor)
         if promoted_at is not None:
-            hosted.log.carry_over_producers(promoted_at)
+            hosted.log.producers.carry_over(promoted_at)
 
 
 def failure_of(error: Exception) -> PartitionFailure:

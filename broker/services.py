@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from broker.producer_id_source import ProducerIdSource
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
+    from broker.transaction_admission import TransactionAdmission
+    from broker.transaction_coordinator import TransactionCoordinator
+    from broker.transaction_markers import TransactionMarkers
+    from broker.transaction_routing import TransactionRouting
     from wire.control.clients import ControllerClient
 
 
@@ -73,6 +77,10 @@ class BrokerServices:
     logs: LogStore
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
+    transactions: TransactionCoordinator
+    transaction_routing: TransactionRouting
+    transaction_admission: TransactionAdmission
+    transaction_markers: TransactionMarkers
     controller: ControllerClient
     active_site: ActiveSite
     metrics: BrokerMetrics

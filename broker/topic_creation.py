@@ -1,4 +1,4 @@
-"""Topics that nobody created by hand: those named in a Metadata request, and `__consumer_offsets` when the first group appears.
+"""Topics that nobody created by hand: those named in a Metadata request, and internal ones when the first group or transaction appears.
 
 One creation of a name is under way at a time. The asking client is answered at once with a retriable error and finds the topic at its
 next try, as in Kafka. Called by the Metadata and FindCoordinator handlers.
@@ -14,11 +14,13 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from runtime.logs import get_logger
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.transaction_records import TRANSACTIONS_TOPIC
 
 log = get_logger(__name__)
 
 CREATION_TIMEOUT_MS = 10_000
 UNDER_WAY_MAX = 1000
+BROKERS_MAX = 1 << 15
 _TOPIC_ALREADY_EXISTS = 36
 
 
@@ -62,20 +64,29 @@ class TopicCreator:
             self._under_way.difference_update(names)
 
     def new_topic(self, name: str, image: ClusterImage) -> pb.NewTopic:
-        """What to ask for: the offsets topic has settings of its own and never more replicas than there are brokers."""
-        if name != OFFSETS_TOPIC:
-            return pb.NewTopic(name=name, partition_count=-1, replication_factor=-1)
+        """What to ask for: internal topics have settings of their own and never more replicas than there are brokers."""
         settings = self._settings
-        live = len(image.brokers)
-        replication_factor = (
-            min(settings.offsets_replication_factor, live) if live else settings.offsets_replication_factor
-        )
-        return pb.NewTopic(
-            name=name,
-            partition_count=settings.offsets_partition_count,
-            replication_factor=replication_factor,
-            configs={"cleanup.policy": "compact", "segment.bytes": str(settings.offsets_segment_bytes)},
-        )
+        live = len(image.brokers) or BROKERS_MAX
+        if name == OFFSETS_TOPIC:
+            return pb.NewTopic(
+                name=name,
+                partition_count=settings.offsets_partition_count,
+                replication_factor=min(settings.offsets_replication_factor, live),
+                configs={"cleanup.policy": "compact", "segment.bytes": str(settings.offsets_segment_bytes)},
+            )
+        if name == TRANSACTIONS_TOPIC:
+            replication_factor = min(settings.transaction_state_replication_factor, live)
+            return pb.NewTopic(
+                name=name,
+                partition_count=settings.transaction_state_partition_count,
+                replication_factor=replication_factor,
+                configs={
+                    "cleanup.policy": "compact",
+                    "segment.bytes": str(settings.transaction_state_segment_bytes),
+                    "min.insync.replicas": str(min(settings.transaction_state_min_isr, replication_factor)),
+                },
+            )
+        return pb.NewTopic(name=name, partition_count=-1, replication_factor=-1)
 
     async def stop(self) -> None:
         """Give up what is under way."""

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from cli import configs, daemons, demo, drill, failover, groups, links, log_dirs, reconcile, status, topics
+from cli import (
+    configs,
+    daemons,
+    demo,
+    drill,
+    failover,
+    groups,
+    links,
+    log_dirs,
+    reconcile,
+    status,
+    topics,
+    transactions,
+)
 from cli.up import up
 
 app = typer.Typer(
@@ -29,6 +42,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(log_dirs.app, name="log-dirs")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(links.app, name="links")
 app.add_typer(drill.app, name="drill")
 

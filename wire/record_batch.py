@@ -40,8 +40,8 @@ _BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
 _COMPRESSION_MASK: Final = 0x07
 _LOG_APPEND_TIME_BIT: Final = 0x08
-_TRANSACTIONAL_BIT: Final = 0x10
-_CONTROL_BIT: Final = 0x20
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
 _DELETE_HORIZON_BIT: Final = 0x40
 
 
@@ -116,12 +116,12 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         """Part of a transaction (control batches are too)."""
-        return bool(self.attributes & _TRANSACTIONAL_BIT)
+        return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
         """Carries a transaction marker instead of records."""
-        return bool(self.attributes & _CONTROL_BIT)
+        return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_delete_horizon(self) -> bool:

@@ -109,6 +109,25 @@ class CommitOffsets(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTransactionOffsets(CommitOffsets):
+    """Store offsets that count once the producer's transaction is committed. `guard` is what its admission was given."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndProducerTransaction(Command):
+    """The transaction of a producer is over: its marker. It belongs to no group: the group id is empty."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOffsets(Command):
     """Store what a mirror read at the active site; never while the group has members here."""
 
@@ -274,7 +293,29 @@ class OffsetRemoved:
     partition: TopicPartition
 
 
-DurableRecord = GroupStored | GroupRemoved | OffsetCommitted | OffsetRemoved
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetPending:
+    """Durable: an offset that counts once the producer's transaction is committed."""
+
+    group_id: str
+    partition: TopicPartition
+    value: OffsetValue
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnded:
+    """Durable, as a marker: what is pending of the producer counts, or is dropped."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
+KeyedRecord = GroupStored | GroupRemoved | OffsetCommitted | OffsetRemoved | OffsetPending
+DurableRecord = KeyedRecord | TransactionEnded
 GroupRecord = DurableRecord | GroupChanged
 
 

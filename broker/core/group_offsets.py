@@ -16,10 +16,12 @@ from broker.core.group_membership import member_error
 from broker.core.group_messages import (
     CommitOffsets,
     CommittedOffset,
+    CommitTransactionOffsets,
     GroupRecord,
     GroupRemoved,
     MirrorOffsets,
     OffsetCommitted,
+    OffsetPending,
     OffsetRemoved,
     PartitionsReply,
     TopicPartition,
@@ -70,7 +72,11 @@ def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
     """Why nothing of the commit can be taken; `none` when it can."""
     group = turn.group
     is_anonymous = not command.member_id and command.group_instance_id is None
+    is_transactional = isinstance(command, CommitTransactionOffsets)
     if command.generation == NO_GENERATION and is_anonymous:
+        if is_transactional:
+            # Producers before KIP-447 do not know the member: the transactional id alone fences them.
+            return ErrorCode.none
         # A consumer without a group, or a tool: only while nobody else owns the group's offsets.
         return ErrorCode.unknown_member_id if group.members else ErrorCode.none
     if not group.members and group.generation == 0:
@@ -81,7 +87,7 @@ def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
         group_instance_id=command.group_instance_id,
         generation=command.generation,
     )
-    if error is ErrorCode.none and group.state is GroupState.COMPLETING_REBALANCE:
+    if error is ErrorCode.none and group.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
         # The member knows the generation, but nobody knows yet what it will own.
         return ErrorCode.rebalance_in_progress
     return error
@@ -97,6 +103,21 @@ def commit(turn: Turn, command: CommitOffsets) -> list[GroupRecord]:
     if member is not None:
         turn.restart_session(member)
     return _take(turn, command.offsets)
+
+
+def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupRecord]:
+    """A producer's commit: as a client's, but it counts with the end of the transaction."""
+    return [
+        OffsetPending(
+            group_id=record.group_id,
+            partition=record.partition,
+            value=record.value,
+            producer_id=command.producer_id,
+            producer_epoch=command.producer_epoch,
+        )
+        for record in commit(turn, command)
+        if isinstance(record, OffsetCommitted)
+    ]
 
 
 def mirror(turn: Turn, command: MirrorOffsets) -> list[GroupRecord]:

@@ -6,10 +6,11 @@ Between `group_messages.py` (what the machine says) and `wire/internal_topics.py
 from __future__ import annotations
 
 from broker.core.group_messages import (
-    DurableRecord,
     GroupRemoved,
     GroupStored,
+    KeyedRecord,
     OffsetCommitted,
+    OffsetPending,
     OffsetRemoved,
     TopicPartition,
 )
@@ -31,27 +32,40 @@ from wire.internal_topics import (
 KeyValue = tuple[bytes, bytes | None]
 
 
-def encode(record: DurableRecord) -> KeyValue:
+def encode(record: KeyedRecord) -> KeyValue:
     """Key and value in the log."""
     match record:
         case GroupStored(group=group):
             return encode_group_key(GroupKey(group.group_id)), encode_group_value(group_value(group))
         case GroupRemoved(group_id=group_id):
             return encode_group_key(GroupKey(group_id)), None
-        case OffsetCommitted(group_id=group_id, partition=partition, value=value):
+        case (
+            OffsetCommitted(group_id=group_id, partition=partition, value=value)
+            | OffsetPending(group_id=group_id, partition=partition, value=value)
+        ):
             return encode_offset_key(OffsetKey(group_id, *partition)), encode_offset_value(value)
         case OffsetRemoved(group_id=group_id, partition=partition):
             return encode_offset_key(OffsetKey(group_id, *partition)), None
 
 
-def decode(key: bytes, value: bytes | None) -> DurableRecord | None:
-    """The record, or None for a kind that this broker does not keep. Raises Malformed."""
+def decode(key: bytes, value: bytes | None, *, producer: tuple[int, int] | None = None) -> KeyedRecord | None:
+    """The record, or None for a kind that is not kept; `producer`: id and epoch of a transactional batch. Raises Malformed."""
     match decode_key(key):
         case OffsetKey(group=group_id, topic=topic, partition=index):
             partition = TopicPartition(topic, index)
             if value is None:
                 return OffsetRemoved(group_id=group_id, partition=partition)
-            return OffsetCommitted(group_id=group_id, partition=partition, value=decode_offset_value(value))
+            offset = decode_offset_value(value)
+            if producer is not None:
+                producer_id, producer_epoch = producer
+                return OffsetPending(
+                    group_id=group_id,
+                    partition=partition,
+                    value=offset,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                )
+            return OffsetCommitted(group_id=group_id, partition=partition, value=offset)
         case GroupKey(group=group_id):
             if value is None:
                 return GroupRemoved(group_id=group_id)

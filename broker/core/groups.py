@@ -24,9 +24,11 @@ from broker.core.group_messages import (
     CodeReply,
     Command,
     CommitOffsets,
+    CommitTransactionOffsets,
     Decision,
     DeleteGroup,
     DeleteOffsets,
+    EndProducerTransaction,
     EvictMembers,
     ExpireOffsets,
     FireTimer,
@@ -41,13 +43,16 @@ from broker.core.group_messages import (
     LeaveGroup,
     MirrorOffsets,
     OffsetCommitted,
+    OffsetPending,
     OffsetRemoved,
     PartitionsReply,
     ResumeGroup,
     SyncGroup,
     TopicPartition,
+    TransactionEnded,
 )
 from broker.core.group_offsets import Offsets, OffsetTable
+from broker.core.group_pending_offsets import PendingOffsets
 from broker.core.group_states import Group, GroupState
 from broker.core.group_turn import GroupLimits, Turn
 from wire.internal_topics import OffsetValue
@@ -66,6 +71,7 @@ class Groups:
         self._limits = limits
         self._groups: dict[str, Group] = {}
         self._offsets = OffsetTable()
+        self._pending = PendingOffsets()
         self._story: deque[str] = deque(maxlen=STORY_LENGTH)
 
     # --- reading
@@ -89,6 +95,14 @@ class Groups:
         """The committed offset of one partition."""
         return self._offsets.of(group_id).get(partition)
 
+    def has_pending_offset(self, group_id: str, partition: TopicPartition) -> bool:
+        """True while an open transaction may still change the committed offset."""
+        return self._pending.holds(group_id, partition)
+
+    def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """True while the producer's transaction of that epoch has offsets here."""
+        return self._pending.epoch_of(producer_id) == producer_epoch
+
     @property
     def offset_count(self) -> int:
         """All committed offsets."""
@@ -104,6 +118,8 @@ class Groups:
         return decision
 
     def _decide(self, command: Command, *, now_ms: int, token: int) -> Decision:
+        if isinstance(command, EndProducerTransaction):
+            return _end_transaction(command, token)
         known = self._groups.get(command.group_id)
         if known is None and not isinstance(
             command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat
@@ -149,6 +165,8 @@ class Groups:
                 membership.evict(turn, command)
             case ResumeGroup():
                 membership.resume(turn)
+            case CommitTransactionOffsets():
+                return group_offsets.commit_pending(turn, command)
             case CommitOffsets():
                 return group_offsets.commit(turn, command)
             case MirrorOffsets():
@@ -191,13 +209,23 @@ class Groups:
                 if self._offsets.of(record.group_id):
                     self._groups[record.group_id] = Group(group_id=record.group_id)
             case OffsetCommitted():
-                self._offsets.put(record.group_id, record.partition, record.value)
-                if record.group_id not in self._groups:
-                    self._groups[record.group_id] = Group(group_id=record.group_id)
+                self._pending.void(record.group_id, record.partition)
+                self._put_offset(record)
             case OffsetRemoved():
+                self._pending.void(record.group_id, record.partition)
                 self._offsets.remove(record.group_id, record.partition)
+            case OffsetPending():
+                self._pending.put(record)
+            case TransactionEnded():
+                for committed in self._pending.end(record.producer_id, is_commit=record.is_commit):
+                    self._put_offset(committed)
             case _:
                 assert_never(record)
+
+    def _put_offset(self, record: OffsetCommitted) -> None:
+        self._offsets.put(record.group_id, record.partition, record.value)
+        if record.group_id not in self._groups:
+            self._groups[record.group_id] = Group(group_id=record.group_id)
 
     def _check_storable(self, record: GroupStored | GroupChanged) -> None:
         group = record.group
@@ -241,6 +269,16 @@ class Groups:
 
 def _refusal(token: int, reply: CodeReply | PartitionsReply) -> Decision:
     return Decision(effects=(Answer(token=token, reply=reply),))
+
+
+def _end_transaction(command: EndProducerTransaction, token: int) -> Decision:
+    ended = TransactionEnded(
+        producer_id=command.producer_id,
+        producer_epoch=command.producer_epoch,
+        is_commit=command.is_commit,
+        coordinator_epoch=command.coordinator_epoch,
+    )
+    return Decision(records=(ended,), effects=(Answer(token=token, reply=CodeReply()),))
 
 
 def _delete(turn: Turn, offsets: Offsets) -> list[GroupRecord]:

@@ -131,6 +131,20 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def get(self, producer_id: int) -> SnapshotEntry | None:
+        """What is known of a producer, None for nothing."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None else _snapshot_entry(producer_id, producer)
+
+    def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """True while a transaction of this epoch is open here."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.epoch == producer_epoch and producer.transaction_first_offset >= 0
+
+    def open_transactions(self) -> list[SnapshotEntry]:
+        """Producers with an open transaction."""
+        return [_snapshot_entry(producer_id, self._producers[producer_id]) for producer_id in self._ongoing]
+
     # -- before the write -------------------------------------------------------------------------------------------
 
     def prepare_batch(
@@ -140,11 +154,13 @@ class ProducerStates:
         *,
         is_checked: bool,
         prepared: ProducerChange | None = None,
+        may_begin: bool = True,
     ) -> ProducerChange | DuplicateSequence:
         """What a data batch at `first_offset` will change, or that it is a repetition; raises when it must be refused.
 
         `prepared` is the change of an earlier batch of the same producer in the same append. Without `is_checked` the
-        batch is taken as it is (followers, mirrors, replay).
+        batch is taken as it is (followers, mirrors, replay). Without `may_begin` nobody has made sure that the producer's
+        coordinator knows of the partition: a batch that would begin a transaction is refused (KIP-890).
         """
         producer = prepared.producer if prepared else self._producers.get(header.producer_id) or _Producer()
         first_sequence, last_sequence = header.base_sequence, header.last_sequence
@@ -153,6 +169,8 @@ class ProducerStates:
             if duplicate is not None:
                 return DuplicateSequence(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms)
             self._check(header, producer)
+            if header.is_transactional and not may_begin:
+                _check_transaction_is_open(header, producer)
         last_offset = first_offset + header.last_offset_delta
         batch = WrittenBatch(last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
         is_same_epoch = producer.epoch == header.producer_epoch
@@ -174,6 +192,12 @@ class ProducerStates:
         if is_checked and header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
                 f"marker of producer {header.producer_id} has epoch {header.producer_epoch}, known is {producer.epoch}"
+            )
+        if is_checked and marker.coordinator_epoch < producer.coordinator_epoch:
+            raise BatchRejected(
+                ErrorCode.transaction_coordinator_fenced,
+                f"marker of producer {header.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
+                f"known is {producer.coordinator_epoch}",
             )
         completed = None
         if producer.transaction_first_offset >= 0:
@@ -248,7 +272,10 @@ class ProducerStates:
     # -- maintenance ------------------------------------------------------------------------------------------------
 
     def carry_over(self, before_offset: int) -> None:
-        """From now on a producer whose last batch lies below `before_offset` may skip sequences once."""
+        """After a promotion: a producer whose last batch lies below `before_offset` may skip sequences once.
+
+        Not stored, harmless when repeated: after a restart it is called again with the offset at which the promotion's epoch began.
+        """
         self._carried_over_before = max(self._carried_over_before, before_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
@@ -281,6 +308,14 @@ class ProducerStates:
             if entry.transaction_first_offset >= 0:
                 open_transactions.append((entry.transaction_first_offset, entry.producer_id))
         self._ongoing.update((producer_id, first) for first, producer_id in sorted(open_transactions))
+
+
+def _check_transaction_is_open(header: BatchHeader, producer: _Producer) -> None:
+    if producer.transaction_first_offset < 0 or producer.epoch != header.producer_epoch:
+        raise BatchRejected(
+            ErrorCode.invalid_txn_state,
+            f"producer {header.producer_id} has no open transaction of epoch {header.producer_epoch} here",
+        )
 
 
 def _find_duplicate(producer: _Producer, epoch: int, first_sequence: int, last_sequence: int) -> WrittenBatch | None:

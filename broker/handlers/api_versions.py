@@ -2,17 +2,17 @@
 
 Behaviour: lists every handler's versions; Antipode's private messages only to Antipode's own clients (by software name).
 Versions: 0 to 4; a newer one is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511), see dispatch.py.
-Not done: finalized features (there are none).
+Finalized features: transaction.version 2 (KIP-890). They do not change, so their epoch is always 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.entities import builder
+from broker.entities import ResponseBuilder, builder
 from broker.services import BrokerServices, RequestContext
 from wire.frames import VersionRange
 from wire.private import CLIENT_SOFTWARE_NAME
@@ -21,6 +21,8 @@ API_KEY = 18
 MIN_VERSION = 0
 MAX_VERSION = 4
 
+FEATURES: Final = {"transaction.version": 2}
+
 
 def _entity(version: int, error: ErrorCode, versions: Mapping[int, VersionRange]) -> Any:
     build = builder(API_KEY, version)
@@ -28,7 +30,24 @@ def _entity(version: int, error: ErrorCode, versions: Mapping[int, VersionRange]
         build.part("ApiVersion", api_key=key, min_version=spoken.lowest, max_version=spoken.highest)
         for key, spoken in versions.items()
     )
-    return build.response(error_code=error, api_keys=keys)
+    return build.response(error_code=error, api_keys=keys, **_features(build))
+
+
+def _features(build: ResponseBuilder) -> dict[str, Any]:
+    """What versions from 3 on tell of features."""
+    if not build.has("FinalizedFeatureKey"):
+        return {}
+    return {
+        "supported_features": tuple(
+            build.part("SupportedFeatureKey", name=name, min_version=0, max_version=level)
+            for name, level in FEATURES.items()
+        ),
+        "finalized_features_epoch": 0,
+        "finalized_features": tuple(
+            build.part("FinalizedFeatureKey", name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
+        ),
+    }
 
 
 def unsupported_version_response(versions: Mapping[int, VersionRange]) -> Any:

@@ -11,8 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.group_messages import DeleteGroup
 from broker.entities import builder
-from broker.group_shard import CoordinatorRefusal
 from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
 
 API_KEY = 42
 MIN_VERSION = 0

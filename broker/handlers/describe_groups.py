@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.group_states import Group, GroupState, Member
 from broker.entities import builder
-from broker.group_shard import CoordinatorRefusal
 from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
 
 API_KEY = 15
 MIN_VERSION = 0

@@ -1,6 +1,6 @@
-"""DescribeProducers: the producers that a partition's leader remembers, with the transactions they have open.
+"""DescribeProducers: what the leader of a partition knows of the producers that write to it; for tools that look for hanging transactions.
 
-Behaviour: as Kafka; only the leader answers. Versions: 0. Not done: nothing.
+Versions: 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.core.access import CONSUMER_REPLICA_ID
-from broker.core.cluster_image import ClusterImage
 from broker.entities import builder
 from broker.hosted_partition import PartitionFailure
 from broker.services import BrokerServices, RequestContext
@@ -22,43 +21,46 @@ MAX_VERSION = 0
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a DescribeProducers request."""
-    build, image = builder(API_KEY, context.api_version), services.image
-    topics = tuple(
-        build.part(
-            "TopicResponse",
-            name=topic.name,
-            partitions=tuple(
-                _partition(services, image, build, topic.name, index) for index in topic.partition_indexes
-            ),
-        )
-        for topic in request.topics
-    )
-    return build.response(topics=topics)
-
-
-def _partition(services: BrokerServices, image: ClusterImage, build: Any, topic: str, index: int) -> Any:
-    error, message, producers = ErrorCode.none, None, ()
-    try:
-        hosted = services.replicas.get(image, topic, index)
-        hosted.check_readable(CONSUMER_REPLICA_ID)
-        producers = tuple(
+    build = builder(API_KEY, context.api_version)
+    return build.response(
+        topics=tuple(
             build.part(
-                "ProducerState",
-                producer_id=entry.producer_id,
-                producer_epoch=entry.producer_epoch,
-                last_sequence=entry.last_sequence,
-                last_timestamp=entry.timestamp_ms,
-                coordinator_epoch=entry.coordinator_epoch,
-                current_txn_start_offset=entry.transaction_first_offset,
+                "TopicResponse",
+                name=topic.name,
+                partitions=tuple(_partition(services, build, topic.name, index) for index in topic.partition_indexes),
             )
-            for entry in hosted.log.describe_producers()
+            for topic in request.topics
         )
+    )
+
+
+def _partition(services: BrokerServices, build: Any, topic: str, index: int) -> Any:
+    try:
+        hosted = services.replicas.get(services.image, topic, index)
+        hosted.check_readable(CONSUMER_REPLICA_ID)
     except PartitionFailure as failure:
-        error, message = failure.code, failure.reason
+        return build.part(
+            "PartitionResponse",
+            partition_index=index,
+            error_code=failure.code,
+            error_message=failure.reason,
+            active_producers=(),
+        )
     return build.part(
         "PartitionResponse",
         partition_index=index,
-        error_code=error,
-        error_message=message,
-        active_producers=producers,
+        error_code=ErrorCode.none,
+        error_message=None,
+        active_producers=tuple(
+            build.part(
+                "ProducerState",
+                producer_id=known.producer_id,
+                producer_epoch=known.producer_epoch,
+                last_sequence=known.last_sequence,
+                last_timestamp=known.timestamp_ms,
+                coordinator_epoch=known.coordinator_epoch,
+                current_txn_start_offset=known.transaction_first_offset,
+            )
+            for known in hosted.log.producers.snapshot()
+        ),
     )

@@ -148,6 +148,11 @@ class Fetch:
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """More can be read from a partition; a change without bytes (leadership, deletion) ends the wait."""
+        if self._request.isolation_level == READ_COMMITTED and grown_bytes:
+            # records of open transactions make the log grow, and nothing can be read of them
+            reading = self._read()
+            reading.release()
+            return reading.has_error or reading.size >= self._request.min_bytes
         self._missing_bytes -= grown_bytes
         return self._missing_bytes <= 0 or not grown_bytes
 

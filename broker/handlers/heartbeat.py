@@ -9,8 +9,8 @@ from typing import Any
 
 from broker.core.group_messages import CodeReply, Heartbeat
 from broker.entities import builder
-from broker.group_shard import CoordinatorRefusal
 from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
 
 API_KEY = 12
 MIN_VERSION = 0

@@ -1,9 +1,9 @@
-"""InitProducerId: an id for an idempotent producer.
+"""InitProducerId: an id for an idempotent or a transactional producer.
 
 Behaviour: a new id with epoch 0; a producer that names its id and epoch goes on under the next epoch (KIP-360), or gets a new id when its
 epochs are used up. COORDINATOR_LOAD_IN_PROGRESS, which clients retry, while no controller can be reached. Versions: 0 to 5.
-Not done: transactional ids. They get COORDINATOR_NOT_AVAILABLE here as in FindCoordinator, where clients ask first: a producer retries
-until its own timeout says so, instead of writing what nobody can commit.
+With a transactional id its coordinator decides: the former producer is fenced, its open transaction aborted first.
+Not done: prepared transactions of two-phase commit (KIP-939, version 6).
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.core.producer_ids import bumped_epoch
+from broker.core.transaction_messages import InitProducer
 from broker.entities import builder
 from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
 from wire.control.clients import ControllerUnavailable
 
 API_KEY = 22
@@ -22,12 +24,13 @@ MIN_VERSION = 0
 MAX_VERSION = 5
 
 NO_ID = -1
+_KNOWS_PRODUCER_FENCED_FROM = 4
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an InitProducerId request."""
     if request.transactional_id is not None:
-        return _answer(context, error=ErrorCode.coordinator_not_available)
+        return await _transactional(services, context, request)
     producer_id = getattr(request, "producer_id", NO_ID)
     epoch = bumped_epoch(producer_id, getattr(request, "producer_epoch", NO_ID))
     if epoch is not None:
@@ -36,6 +39,23 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return _answer(context, producer_id=await services.producer_ids.next_id(), epoch=0)
     except ControllerUnavailable:
         return _answer(context, error=ErrorCode.coordinator_load_in_progress)
+
+
+async def _transactional(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    command = InitProducer(
+        transactional_id=request.transactional_id,
+        timeout_ms=round(request.transaction_timeout.total_seconds() * 1000),
+        producer_id=getattr(request, "producer_id", NO_ID),
+        producer_epoch=getattr(request, "producer_epoch", NO_ID),
+    )
+    try:
+        reply = await services.transactions.init_producer(command)
+    except CoordinatorRefusal as refusal:
+        return _answer(context, error=refusal.code)
+    error = reply.error
+    if error is ErrorCode.producer_fenced and context.api_version < _KNOWS_PRODUCER_FENCED_FROM:
+        error = ErrorCode.invalid_producer_epoch
+    return _answer(context, error=error, producer_id=reply.producer_id, epoch=reply.producer_epoch)
 
 
 def _answer(

@@ -15,8 +15,8 @@ from kio.schema.errors import ErrorCode
 from broker.core.group_messages import JoinGroup, JoinReply
 from broker.core.group_states import AssignmentProtocol
 from broker.entities import builder
-from broker.group_shard import CoordinatorRefusal
 from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
 
 API_KEY = 11
 MIN_VERSION = 0

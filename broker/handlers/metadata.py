@@ -21,6 +21,7 @@ from broker.entities import topic_id_bytes
 from broker.metadata_encoding import MetadataCache, MetadataWriter
 from broker.services import BrokerServices
 from wire.frames import decode_request_body
+from wire.transaction_records import TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from broker.connections import Frame
@@ -93,6 +94,9 @@ def _topics(
 def _missing_error(image: ClusterImage, name: str, *, may_create: bool) -> ErrorCode:
     if not is_valid_topic_name(name):
         return ErrorCode.invalid_topic_exception
-    if not (may_create or name == OFFSETS_TOPIC) or passive_link_for_new_topic(image, name) is not None:
+    if (
+        not (may_create or name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
+        or passive_link_for_new_topic(image, name) is not None
+    ):
         return ErrorCode.unknown_topic_or_partition
     return ErrorCode.leader_not_available

@@ -12,9 +12,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.core.group_messages import MirrorOffsets
-from broker.group_shard import CoordinatorRefusal
 from broker.handlers.offset_commit import named_offsets, response
 from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
 from wire.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
 
 API_KEY = MIRROR_OFFSET_COMMIT

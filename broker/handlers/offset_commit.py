@@ -2,7 +2,7 @@
 
 Behaviour: partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, metadata that is too long OFFSET_METADATA_TOO_LARGE, the others are
 kept. Without member and generation: for groups without members. Versions: 2 to 9; 2 to 4 may name a retention time.
-Not done: version 10 (topic ids), commits within transactions (TxnOffsetCommit).
+Not done: version 10 (topic ids).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.group_messages import CommitOffsets, CommittedOffset, TopicPartition
 from broker.entities import builder
-from broker.group_shard import CoordinatorRefusal
 from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
 
 API_KEY = 8
 MIN_VERSION = 2
@@ -74,6 +74,7 @@ def response(
 ) -> Any:
     """The outcome by partition, in the request's order; `error` stands for all when it is one."""
     build = builder(api_key, context.api_version)
+    kind = "TxnOffsetCommit" if build.has("TxnOffsetCommitResponseTopic") else "OffsetCommit"
 
     def outcome(partition: TopicPartition) -> ErrorCode:
         return error if error is not ErrorCode.none else errors.get(partition, ErrorCode.unknown_topic_or_partition)
@@ -81,11 +82,11 @@ def response(
     return build.response(
         topics=tuple(
             build.part(
-                "OffsetCommitResponseTopic",
+                f"{kind}ResponseTopic",
                 name=topic.name,
                 partitions=tuple(
                     build.part(
-                        "OffsetCommitResponsePartition",
+                        f"{kind}ResponsePartition",
                         partition_index=named.partition_index,
                         error_code=outcome(TopicPartition(topic.name, named.partition_index)),
                     )

@@ -1,14 +1,14 @@
 """OffsetFetch: a group's committed offsets.
 
 Behaviour: null topics mean all partitions that have one (an empty list means none, from version 2 on); a partition without an offset is
-answered with -1 and no error. Versions: 1 to 9; from 8 on several groups at once.
-Not done: version 10 (topic ids). Member ids and epochs (version 9) belong to KIP-848 groups and are not looked at; require_stable has
-nothing to wait for without transactions.
+answered with -1 and no error. With require_stable a partition whose offset an open transaction may still change gets
+UNSTABLE_OFFSET_COMMIT, and the client asks again (KIP-447). Versions: 1 to 9; from 8 on several groups at once.
+Not done: version 10 (topic ids). Member ids and epochs (version 9) belong to KIP-848 groups and are not looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import Any
 
@@ -17,8 +17,8 @@ from kio.schema.errors import ErrorCode
 from broker.core.group_messages import TopicPartition
 from broker.core.group_offsets import Offsets
 from broker.entities import builder
-from broker.group_shard import CoordinatorRefusal
 from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
 from wire.internal_topics import NO_EPOCH
 
 API_KEY = 9
@@ -34,20 +34,27 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer an OffsetFetch request."""
     build = builder(API_KEY, context.api_version)
     if context.api_version >= _SEVERAL_GROUPS_FROM:
-        groups = tuple(_group(services, context, group) for group in request.groups)
+        groups = tuple(_group(services, context, group, is_stable=request.require_stable) for group in request.groups)
         return build.response(groups=groups)
     error, offsets = _offsets(services, context, request.group_id)
+    unstable = _unstable(services, request.group_id, is_stable=getattr(request, "require_stable", False))
     names = "OffsetFetchResponseTopic", "OffsetFetchResponsePartition"
     if error is not ErrorCode.none and context.api_version >= _GROUP_ERROR_FROM:
         return build.response(topics=(), error_code=error)
-    return build.response(topics=_topics(build, names, request.topics, offsets, error), error_code=error)
+    return build.response(topics=_topics(build, names, request.topics, offsets, error, unstable), error_code=error)
 
 
-def _group(services: BrokerServices, context: RequestContext, group: Any) -> Any:
+def _unstable(services: BrokerServices, group_id: str, *, is_stable: bool) -> Callable[[TopicPartition], bool]:
+    """Whether the client must wait for the end of a transaction."""
+    return lambda partition: is_stable and services.groups.has_pending_offset(group_id, partition)
+
+
+def _group(services: BrokerServices, context: RequestContext, group: Any, *, is_stable: bool) -> Any:
     build = builder(API_KEY, context.api_version)
     error, offsets = _offsets(services, context, group.group_id)
     names = "OffsetFetchResponseTopics", "OffsetFetchResponsePartitions"
-    topics = _topics(build, names, group.topics, offsets, error) if error is ErrorCode.none else ()
+    unstable = _unstable(services, group.group_id, is_stable=is_stable)
+    topics = _topics(build, names, group.topics, offsets, error, unstable) if error is ErrorCode.none else ()
     return build.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error)
 
 
@@ -58,14 +65,27 @@ def _offsets(services: BrokerServices, context: RequestContext, group_id: str) -
         return refusal.code, {}
 
 
-def _topics(build: Any, names: tuple[str, str], wanted: Any, offsets: Offsets, error: ErrorCode) -> tuple[Any, ...]:
+def _topics(
+    build: Any,
+    names: tuple[str, str],
+    wanted: Any,
+    offsets: Offsets,
+    error: ErrorCode,
+    is_unstable: Callable[[TopicPartition], bool],
+) -> tuple[Any, ...]:
     topic_name, partition_name = names
+
+    def outcome(partition: TopicPartition) -> ErrorCode:
+        is_waiting = error is ErrorCode.none and is_unstable(partition)
+        return ErrorCode.unstable_offset_commit if is_waiting else error
+
     return tuple(
         build.part(
             topic_name,
             name=topic,
             partitions=tuple(
-                _partition(build, partition_name, TopicPartition(topic, index), offsets, error) for index in indexes
+                _partition(build, partition_name, partition, offsets, outcome(partition))
+                for partition in (TopicPartition(topic, index) for index in indexes)
             ),
         )
         for topic, indexes in _wanted(wanted, offsets)
@@ -80,7 +100,7 @@ def _wanted(wanted: Any, offsets: Offsets) -> Iterable[tuple[str, Iterable[int]]
 
 
 def _partition(build: Any, name: str, partition: TopicPartition, offsets: Offsets, error: ErrorCode) -> Any:
-    value = offsets.get(partition)
+    value = offsets.get(partition) if error is not ErrorCode.unstable_offset_commit else None
     return build.part(
         name,
         partition_index=partition.partition,

@@ -3,7 +3,8 @@
 Behaviour: acks 0 is never answered, and a failed partition then closes the connection (all that such a client can notice); acks 1 is
 answered after the append, acks -1 when every in-sync replica has the records. Topics whose flush.messages demands it are flushed
 before the answer. Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13.
-Not done: transactions (a transactional id is not verified), quotas.
+A transaction's first batch in a partition waits until the transaction's coordinator has said that the partition takes part
+(`transactional_produce.py`). Not done: quotas.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
 from broker.services import BrokerServices
+from broker.transactional_produce import TransactionalProduce
 from wire.byte_reader import Buffer
 from wire.leader_hints import NO_HINT, LeaderHint, NodeEndpoint
 from wire.produce_codec import (
@@ -32,6 +34,7 @@ from wire.produce_codec import (
     encode_produce_response,
     parse_produce_request,
 )
+from wire.transaction_records import TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from broker.connections import Frame
@@ -63,8 +66,12 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     """Answer a Produce request."""
     header = exchange.header
     request = parse_produce_request(frame, header.body_position, header.api_version)
-    image = services.image
-    done = _append_all(services, image, request, has_topic_ids=header.api_version >= _TOPIC_IDS_FROM)
+    if request.transactional_id is not None:
+        admission = TransactionalProduce(services, request, header.api_version)
+        if admission.is_needed:
+            exchange.later(_append_admitted(services, exchange, _copied(request), admission))
+            return
+    done = _append_all(services, services.image, request, header.api_version)
     to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
     if to_flush:
         exchange.later(_finish_flushed(services, exchange, request, done, to_flush))
@@ -72,10 +79,46 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         _finish(services, exchange, request, done)
 
 
+def _copied(request: ProduceRequest) -> ProduceRequest:
+    """The request with records of its own: the frame is valid only until the handler returns."""
+    return request._replace(
+        topics=[
+            topic._replace(
+                partitions=[
+                    partition._replace(records=None if partition.records is None else bytes(partition.records))
+                    for partition in topic.partitions
+                ]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _append_admitted(
+    services: BrokerServices, exchange: Exchange, request: ProduceRequest, admission: TransactionalProduce
+) -> None:
+    """Ask the transaction's coordinator first."""
+    try:
+        await admission.ask()
+        done = _append_all(services, services.image, request, exchange.header.api_version, admission)
+    finally:
+        admission.end()
+    to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
+    if to_flush:
+        await _finish_flushed(services, exchange, request, done, to_flush)
+    else:
+        _finish(services, exchange, request, done)
+
+
 def _append_all(
-    services: BrokerServices, image: ClusterImage, request: ProduceRequest, *, has_topic_ids: bool
+    services: BrokerServices,
+    image: ClusterImage,
+    request: ProduceRequest,
+    version: int,
+    admission: TransactionalProduce | None = None,
 ) -> _Append:
     done = _Append()
+    has_topic_ids = version >= _TOPIC_IDS_FROM
     for topic in request.topics:
         name: str | None = topic.name
         unknown = ErrorCode.unknown_topic_or_partition
@@ -88,19 +131,26 @@ def _append_all(
                 done.error_count += 1
                 results.append(PartitionProduced(partition.partition_index, unknown))
             else:
-                results.append(_append(services, image, name, partition, request.acks, done))
+                results.append(_append(services, image, name, partition, request.acks, done, admission))
         done.topics.append(TopicProduced(topic.name, topic.topic_id, results))
     return done
 
 
 def _append(
-    services: BrokerServices, image: ClusterImage, topic: str, partition: PartitionRecords, acks: int, done: _Append
+    services: BrokerServices,
+    image: ClusterImage,
+    topic: str,
+    partition: PartitionRecords,
+    acks: int,
+    done: _Append,
+    admission: TransactionalProduce | None,
 ) -> PartitionProduced:
     hosted: HostedPartition | None = None
     try:
         records = _checked_records(topic, partition, acks)
         hosted = services.replicas.get(image, topic, partition.partition_index)
-        info = services.replicas.append(hosted, records, acks=acks)
+        may_begin = admission is not None and admission.may_begin(hosted)
+        info = services.replicas.append(hosted, records, acks=acks, may_begin_transaction=may_begin)
     except PartitionFailure as failure:
         done.error_count += 1
         hint = _hint(image, topic, partition.partition_index) if failure.code in _HINTED_ERRORS else NO_HINT
@@ -119,7 +169,7 @@ def _append(
 
 
 def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
-    if topic == OFFSETS_TOPIC:
+    if topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
         raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators write to {topic}")
     if acks not in _ACKS:
         raise PartitionFailure(ErrorCode.invalid_required_acks)

@@ -43,7 +43,7 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
             oldest_dirty_ms=dirty[0].first_timestamp_ms,
         ),
         aborted=tuple(log.aborted_transactions(sources[0].base_offset, log.last_stable_offset)),
-        producer_last_offsets=log.producer_last_offsets(),
+        producer_last_offsets=log.producers.last_offsets(),
         now_ms=now_ms,
         delete_retention_ms=config.delete_retention_ms,
         segment_bytes=config.segment_bytes,

@@ -67,6 +67,7 @@ def take_from_producer(
     leader_epoch: int,
     now_ms: int,
     is_from_client: bool,
+    may_begin: bool = True,
 ) -> Intake:
     """Batches that a leader appends."""
     intake = Intake(log_end_offset)
@@ -77,7 +78,7 @@ def take_from_producer(
         if limits.is_log_append_time:
             header = header._replace(max_timestamp=now_ms)
         if header.producer_id >= 0 and not _ask_producers(
-            intake, producers, records, position, header, is_checked=is_from_client
+            intake, producers, records, position, header, is_checked=is_from_client, may_begin=may_begin
         ):
             continue
         offset = intake.next_offset
@@ -95,7 +96,14 @@ def take_from_producer(
 
 
 def _ask_producers(
-    intake: Intake, producers: ProducerStates, records: Buffer, position: int, header: BatchHeader, *, is_checked: bool
+    intake: Intake,
+    producers: ProducerStates,
+    records: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    is_checked: bool,
+    may_begin: bool,
 ) -> bool:
     """Note what the batch changes in its producer's state; False when it is in the log already."""
     change: ProducerChange | DuplicateSequence
@@ -106,7 +114,9 @@ def _ask_producers(
         change = producers.prepare_marker(header, intake.next_offset, marker, is_checked=True)
     else:
         earlier = intake.changes.get(header.producer_id)
-        change = producers.prepare_batch(header, intake.next_offset, is_checked=is_checked, prepared=earlier)
+        change = producers.prepare_batch(
+            header, intake.next_offset, is_checked=is_checked, prepared=earlier, may_begin=may_begin
+        )
     if isinstance(change, DuplicateSequence):
         intake.answered.append(change)
         return False

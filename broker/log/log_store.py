@@ -394,7 +394,7 @@ class LogStore:
     def _maintain_log(self, log: PartitionLog, producer_expiration_ms: int, *, is_copy: bool) -> str:
         now_ms = self._now_ms()
         log.remove_deleted_files(now_ms)
-        log.expire_producers(now_ms, producer_expiration_ms)
+        log.producers.expire(now_ms, producer_expiration_ms)
         log.roll_if_due(now_ms)
         return log.delete_old_segments(now_ms, is_copy=is_copy)
 

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.batch_checks import BatchLimits, BatchRejected
 from broker.core.leader_epochs import EpochEnd, EpochStart
-from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates, SnapshotEntry
+from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates
 from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
@@ -189,13 +189,10 @@ class PartitionLog:
         """The segments, for the cleaner and for checks."""
         return self._segments
 
-    def describe_producers(self) -> list[SnapshotEntry]:
-        """All remembered producers, for tools."""
-        return self._producers.snapshot()
-
-    def producer_last_offsets(self) -> dict[int, int]:
-        """Last offset of each remembered producer, whose batches the cleaner keeps."""
-        return self._producers.last_offsets()
+    @property
+    def producers(self) -> ProducerStates:
+        """What the producers wrote last."""
+        return self._producers
 
     def update_config(self, config: LogConfig) -> None:
         """Take a new configuration; it counts from the next append and the next retention pass."""
@@ -220,13 +217,19 @@ class PartitionLog:
     # -- appending --------------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, records: Buffer, *, leader_epoch: int, now_ms: int, is_from_client: bool = True
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        is_from_client: bool = True,
+        may_begin_transaction: bool = True,
     ) -> AppendInfo:
         """Check producers' batches, give them offsets and the leader epoch, and write them. All or nothing.
 
-        Raises BatchRejected (nothing was written) or StorageError. A batch that is in the log already is not written again:
-        the answer carries its original offsets. Without `is_from_client` (the broker's own batches: transaction markers)
-        limits and sequences are not checked.
+        Raises BatchRejected (nothing was written) or StorageError. A batch that is in the log already is not written again: the
+        answer carries its original offsets. Without `is_from_client` (coordinators' batches, markers) limits and sequences are
+        not checked. Without `may_begin_transaction` a transaction's first batch is refused.
         """
         self._durability.refuse_when_failed()
         if leader_epoch < self._epochs.latest:
@@ -242,6 +245,7 @@ class PartitionLog:
             leader_epoch=leader_epoch,
             now_ms=now_ms,
             is_from_client=is_from_client,
+            may_begin=may_begin_transaction,
         )
         if not intake.placed:
             return self._duplicate(intake.answered)
@@ -433,18 +437,6 @@ class PartitionLog:
     def first_offset_since_epoch(self, leader_epoch: int) -> int | None:
         """Where the first epoch at or above `leader_epoch` began; None when there is none."""
         return self._epochs.start_at_or_above(leader_epoch)
-
-    def carry_over_producers(self, before_offset: int) -> None:
-        """After a promotion: producers whose last batch lies below `before_offset` may skip sequences once.
-
-        Harmless when repeated. It is not stored: after a restart the broker calls it again with the offset at which the
-        promotion's epoch began (`first_offset_since_epoch`).
-        """
-        self._producers.carry_over(before_offset)
-
-    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for `expiration_ms`; how many."""
-        return self._producers.expire(now_ms, expiration_ms)
 
     # -- cutting ----------------------------------------------------------------------------------------------------
 

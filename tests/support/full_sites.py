@@ -76,6 +76,7 @@ class FullSite:
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": "1",
             "group.initial.rebalance.delay.ms": "0",
+            "transaction.state.log.num.partitions": "2",
         }
         arguments = [f"{key}={value}" for key, value in self.properties.items()]
         child = Child(

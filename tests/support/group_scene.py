@@ -6,6 +6,7 @@ each record. `restart` replays the log into a new machine. Commands of scripts (
     join GROUP client=a [member=a-1] [instance=i] [protocols=range,sticky] [session=10000] [rebalance=60000] [version=9] [type=consumer]
     sync GROUP member=a-1 generation=1 [assign=a-1:x,b-2:y] [instance=i] [protocol=range]
     heartbeat GROUP member=a-1 generation=1 [instance=i]        leave GROUP member=a-1[/i],b-2
+    pend GROUP producer=7/0 t-0=5 [member=a-1 generation=1]       end producer=7/0 commit|abort
     commit GROUP t-0=5 [t-1=7@3] [member=a-1 generation=1] [metadata=text] [retention=1000]
     mirror GROUP t-0=5      fetch GROUP      show GROUP      advance MS      restart
     delete GROUP      forget GROUP t-0       topics-gone GROUP t       expire GROUP      evict GROUP
@@ -24,9 +25,11 @@ from broker.core.group_messages import (
     Command,
     CommitOffsets,
     CommittedOffset,
+    CommitTransactionOffsets,
     Decision,
     DeleteGroup,
     DeleteOffsets,
+    EndProducerTransaction,
     EvictMembers,
     ExpireOffsets,
     FireTimer,
@@ -43,6 +46,7 @@ from broker.core.group_messages import (
     LeavingMember,
     MirrorOffsets,
     OffsetCommitted,
+    OffsetPending,
     OffsetRemoved,
     PartitionsReply,
     Reply,
@@ -52,6 +56,7 @@ from broker.core.group_messages import (
     SyncReply,
     TimerKey,
     TopicPartition,
+    TransactionEnded,
 )
 from broker.core.group_states import AssignmentProtocol, Group
 from broker.core.group_turn import GroupLimits
@@ -76,7 +81,7 @@ class GroupScene:
         self.limits = limits
         self.now_ms = START_MS
         self.groups = Groups(limits)
-        self.log: list[group_records.KeyValue] = []
+        self.log: list[TransactionEnded | tuple[bytes, bytes | None, tuple[int, int] | None]] = []
         self.timers: dict[TimerKey, int] = {}
         self.replies: dict[int, Reply] = {}
         self.waiting: set[int] = set()
@@ -103,8 +108,15 @@ class GroupScene:
     def commit(self, decision: Decision) -> None:
         """The durable records reach the log."""
         for record in decision.records:
-            if not isinstance(record, GroupChanged):
-                self.log.append(group_records.encode(record))
+            match record:
+                case GroupChanged():
+                    pass
+                case TransactionEnded():
+                    self.log.append(record)
+                case OffsetPending(producer_id=producer_id, producer_epoch=producer_epoch):
+                    self.log.append((*group_records.encode(record), (producer_id, producer_epoch)))
+                case _:
+                    self.log.append((*group_records.encode(record), None))
 
     def finish(self, decision: Decision) -> None:
         """Apply the records and act on the effects."""
@@ -139,8 +151,12 @@ class GroupScene:
     def replayed(self) -> Groups:
         """A new machine from the log."""
         groups = Groups(self.limits)
-        for key, value in self.log:
-            record = group_records.decode(key, value)
+        for logged in self.log:
+            if isinstance(logged, TransactionEnded):
+                groups.apply(logged)
+                continue
+            key, value, producer = logged
+            record = group_records.decode(key, value, producer=producer)
             assert record is not None
             groups.apply(record)
         groups.settle_replay()
@@ -212,6 +228,8 @@ class GroupScene:
             "leave": self._leave,
             "commit": self._commit,
             "mirror": self._mirror,
+            "pend": self._pend,
+            "end": self._end,
             "delete": lambda group: self._asked(DeleteGroup(group_id=group)),
             "forget": lambda group, *names: self._asked(
                 DeleteOffsets(group_id=group, partitions=tuple(_partition(name) for name in names))
@@ -283,6 +301,34 @@ class GroupScene:
             )
         )
 
+    def _pend(self, group: str, *words: str) -> None:
+        values = _values(words)
+        producer_id, producer_epoch = values.pop("producer").split("/")
+        self._asked(
+            CommitTransactionOffsets(
+                group_id=group,
+                member_id=values.pop("member", ""),
+                group_instance_id=values.pop("instance", None),
+                generation=int(values.pop("generation", "-1")),
+                offsets=_offsets(values),
+                producer_id=int(producer_id),
+                producer_epoch=int(producer_epoch),
+                guard=0,
+            )
+        )
+
+    def _end(self, producer: str, outcome: str) -> None:
+        producer_id, producer_epoch = producer.removeprefix("producer=").split("/")
+        self._asked(
+            EndProducerTransaction(
+                group_id="",
+                producer_id=int(producer_id),
+                producer_epoch=int(producer_epoch),
+                is_commit=outcome == "commit",
+                coordinator_epoch=0,
+            )
+        )
+
     def _mirror(self, group: str, *words: str) -> None:
         self._asked(MirrorOffsets(group_id=group, offsets=_offsets(_values(words))))
 
@@ -348,6 +394,11 @@ def _record_line(record: GroupRecord) -> str:
             return f"store {group_id} {_partition_text(partition)}={value.offset}@{value.leader_epoch}"
         case OffsetRemoved(group_id=group_id, partition=partition):
             return f"remove {group_id} {_partition_text(partition)}"
+        case OffsetPending(group_id=group_id, partition=partition, value=value):
+            producer = f"producer {record.producer_id}/{record.producer_epoch}"
+            return f"pending {group_id} {_partition_text(partition)}={value.offset}@{value.leader_epoch} of {producer}"
+        case TransactionEnded(producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit):
+            return f"{'commit' if is_commit else 'abort'} producer {producer_id}/{producer_epoch}"
 
 
 def reply_text(reply: Reply) -> str:

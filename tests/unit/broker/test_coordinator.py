@@ -25,7 +25,7 @@ from broker.core.group_messages import (
 from broker.core.group_states import AssignmentProtocol, GroupState
 from broker.core.group_turn import GroupLimits
 from broker.group_routing import ImageRouting
-from broker.group_shard import CoordinatorRefusal
+from broker.state_shard import CoordinatorRefusal
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
@@ -230,7 +230,7 @@ async def test_members_and_offsets_survive_a_new_coordinator(site: Site) -> None
     assert (found.state, found.members["m-1"].assignment) == (GroupState.STABLE, b"all")
     assert site.coordinator.timer_count == 1
     site.clock.advance(10_000)
-    shard = site.coordinator._shards[HOME]
+    shard = site.coordinator._led.shards[HOME]
     shard.timers.run_due()
     await shard.settled()
     found = site.coordinator.describe(GROUP, is_own_tool=False)
@@ -267,7 +267,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind(site: Site) -> None
     await site.loaded()
     parked = site.join()
     await asyncio.sleep(0)
-    requests = site.coordinator._shards[HOME]._requests
+    requests = site.coordinator._led.shards[HOME]._requests
     assert requests
     parked.cancel()
     with pytest.raises(asyncio.CancelledError):

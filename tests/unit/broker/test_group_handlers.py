@@ -17,8 +17,12 @@ from kio.static.primitive import i32Timedelta, i64Timedelta
 from broker.coordinator import GroupCoordinator
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch, with_peer_view
 from broker.core.group_turn import GroupLimits
+from broker.core.transaction_states import Transaction
+from broker.core.transactions import TransactionLimits
 from broker.group_routing import ImageRouting
 from broker.services import RequestContext
+from broker.transaction_coordinator import TransactionCoordinator
+from broker.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
@@ -60,6 +64,20 @@ class ProducerIds:
         return 77
 
 
+class NoMarkers:
+    """Nothing is ever sent."""
+
+    async def send(self, transaction: Transaction, coordinator_epoch: int) -> None:
+        raise AssertionError("there is no transaction")
+
+
+class SilentSite:
+    """The other site does not answer."""
+
+    async def ask_site(self, *_: object) -> None:
+        return None
+
+
 class Services(SimpleNamespace):
     """What the group handlers use of a broker's services."""
 
@@ -85,14 +103,22 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
     coordinator = GroupCoordinator(GroupLimits(initial_rebalance_delay_ms=0), log, ImageRouting(lambda: image), clock)
     coordinator.refresh_leadership()
     await eventually(lambda: not coordinator.is_loading)
+    routing = TransactionRouting(lambda: image)
+    transactions = TransactionCoordinator(
+        TransactionLimits(), MemoryLog(), routing, clock, producer_ids=ProducerIds(), markers=NoMarkers()
+    )
     yield Services(
         groups=coordinator,
+        transactions=transactions,
+        transaction_routing=routing,
+        active_site=SilentSite(),
         image=image,
         config=SimpleNamespace(offsets_partition_count=2),
         producer_ids=ProducerIds(),
         topic_creator=SimpleNamespace(request=lambda names, image: None),
     )
     await coordinator.stop()
+    await transactions.stop()
 
 
 def request_of(api_key: int, version: int, **values: Any) -> Any:
@@ -350,7 +376,7 @@ async def test_producers_get_an_id_or_their_next_epoch(services: Services, versi
         return response.error_code, response.producer_id, response.producer_epoch
 
     assert await given(None, -1, -1) == (ErrorCode.none, 77, 0)
-    assert await given("tx", -1, -1) == (ErrorCode.coordinator_not_available, -1, -1)
+    assert await given("tx", -1, -1) == (ErrorCode.not_coordinator, -1, -1)
     if version >= 3:
         assert await given(None, 5, 3) == (ErrorCode.none, 5, 4)
 

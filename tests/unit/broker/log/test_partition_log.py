@@ -117,7 +117,7 @@ def test_a_repetition_is_known_after_a_restart_clean_or_not(tmp_path):
 def test_producers_cut_off_by_a_failover_may_go_on_above_their_sequence_once(tmp_path):
     log = open_log(tmp_path)
     append(log, batch([b"a"], producer_id=5, sequence=0, timestamp_ms=NOW_MS))
-    log.carry_over_producers(log.log_end_offset)
+    log.producers.carry_over(log.log_end_offset)
     log.start_leader_epoch(1 << 20)
     append(log, batch([b"b"], producer_id=5, sequence=7, timestamp_ms=NOW_MS), leader_epoch=1 << 20)
     with pytest.raises(OutOfOrderSequence):

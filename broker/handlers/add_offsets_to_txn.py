@@ -1,0 +1,49 @@
+"""AddOffsetsToTxn: a transaction is about to commit offsets of a group: the group's partition of `__consumer_offsets` takes part.
+
+Versions: 0 to 4. Producers of KIP-890's protocol leave it out; TxnOffsetCommit adds the partition itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.cluster_image import OFFSETS_TOPIC
+from broker.core.group_messages import TopicPartition
+from broker.core.transaction_messages import AddPartitions
+from broker.entities import builder
+from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
+
+API_KEY = 25
+MIN_VERSION = 0
+MAX_VERSION = 4
+
+_KNOWS_PRODUCER_FENCED_FROM = 2
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AddOffsetsToTxn request."""
+    error = await _add(services, request)
+    if error is ErrorCode.producer_fenced and context.api_version < _KNOWS_PRODUCER_FENCED_FROM:
+        error = ErrorCode.invalid_producer_epoch
+    return builder(API_KEY, context.api_version).response(error_code=error)
+
+
+async def _add(services: BrokerServices, request: Any) -> ErrorCode:
+    if not request.group_id:
+        return ErrorCode.invalid_group_id
+    try:
+        partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
+        reply = await services.transactions.add_partitions(
+            AddPartitions(
+                transactional_id=request.transactional_id,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+                partitions=frozenset((partition,)),
+            )
+        )
+    except CoordinatorRefusal as refusal:
+        return refusal.code
+    return reply.error

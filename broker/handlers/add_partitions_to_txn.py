@@ -1,0 +1,138 @@
+"""AddPartitionsToTxn: a transaction is about to write to these partitions.
+
+Behaviour: producers of the older protocol ask before they write (versions 0 to 3); leaders of partitions ask for several transactions at
+once, to add or only to verify (versions 4 and 5, KIP-890). Partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, and then none of
+the transaction is added (the others get OPERATION_NOT_ATTEMPTED), as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.group_messages import TopicPartition
+from broker.core.transaction_messages import AddPartitions, AddReply, VerifyPartitions
+from broker.core.transaction_states import BUMPING_CLIENT_VERSION
+from broker.entities import builder
+from broker.services import BrokerServices, RequestContext
+from broker.state_shard import CoordinatorRefusal
+
+API_KEY = 24
+MIN_VERSION = 0
+MAX_VERSION = 5
+
+_SEVERAL_TRANSACTIONS_FROM = 4
+_KNOWS_PRODUCER_FENCED_FROM = 2
+_KNOWS_ABORTABLE_FROM = 5
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AddPartitionsToTxn request."""
+    build = builder(API_KEY, context.api_version)
+    if context.api_version >= _SEVERAL_TRANSACTIONS_FROM:
+        results = []
+        for transaction in request.transactions:
+            errors = await _add(services, context, transaction, transaction.topics)
+            topics = _topic_results(build, transaction.topics, errors)
+            results.append(
+                build.part(
+                    "AddPartitionsToTxnResult", transactional_id=transaction.transactional_id, topic_results=topics
+                )
+            )
+        return build.response(error_code=ErrorCode.none, results_by_transaction=tuple(results))
+    topics = request.v3_and_below_topics
+    errors = await _add(services, context, _Older(request), topics)
+    return build.response(results_by_topic_v3_and_below=_topic_results(build, topics, errors))
+
+
+class _Older:
+    """The one transaction of a request before version 4."""
+
+    def __init__(self, request: Any) -> None:
+        self.transactional_id: str = request.v3_and_below_transactional_id
+        self.producer_id: int = request.v3_and_below_producer_id
+        self.producer_epoch: int = request.v3_and_below_producer_epoch
+        self.verify_only = False
+
+
+async def _add(services: BrokerServices, context: RequestContext, transaction: Any, topics: Any) -> Errors:
+    partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+    unknown = _unknown(services, partitions)
+    if unknown and not transaction.verify_only:
+        return {
+            partition: ErrorCode.unknown_topic_or_partition
+            if partition in unknown
+            else ErrorCode.operation_not_attempted
+            for partition in partitions
+        }
+    try:
+        reply = await _ask(services, context, transaction, frozenset(partitions))
+    except CoordinatorRefusal as refusal:
+        reply = AddReply(error=refusal.code)
+    translated = _translation(context)
+    if reply.error is not ErrorCode.none:
+        return dict.fromkeys(partitions, translated(reply.error))
+    return {partition: translated(error) for partition, error in reply.errors.items()}
+
+
+async def _ask(
+    services: BrokerServices, context: RequestContext, transaction: Any, partitions: frozenset[TopicPartition]
+) -> AddReply:
+    producer = {
+        "transactional_id": transaction.transactional_id,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+    }
+    if transaction.verify_only:
+        return await services.transactions.verify_partitions(VerifyPartitions(**producer, partitions=partitions))
+    is_newer = context.api_version >= _KNOWS_ABORTABLE_FROM
+    version = BUMPING_CLIENT_VERSION if is_newer else 0
+    return await services.transactions.add_partitions(
+        AddPartitions(**producer, partitions=partitions, client_version=version)
+    )
+
+
+def _unknown(services: BrokerServices, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+    image = services.image
+    routed = {topic: image.routed_topic(topic) for topic in {partition.topic for partition in partitions}}
+    return {
+        partition
+        for partition in partitions
+        if (found := routed[partition.topic]) is None or partition.partition not in found.topic.partitions
+    }
+
+
+def _translation(context: RequestContext) -> Callable[[ErrorCode], ErrorCode]:
+    """Errors as this version knows them."""
+    version = context.api_version
+
+    def translated(error: ErrorCode) -> ErrorCode:
+        if error is ErrorCode.producer_fenced and version < _KNOWS_PRODUCER_FENCED_FROM:
+            return ErrorCode.invalid_producer_epoch
+        if error is ErrorCode.transaction_abortable and version < _KNOWS_ABORTABLE_FROM:
+            return ErrorCode.invalid_txn_state
+        return error
+
+    return translated
+
+
+def _topic_results(build: Any, topics: Any, errors: Errors) -> tuple[Any, ...]:
+    return tuple(
+        build.part(
+            "AddPartitionsToTxnTopicResult",
+            name=topic.name,
+            results_by_partition=tuple(
+                build.part(
+                    "AddPartitionsToTxnPartitionResult",
+                    partition_index=index,
+                    partition_error_code=errors[TopicPartition(topic.name, index)],
+                )
+                for index in topic.partitions
+            ),
+        )
+        for topic in topics
+    )

@@ -1,0 +1,99 @@
+"""After a promotion: ends the transactions that the mirrored log has open, and that nobody can end any more.
+
+The coordinator of such a transaction is at the site that was active before, and its state is not mirrored: a promoted leader finds
+transactions that began below the offset of its own first epoch, and aborts them. A read-committed reader would wait for them for ever. The
+marker carries the next producer epoch, which fences the producer in this partition, should it still write under its former id.
+Told of every image; a partition without such transactions costs a look at an empty dict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.producer_state import SnapshotEntry
+from broker.core.transaction_states import FENCING_EPOCH_MAX
+from broker.hosted_partition import HostedPartition, PartitionFailure
+from broker.replicas import Replicas
+from broker.transaction_markers import TransactionEnd, TransactionMarkers
+from runtime.logs import get_logger
+from runtime.retries import jittered_backoff
+
+log = get_logger(__name__)
+
+BACKOFF_INITIAL_MS: Final = 100
+BACKOFF_MAX_MS: Final = 5000
+
+
+class HangingTransactions:
+    """See the module."""
+
+    def __init__(self, replicas: Replicas, markers: TransactionMarkers) -> None:
+        self._replicas = replicas
+        self._markers = markers
+        self._ending: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    async def on_image(self, _before: ClusterImage, after: ClusterImage) -> None:
+        """Look for transactions that a promotion left open (an `ImageListener`)."""
+        if not after.links:
+            return
+        for hosted in self._replicas:
+            if hosted.key not in self._ending and _left_open(hosted, after):
+                task = asyncio.get_running_loop().create_task(self._end_all(hosted, after))
+                self._ending[hosted.key] = task
+                task.add_done_callback(partial(self._forget, hosted.key))
+
+    async def _end_all(self, hosted: HostedPartition, image: ClusterImage) -> None:
+        retrying = jittered_backoff(retry_on=PartitionFailure, initial_ms=BACKOFF_INITIAL_MS, max_ms=BACKOFF_MAX_MS)
+        async for attempt in retrying:
+            with attempt:
+                if not hosted.state.is_leader or hosted.write_error is not ErrorCode.none:
+                    return
+                for producer in _left_open(hosted, image):
+                    await self._markers.append(hosted, _abort(producer))
+                    log.warning(
+                        "transaction aborted: its coordinator is at the site that was active before",
+                        topic=hosted.topic,
+                        partition=hosted.index,
+                        producer_id=producer.producer_id,
+                        first_offset=producer.transaction_first_offset,
+                    )
+
+    def _forget(self, key: tuple[str, int], _task: asyncio.Task[None]) -> None:
+        self._ending.pop(key, None)
+
+    async def stop(self) -> None:
+        """Give up what is under way; the next start finds it again."""
+        tasks = tuple(self._ending.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _left_open(hosted: HostedPartition, image: ClusterImage) -> list[SnapshotEntry]:
+    """Open transactions that began before this site was promoted for the topic."""
+    found = hosted.log.producers.open_transactions()
+    if not found or hosted.topic == OFFSETS_TOPIC:
+        return []
+    link = image.link_of(hosted.topic)
+    if link is None or not link.leader_epoch_floor:
+        return []
+    if not hosted.state.is_leader or hosted.write_error is not ErrorCode.none:
+        return []
+    promoted_at = hosted.log.first_offset_since_epoch(link.leader_epoch_floor)
+    if promoted_at is None:
+        return []
+    return [producer for producer in found if producer.transaction_first_offset < promoted_at]
+
+
+def _abort(producer: SnapshotEntry) -> TransactionEnd:
+    return TransactionEnd(
+        producer_id=producer.producer_id,
+        producer_epoch=min(producer.producer_epoch + 1, FENCING_EPOCH_MAX),
+        is_commit=False,
+        coordinator_epoch=producer.coordinator_epoch,
+    )

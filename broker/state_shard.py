@@ -1,0 +1,281 @@
+"""One partition of an internal topic that this broker leads: its machine and its pending appends. What groups and transactions share.
+
+Commits in the measure of the machines in `core/`: decide, append, apply, answer. While one append is under way, further decisions collect
+and go out together with the next one. Commands of one lane (a group, a transactional id) run one after the other, unless the shard says
+that they may run side by side. An append that fails, or whose outcome is unknown, ends the shard: everybody who waits is told to try
+again, and the coordinator replays the log.
+
+What waits here is bounded by the connections: each has one request under way. Called by coordinators only, on their event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from broker.hosted_partition import PartitionFailure
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.records import Record, encode_batch
+
+log = get_logger(__name__)
+
+BATCH_BYTES_MAX: Final = 512 * 1024
+"""Records of one batch; well below the smallest message.max.bytes that anybody sets. A single larger record stays alone."""
+APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Batches of one append, unless a single decision has more."""
+
+KeyValue = tuple[bytes, bytes | None]
+CommandT = TypeVar("CommandT")
+ReplyT = TypeVar("ReplyT")
+DecisionT = TypeVar("DecisionT")
+
+
+class InternalLog(Protocol):
+    """An internal topic as a coordinator needs it. Failures are PartitionFailure."""
+
+    def leader_epoch(self, partition: int) -> int | None:
+        """The epoch under which this broker leads the partition, None when it does not."""
+        ...
+
+    async def append(self, partition: int, records: bytes) -> int:
+        """Append batches; returns the last offset once they are committed."""
+        ...
+
+    def read_all(self, partition: int) -> AsyncIterator[bytes]:
+        """Whole batches from the start to what is committed now."""
+        ...
+
+
+class CoordinatorRefusal(Exception):
+    """The coordinator cannot take the request here or now; `code` goes to the client."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+@dataclass(slots=True)
+class _Lane(Generic[CommandT]):
+    """The commands of one lane: what is being written, and what waits for that."""
+
+    write_count: int = 0
+    has_exclusive_write: bool = False
+    waiting: deque[tuple[CommandT, int]] = field(default_factory=deque)
+
+    def may_run(self, *, is_shared: bool) -> bool:
+        if not self.write_count:
+            return True
+        return is_shared and not self.has_exclusive_write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write(Generic[DecisionT]):
+    """A decision on its way into the log."""
+
+    lane: str
+    decision: DecisionT
+    batches: bytes
+
+
+class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
+    """See the module. A subclass brings the machine."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        *,
+        internal_log: InternalLog,
+        clock: Clock,
+        on_failure: Callable[[StateShard[Any, Any, Any]], None],
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.is_loaded = False
+        self.is_ended = False
+        self._log = internal_log
+        self._clock = clock
+        self._on_failure = on_failure
+        self._next_token = 1
+        self._requests: dict[int, asyncio.Future[ReplyT]] = {}
+        self._lanes: dict[str, _Lane[CommandT]] = {}
+        self._unwritten: deque[_Write[DecisionT]] = deque()
+        self._writer: asyncio.Task[None] | None = None
+
+    # --- what the machine brings
+
+    @abstractmethod
+    def _replay(self, batches: bytes) -> int:
+        """Apply the records of these batches; how many there were. InvalidBatch."""
+
+    @abstractmethod
+    def _resume(self) -> None:
+        """The log was replayed: go on where the former coordinator stopped."""
+
+    @abstractmethod
+    def _lane_of(self, command: CommandT) -> str:
+        """Whose command it is."""
+
+    @abstractmethod
+    def _is_shared(self, command: CommandT) -> bool:
+        """True for commands that may run side by side within a lane."""
+
+    @abstractmethod
+    def _decide(self, command: CommandT, token: int) -> DecisionT:
+        """What must happen."""
+
+    @abstractmethod
+    def _batches_of(self, decision: DecisionT) -> bytes:
+        """The durable records of the decision; empty when it has none."""
+
+    @abstractmethod
+    def _take_effect(self, decision: DecisionT) -> None:
+        """Apply the records and act on the effects."""
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """The shard has ended: no timer may fire any more."""
+
+    # --- loading
+
+    async def load(self) -> int:
+        """Replay the log; how many records it had. PartitionFailure, or InvalidBatch for a log that cannot be read."""
+        record_count = 0
+        async for batches in self._log.read_all(self.partition):
+            record_count += self._replay(batches)
+        self.is_loaded = True
+        self._resume()
+        return record_count
+
+    # --- commands
+
+    async def ask(self, command: CommandT) -> ReplyT:
+        """Run a command and wait for its answer, which a later command may give. CoordinatorRefusal when the shard ends."""
+        token = self._next_token
+        self._next_token += 1
+        request: asyncio.Future[ReplyT] = asyncio.get_running_loop().create_future()
+        self._requests[token] = request
+        try:
+            self.submit(command, token)
+            return await request
+        finally:
+            self._requests.pop(token, None)
+
+    def submit(self, command: CommandT, token: int = 0) -> None:
+        """Run a command as soon as its lane is free. CoordinatorRefusal when the shard has ended."""
+        if self.is_ended:
+            raise CoordinatorRefusal(ErrorCode.not_coordinator)
+        lane = self._lanes.get(self._lane_of(command))
+        if lane is not None and (lane.waiting or not lane.may_run(is_shared=self._is_shared(command))):
+            lane.waiting.append((command, token))
+            return
+        self._run(command, token)
+
+    def _run(self, command: CommandT, token: int) -> None:
+        decision = self._decide(command, token)
+        batches = self._batches_of(decision)
+        if not batches:
+            self._take_effect(decision)
+            return
+        name = self._lane_of(command)
+        lane = self._lanes.setdefault(name, _Lane())
+        lane.write_count += 1
+        lane.has_exclusive_write = not self._is_shared(command)
+        self._unwritten.append(_Write(lane=name, decision=decision, batches=batches))
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    def _answer(self, token: int, reply: ReplyT) -> None:
+        request = self._requests.get(token)
+        if request is not None and not request.done():
+            request.set_result(reply)
+
+    # --- writing
+
+    async def _write(self) -> None:
+        # Decisions of the same turn of the loop join the first append.
+        await asyncio.sleep(0)
+        try:
+            while self._unwritten:
+                writes = self._next_writes()
+                await self._log.append(self.partition, b"".join(write.batches for write in writes))
+                if self.is_ended:
+                    return
+                for write in writes:
+                    self._finish(write)
+        except PartitionFailure as failure:
+            log.warning("append to an internal partition failed", partition=self.partition, reason=str(failure))
+            self._fail(failure.code)
+        except Exception:
+            # Our bug, whatever it is: nobody shall wait for a shard that cannot go on.
+            self._fail(ErrorCode.coordinator_not_available)
+            log.exception("internal partition ended", partition=self.partition)
+            raise
+        finally:
+            self._writer = None
+
+    def _next_writes(self) -> list[_Write[DecisionT]]:
+        writes: list[_Write[DecisionT]] = []
+        size_bytes = 0
+        while self._unwritten and (not writes or size_bytes + len(self._unwritten[0].batches) <= APPEND_BYTES_MAX):
+            write = self._unwritten.popleft()
+            size_bytes += len(write.batches)
+            writes.append(write)
+        return writes
+
+    def _finish(self, write: _Write[DecisionT]) -> None:
+        self._take_effect(write.decision)
+        lane = self._lanes[write.lane]
+        lane.write_count -= 1
+        while lane.waiting and lane.may_run(is_shared=self._is_shared(lane.waiting[0][0])):
+            self._run(*lane.waiting.popleft())
+        if not lane.write_count:
+            del self._lanes[write.lane]
+
+    def _fail(self, code: ErrorCode) -> None:
+        if self.is_ended:
+            return
+        is_led_elsewhere = code is ErrorCode.not_leader_or_follower
+        self.end(ErrorCode.not_coordinator if is_led_elsewhere else ErrorCode.coordinator_not_available)
+        self._on_failure(self)
+
+    # --- the end
+
+    def end(self, code: ErrorCode) -> None:
+        """Forget everything; whoever waits gets the code. The shard is not used any more."""
+        self.is_ended = True
+        self.is_loaded = False
+        self._stop()
+        self._unwritten.clear()
+        self._lanes.clear()
+        for request in self._requests.values():
+            if not request.done():
+                request.set_exception(CoordinatorRefusal(code))
+
+    async def settled(self) -> None:
+        """Wait until everything decided so far is written or has failed."""
+        writer = self._writer
+        if writer is not None:
+            await asyncio.gather(writer, return_exceptions=True)
+
+
+def plain_batches(records: Iterable[KeyValue], *, now_ms: int) -> Iterable[bytes]:
+    """The records as batches of a bounded size; nothing for no records."""
+    batch: list[Record] = []
+    size_bytes = 0
+    for key, value in records:
+        record_bytes = len(key) + len(value or b"")
+        if batch and size_bytes + record_bytes > BATCH_BYTES_MAX:
+            yield encode_batch(batch)
+            batch, size_bytes = [], 0
+        batch.append(Record(key, value, now_ms))
+        size_bytes += record_bytes
+    if batch:
+        yield encode_batch(batch)

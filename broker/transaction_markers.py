@@ -1,0 +1,101 @@
+"""Writes transaction markers into partitions that this broker leads, once, in order with everything else there.
+
+A marker of an older producer epoch or coordinator is refused. Partitions of `__consumer_offsets` go through the group coordinator, whose
+memory must see the marker where the log has it. Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by
+`hanging_transactions.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordinator import GroupCoordinator
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.group_messages import EndProducerTransaction, TopicPartition
+from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
+from broker.internal_log import append_and_commit
+from broker.replicas import Replicas
+from broker.state_shard import CoordinatorRefusal
+from runtime.clock import Clock
+from wire.transaction_records import encode_marker
+
+COMMIT_TIMEOUT_MS = 10_000
+
+
+class TransactionEnd(NamedTuple):
+    """What a marker says."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
+class TransactionMarkers:
+    """See the module."""
+
+    def __init__(
+        self, image: Callable[[], ClusterImage], replicas: Replicas, groups: GroupCoordinator, clock: Clock
+    ) -> None:
+        self._image = image
+        self._replicas = replicas
+        self._groups = groups
+        self._clock = clock
+
+    async def write(
+        self, end: TransactionEnd, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """The outcome by partition; none means that every in-sync replica has the marker."""
+        outcomes = await asyncio.gather(*(self._outcome(end, partition) for partition in partitions))
+        return dict(zip(partitions, outcomes, strict=True))
+
+    async def _outcome(self, end: TransactionEnd, partition: TopicPartition) -> ErrorCode:
+        try:
+            hosted = self._replicas.get(self._image(), partition.topic, partition.partition)
+            hosted.check_writable(ALL_IN_SYNC)
+            _check_current(hosted, end)
+            if partition.topic == OFFSETS_TOPIC:
+                await self._groups.end_transaction(partition.partition, _command(end))
+            else:
+                await self.append(hosted, end)
+        except PartitionFailure as failure:
+            return failure.code
+        except CoordinatorRefusal as refusal:
+            return refusal.code
+        return ErrorCode.none
+
+    async def append(self, hosted: HostedPartition, end: TransactionEnd) -> None:
+        """Append the marker to an ordinary partition and wait until it is committed. PartitionFailure."""
+        hosted.guards.withdraw(end.producer_id)
+        marker = encode_marker(
+            producer_id=end.producer_id,
+            producer_epoch=end.producer_epoch,
+            is_commit=end.is_commit,
+            coordinator_epoch=end.coordinator_epoch,
+            now_ms=self._clock.now_ms(),
+        )
+        await append_and_commit(self._replicas, hosted, marker, timeout_ms=COMMIT_TIMEOUT_MS)
+
+
+def _check_current(hosted: HostedPartition, end: TransactionEnd) -> None:
+    known = hosted.log.producers.get(end.producer_id)
+    if known is None:
+        return
+    if end.producer_epoch < known.producer_epoch:
+        raise PartitionFailure(ErrorCode.invalid_producer_epoch)
+    if end.coordinator_epoch < known.coordinator_epoch:
+        raise PartitionFailure(ErrorCode.transaction_coordinator_fenced)
+
+
+def _command(end: TransactionEnd) -> EndProducerTransaction:
+    return EndProducerTransaction(
+        group_id="",
+        producer_id=end.producer_id,
+        producer_epoch=end.producer_epoch,
+        is_commit=end.is_commit,
+        coordinator_epoch=end.coordinator_epoch,
+    )

@@ -1,0 +1,171 @@
+"""One partition of `__transaction_state` that this broker leads: the transaction machine, its timeouts, the markers under way.
+
+What it shares with other internal partitions is in `state_shard.py`. A decision to end a transaction is carried out in the background, by a
+task for each transaction; whoever needs the transaction to be over can wait for that. Called by `transaction_coordinator.py` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, assert_never
+
+from broker.core import transaction_records
+from broker.core.transaction_messages import (
+    CancelTimeout,
+    MarkersWritten,
+    Resume,
+    StartTimeout,
+    TimeOut,
+    TransactionAnswer,
+    TransactionCommand,
+    TransactionDecision,
+    TransactionReply,
+    TransactionStored,
+    WriteMarkers,
+)
+from broker.core.transaction_states import Transaction
+from broker.core.transactions import TransactionLimits, Transactions
+from broker.state_shard import InternalLog, StateShard, plain_batches
+from broker.timer_queue import TimerQueue
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.byte_reader import Malformed
+from wire.records import Record, decode_records
+
+log = get_logger(__name__)
+
+
+class Markers(Protocol):
+    """Who brings the decision to the partitions."""
+
+    async def send(self, transaction: Transaction, coordinator_epoch: int) -> None:
+        """Return when every partition is done."""
+        ...
+
+
+class TransactionShard(StateShard[TransactionCommand, TransactionReply, TransactionDecision]):
+    """See the module."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        *,
+        limits: TransactionLimits,
+        internal_log: InternalLog,
+        clock: Clock,
+        markers: Markers,
+        on_failure: Callable[[StateShard[Any, Any, Any]], None],
+    ) -> None:
+        super().__init__(partition, leader_epoch, internal_log=internal_log, clock=clock, on_failure=on_failure)
+        self.transactions = Transactions(limits)
+        self.timeouts: TimerQueue[str] = TimerQueue(clock, self._time_out)
+        self._markers = markers
+        self._sending: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+
+    async def wait_until_over(self, transactional_id: str, *, timeout_ms: float) -> None:
+        """Return when no markers are under way for the transactional id, or after the timeout."""
+        known = self.transactions.get(transactional_id)
+        if known is None or not known.state.is_ending:
+            return
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(transactional_id, []).append(over)
+        await asyncio.wait([over], timeout=timeout_ms / 1000)
+
+    # --- loading
+
+    def _replay(self, batches: bytes) -> int:
+        record_count = 0
+        for record in decode_records(batches):
+            self._replay_record(record)
+            record_count += 1
+        return record_count
+
+    def _replay_record(self, record: Record) -> None:
+        if record.key is None:
+            return
+        try:
+            fact = transaction_records.decode(record.key, record.value)
+        except Malformed as error:
+            # One record that nobody can read must not take all transactions of the partition away.
+            log.warning(
+                "transaction record passed over", partition=self.partition, offset=record.offset, reason=str(error)
+            )
+            return
+        if fact is not None:
+            self.transactions.apply(fact)
+
+    def _resume(self) -> None:
+        for transaction in self.transactions:
+            self.submit(Resume(transactional_id=transaction.transactional_id))
+
+    # --- commands
+
+    def _lane_of(self, command: TransactionCommand) -> str:
+        return command.transactional_id
+
+    def _is_shared(self, command: TransactionCommand) -> bool:  # noqa: ARG002  the base's signature
+        return False
+
+    def _decide(self, command: TransactionCommand, token: int) -> TransactionDecision:
+        decision = self.transactions.decide(command, now_ms=self._clock.now_ms(), token=token)
+        if decision.reason:
+            log.info("transaction", id=command.transactional_id, partition=self.partition, reason=decision.reason)
+        return decision
+
+    def _batches_of(self, decision: TransactionDecision) -> bytes:
+        records = [transaction_records.encode(record) for record in decision.records]
+        return b"".join(plain_batches(records, now_ms=self._clock.now_ms()))
+
+    def _take_effect(self, decision: TransactionDecision) -> None:
+        for record in decision.records:
+            self.transactions.apply(record)
+            if isinstance(record, TransactionStored) and not record.transaction.state.is_ending:
+                _wake(self._waiting.pop(record.transaction.transactional_id, ()))
+        for effect in decision.effects:
+            match effect:
+                case TransactionAnswer(token=token, reply=reply):
+                    self._answer(token, reply)
+                case StartTimeout(transactional_id=name, delay_ms=delay_ms):
+                    self.timeouts.start(name, delay_ms)
+                case CancelTimeout(transactional_id=name):
+                    self.timeouts.cancel(name)
+                case WriteMarkers(transaction=transaction):
+                    self._send_markers(transaction)
+                case _:
+                    assert_never(effect)
+
+    def _send_markers(self, transaction: Transaction) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry_out(transaction))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _carry_out(self, transaction: Transaction) -> None:
+        await self._markers.send(transaction, self.leader_epoch)
+        if not self.is_ended:
+            self.submit(
+                MarkersWritten(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    producer_epoch=transaction.producer_epoch,
+                )
+            )
+
+    def _time_out(self, transactional_id: str) -> None:
+        self.submit(TimeOut(transactional_id=transactional_id))
+
+    def _stop(self) -> None:
+        self.timeouts.stop()
+        for task in tuple(self._sending):
+            task.cancel()
+        for waiting in self._waiting.values():
+            _wake(waiting)
+        self._waiting.clear()
+
+
+def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)

@@ -1,0 +1,110 @@
+"""One Produce request of a transactional producer: which of its partitions its transaction has not reached yet, and may it (KIP-890).
+
+The coordinator is asked once for each transaction and partition; later batches find the transaction open in the log. From Produce
+version 12 on the question also makes the partition take part, which older producers do themselves
+beforehand. Called by the Produce handler only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.group_messages import TopicPartition
+from broker.entities import topic_id_bytes
+from broker.hosted_partition import HostedPartition, PartitionFailure
+from broker.transaction_admission import Writer
+from wire.produce_codec import PartitionRecords, ProduceRequest
+from wire.record_batch import InvalidBatch, read_header
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+_ADDS_PARTITIONS_FROM: Final = 12
+_KNOWS_ABORTABLE_FROM: Final = 11
+
+_RETRIED_AS_REPLICAS: Final = (
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+    ErrorCode.network_exception,
+)
+
+
+class TransactionalProduce:
+    """See the module. `end` must follow, whatever happens."""
+
+    def __init__(self, services: BrokerServices, request: ProduceRequest, version: int) -> None:
+        self._services = services
+        self._version = version
+        self._unasked: dict[HostedPartition, tuple[Writer, int]] = {}
+        self._errors: dict[HostedPartition, ErrorCode] = {}
+        image = services.image
+        for topic in request.topics:
+            name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
+            for partition in topic.partitions:
+                hosted = services.replicas.find(name, partition.partition_index)
+                writer = None if hosted is None else _new_writer(hosted, request.transactional_id or "", partition)
+                if hosted is not None and writer is not None:
+                    self._unasked[hosted] = writer, hosted.guards.begin(writer.producer_id)
+
+    @property
+    def is_needed(self) -> bool:
+        """True when the coordinator must be asked."""
+        return bool(self._unasked)
+
+    async def ask(self) -> None:
+        """Ask the coordinator about every partition that the transaction is new to."""
+        by_writer: dict[Writer, list[HostedPartition]] = {}
+        for hosted, (writer, _) in self._unasked.items():
+            by_writer.setdefault(writer, []).append(hosted)
+        for writer, partitions in by_writer.items():
+            outcomes = await self._services.transaction_admission.admit(
+                writer,
+                [TopicPartition(*hosted.key) for hosted in partitions],
+                is_added=self._version >= _ADDS_PARTITIONS_FROM,
+            )
+            for hosted in partitions:
+                self._errors[hosted] = outcomes.get(TopicPartition(*hosted.key), ErrorCode.invalid_txn_state)
+
+    def may_begin(self, hosted: HostedPartition) -> bool:
+        """Whether a transaction may begin in the partition now. PartitionFailure says why not."""
+        asked = self._unasked.get(hosted)
+        if asked is None:
+            return False
+        error = self._errors[hosted]
+        if error is not ErrorCode.none:
+            raise PartitionFailure(self._translated(error), f"the transaction's coordinator says {error.name}")
+        writer, guard = asked
+        return hosted.guards.is_valid(writer.producer_id, guard)
+
+    def end(self) -> None:
+        """Give the guards back."""
+        for hosted, (writer, guard) in self._unasked.items():
+            hosted.guards.end(writer.producer_id, guard)
+
+    def _translated(self, error: ErrorCode) -> ErrorCode:
+        """The coordinator's error as producers know it."""
+        if error is ErrorCode.producer_fenced:
+            return ErrorCode.invalid_producer_epoch
+        if error in _RETRIED_AS_REPLICAS:
+            return ErrorCode.not_enough_replicas
+        if error is ErrorCode.concurrent_transactions and self._version < _ADDS_PARTITIONS_FROM:
+            return ErrorCode.not_enough_replicas
+        if error is ErrorCode.transaction_abortable and self._version < _KNOWS_ABORTABLE_FROM:
+            return ErrorCode.invalid_txn_state
+        return error
+
+
+def _new_writer(hosted: HostedPartition, transactional_id: str, partition: PartitionRecords) -> Writer | None:
+    """Who writes transactional records that would begin a transaction in the partition; None when nobody does."""
+    if partition.records is None:
+        return None
+    try:
+        header = read_header(partition.records)
+    except InvalidBatch:
+        return None
+    if not header.is_transactional or hosted.log.producers.is_in_transaction(header.producer_id, header.producer_epoch):
+        return None
+    return Writer(transactional_id, header.producer_id, header.producer_epoch)

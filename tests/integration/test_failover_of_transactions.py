@@ -1,0 +1,95 @@
+"""Transactions and the two sites of a link: who coordinates them, what a standby shows, what a promotion does to those that were open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dr.core.playbook import FailoverPolicy
+from dr.failover import failover
+from tests.support.eventually import eventually
+from tests.support.full_sites import LINK, LinkedSites
+from tests.support.processes import Processes
+from tests.support.transactional_clients import WITHIN_S, read_values, transactional_producer
+from wire.broker_requests import OffsetQuery
+from wire.client import KafkaClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+READ_COMMITTED = 1
+TOOL = -2
+
+
+@pytest.fixture
+async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
+    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
+    await pair.link()
+    await pair.create_topic("flights")
+    pair.start_mirror()
+
+    async def is_writable() -> bool:
+        reply = await pair.client("a").describe_link(LINK)
+        return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
+
+    await eventually(is_writable)
+    yield pair
+    await pair.channels.close()
+
+
+async def stable_end(bootstrap: str) -> int:
+    """The last stable offset at the site that is asked."""
+    async with KafkaClient(bootstrap, site_local=True) as client:
+        (node,) = (await client.metadata(["flights"])).brokers
+        asked = {("flights", 0): OffsetQuery(-1)}
+        found = await client.list_offsets(node, asked, replica_id=TOOL, isolation_level=READ_COMMITTED)
+        return found["flights", 0].offset
+
+
+def committed_and_left_open(bootstrap: str, open_bootstrap: str) -> None:
+    """One transaction of two records is committed, one of one record stays open behind it."""
+    producer = transactional_producer(bootstrap, "booking")
+    producer.begin_transaction()
+    producer.produce("flights", b"one")
+    producer.produce("flights", b"two")
+    producer.commit_transaction(WITHIN_S)
+    other = transactional_producer(open_bootstrap, "left-open")
+    other.begin_transaction()
+    other.produce("flights", b"open")
+    other.flush(WITHIN_S)
+
+
+async def test_a_promoted_site_shows_what_was_committed_and_aborts_what_was_open(sites: LinkedSites) -> None:
+    # one of the producers knows only the standby, which sends it to the active site's coordinator
+    await asyncio.to_thread(committed_and_left_open, sites.b.bootstrap, sites.a.bootstrap)
+    end = (await sites.ends("a"))["flights", 0]
+
+    async def has_caught_up() -> bool:
+        return (await sites.ends("b")).get(("flights", 0)) == end
+
+    await eventually(has_caught_up)
+    assert await stable_end(sites.b.bootstrap) == end - 1  # before the open transaction's only record
+    assert sites.mirror is not None
+    sites.mirror.kill()
+    sites.a.process.kill()
+    report = await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))
+    assert report.is_done, report
+
+    async def is_open_no_more() -> bool:
+        return await stable_end(sites.b.bootstrap) > end
+
+    await eventually(is_open_no_more)
+    values = await asyncio.to_thread(read_values, sites.b.bootstrap, "flights", 1)
+    assert values[0] == [b"one", b"two"]
+
+    def goes_on() -> None:
+        producer = transactional_producer(sites.b.bootstrap, "left-open")
+        producer.begin_transaction()
+        producer.produce("flights", b"three")
+        producer.commit_transaction(WITHIN_S)
+
+    await asyncio.to_thread(goes_on)
+    values = await asyncio.to_thread(read_values, sites.b.bootstrap, "flights", 1)
+    assert values[0] == [b"one", b"two", b"three"]

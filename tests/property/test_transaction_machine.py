@@ -1,0 +1,189 @@
+"""Transactions under random producers, zombies, crashes and late writes: nothing torn, aborted or fenced is ever read as committed.
+
+Two transactional ids, each with one producer that follows the answers and zombies that keep older ids and epochs, of both protocols. The
+coordinator may lose an answer or everything that is not in its log, between any two steps; markers arrive one by one, or twice.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from kio.schema.errors import ErrorCode
+
+from broker.core.group_messages import TopicPartition
+from broker.core.transaction_messages import EndTransaction, TransactionDecision, TransactionStored
+from broker.core.transaction_states import NO_EPOCH, TransactionState
+from tests.support.examples import examples
+from tests.support.transaction_scene import LateWrite, TransactionScene, version_of
+
+NAMES = st.sampled_from(["t", "u"])
+PARTITIONS = st.sampled_from([TopicPartition("p", index) for index in range(3)])
+Producer = tuple[int, int]
+
+
+class Recorded(TransactionScene):
+    """A scene that notes what was decided about each accepted write, the moment that the decision is in the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: dict[str, list[tuple[TopicPartition, str]]] = {}
+        self.committed: list[tuple[TopicPartition, str]] = []
+        self.lost: set[str] = set()
+
+    def commit(self, decision: TransactionDecision) -> None:
+        super().commit(decision)
+        for record in decision.records:
+            if isinstance(record, TransactionStored) and record.transaction.state.is_ending:
+                written = self.open.pop(record.transaction.transactional_id, [])
+                if record.transaction.state is TransactionState.PREPARE_COMMIT:
+                    self.committed += written
+                else:
+                    self.lost.update(value for _, value in written)
+
+    def take_note(self, name: str, partition: TopicPartition, value: str, outcome: ErrorCode) -> None:
+        if outcome is ErrorCode.none:
+            self.open.setdefault(name, []).append((partition, value))
+        else:
+            self.lost.add(value)
+
+
+class TransactionHistory(RuleBasedStateMachine):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scene = Recorded()
+        self.known: dict[str, list[Producer]] = {"t": [], "u": []}
+        self.late: list[tuple[str, LateWrite]] = []
+        self.values = 0
+
+    def a_producer(self, data: st.DataObject, name: str) -> Producer:
+        """Mostly the newest, sometimes a zombie."""
+        known = self.known[name]
+        if not known:
+            return (7, 0)
+        return data.draw(st.sampled_from([known[-1], known[-1], known[-1], *known]))
+
+    def a_value(self) -> str:
+        self.values += 1
+        return f"v{self.values}"
+
+    def learn(self, name: str, producer: Producer) -> None:
+        if producer[0] >= 0 and producer not in self.known[name]:
+            self.known[name].append(producer)
+
+    @rule(name=NAMES, is_named=st.booleans(), data=st.data())
+    def init(self, name: str, is_named: bool, data: st.DataObject) -> None:
+        producer_id, epoch = self.a_producer(data, name) if is_named else (-1, NO_EPOCH)
+        reply = self.scene.init(name, producer_id=producer_id, producer_epoch=epoch)
+        self.learn(name, (reply.producer_id, reply.producer_epoch))
+
+    @rule(name=NAMES, partition=PARTITIONS, is_bumped=st.booleans(), data=st.data())
+    def add_and_write(self, name: str, partition: TopicPartition, is_bumped: bool, data: st.DataObject) -> None:
+        producer = self.a_producer(data, name)
+        self.scene.add(name, *producer, {partition}, version_of(is_bumped))
+        value = self.a_value()
+        self.scene.take_note(name, partition, value, self.scene.write(name, *producer, partition, value))
+
+    @rule(name=NAMES, partition=PARTITIONS, data=st.data())
+    def write_without_adding(self, name: str, partition: TopicPartition, data: st.DataObject) -> None:
+        value = self.a_value()
+        outcome = self.scene.write(name, *self.a_producer(data, name), partition, value)
+        self.scene.take_note(name, partition, value, outcome)
+
+    @rule(name=NAMES, partition=PARTITIONS, data=st.data())
+    def begin_a_write_that_comes_late(self, name: str, partition: TopicPartition, data: st.DataObject) -> None:
+        begun = self.scene.begin_write(name, *self.a_producer(data, name), partition, self.a_value())
+        if isinstance(begun, LateWrite):
+            self.late.append((name, begun))
+
+    @rule(data=st.data())
+    def a_late_write_arrives(self, data: st.DataObject) -> None:
+        if self.late:
+            name, late = self.late.pop(data.draw(st.integers(0, len(self.late) - 1)))
+            transaction = self.scene.transactions.get(name)
+            is_over = transaction is None or transaction.state is not TransactionState.ONGOING
+            outcome = self.scene.finish_write(late)
+            if is_over and outcome is ErrorCode.none:
+                self._late_in_decided(name, late)
+            else:
+                self.scene.take_note(name, late.partition, late.value, outcome)
+
+    def _late_in_decided(self, name: str, late: LateWrite) -> None:
+        """Its marker is still on the way: the record shares the fate of its transaction."""
+        transaction = self.scene.transactions.get(name)
+        assert transaction is not None
+        assert transaction.state.is_ending
+        if transaction.state is TransactionState.PREPARE_COMMIT:
+            self.scene.committed.append((late.partition, late.value))
+        else:
+            self.scene.lost.add(late.value)
+
+    @rule(name=NAMES, is_commit=st.booleans(), is_bumped=st.booleans(), data=st.data())
+    def end(self, name: str, is_commit: bool, is_bumped: bool, data: st.DataObject) -> None:
+        reply = self.scene.end(name, *self.a_producer(data, name), is_commit=is_commit, is_bumped=is_bumped)
+        self.learn(name, (reply.producer_id, reply.producer_epoch))
+
+    @rule(name=NAMES, is_commit=st.booleans(), is_bumped=st.booleans(), data=st.data())
+    def end_and_lose_the_answer_in_a_crash(
+        self, name: str, is_commit: bool, is_bumped: bool, data: st.DataObject
+    ) -> None:
+        producer_id, epoch = self.a_producer(data, name)
+        command = EndTransaction(
+            transactional_id=name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            is_commit=is_commit,
+            is_bumped=is_bumped,
+        )
+        self.scene.commit(self.scene.transactions.decide(command, now_ms=self.scene.now_ms))
+        self.scene.restart()
+
+    @rule(name=NAMES, data=st.data())
+    def one_marker_arrives(self, name: str, data: st.DataObject) -> None:
+        if name in self.scene.unmarked:
+            partitions = sorted(self.scene.unmarked[name][0].partitions)
+            if partitions:
+                self.scene.mark(name, data.draw(st.sampled_from(partitions)))
+
+    @rule(name=NAMES)
+    def all_markers_arrive(self, name: str) -> None:
+        if name in self.scene.unmarked:
+            self.scene.complete(name)
+
+    @rule(elapsed_ms=st.sampled_from([100, 9_000, 11_000]))
+    def time_passes(self, elapsed_ms: int) -> None:
+        self.scene.advance(elapsed_ms)
+
+    @rule()
+    def crash(self) -> None:
+        self.scene.restart()
+
+    @invariant()
+    def nobody_reads_what_was_not_committed(self) -> None:
+        committed = {value for _, value in self.scene.committed}
+        for partition in self.scene.partitions.values():
+            seen = partition.read_committed()
+            assert set(seen) <= committed, (seen, committed)
+            assert len(seen) == len(set(seen))
+
+    @invariant()
+    def the_log_replays_to_the_same_state(self) -> None:
+        assert self.scene.replayed().durable_state() == self.scene.transactions.durable_state()
+
+    def teardown(self) -> None:
+        """Once everything is carried out, everything that was committed is there, and nobody waits for anything."""
+        for name in tuple(self.scene.unmarked):
+            self.scene.complete(name)
+        self.scene.advance(100_000)
+        for name in tuple(self.scene.unmarked):
+            self.scene.complete(name)
+        for key, partition in self.scene.partitions.items():
+            assert partition.producers.first_unstable_offset is None
+            wanted = {value for found, value in self.scene.committed if found == key}
+            assert set(partition.read_committed()) == wanted
+
+
+TestTransactionHistory = TransactionHistory.TestCase
+TestTransactionHistory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -56,6 +57,9 @@ class Ports:
     open_fetch: Callable[[], FetchPort]
     open_append: Callable[[], AppendPort]
     read_link: Callable[[], Awaitable[LinkStanding]]
+    # Further tasks of the link, and what is to be done when all have ended.
+    workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
+    finish: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,8 @@ class Mirror:
         self._supervisor.start("topics", self._topics.run)
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
+        for name, worker in self._ports.workers.items():
+            self._supervisor.start(name, worker)
 
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
         """Stop fetching, let what is queued reach the target, carry groups a last time, end. Says what was left."""
@@ -180,6 +186,8 @@ class Mirror:
         await self._supervisor.stop()
         await self._prober.close()
         await self.producers.close()
+        if self._ports.finish is not None:
+            await self._ports.finish()
         self.board.stop_timers()
         _log.info(
             "drained and stopped" if is_complete else "stopped before the queue was empty; it will be fetched again",

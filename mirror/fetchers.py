@@ -208,6 +208,7 @@ class Fetcher:
                     run=run,
                     records=answer.records[: run.size_bytes],
                     fetched_at_ms=self._clock.now_ms(),
+                    left_out=answer.left_out,
                 )
                 return entry, previous_epoch
         return None

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry
 
 from mirror.assembly import DrainResult, Mirror, Ports
-from mirror.config import MirrorConfig
+from mirror.config import LinkMode, MirrorConfig
 from mirror.kafka_site import KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
+from mirror.ports import Unreachable
 from mirror.service import SERVICE_NAME, MirrorAdminService
 from mirror.topic_actor import ControllerActor
+from mirror.translate_link import TranslateLink
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -50,7 +52,7 @@ class MirrorDaemon:
         self._metrics_server: MetricsServer | None = None
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
-        self._closing: list[KafkaSite | ControllerActor] = []
+        self._closing: list[KafkaSite | ControllerActor | TranslateLink] = []
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
         self.grpc_port: int | None = None
@@ -106,11 +108,10 @@ class MirrorDaemon:
 
     async def _bring_up(self) -> None:
         try:
-            standing, target_bootstrap = await self._find_link()
-            check_filters(self._config, standing)
+            config, ports, standing = await self._find_ends()
             self.mirror = Mirror(
-                self._config,
-                self._ports(standing, target_bootstrap),
+                config,
+                ports,
                 standing,
                 registry=self._registry,
                 clock=self._clock,
@@ -123,6 +124,26 @@ class MirrorDaemon:
             self._fail(error)
             return
         _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)
+
+    async def _find_ends(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
+        if self._config.link_mode is LinkMode.TRANSLATE:
+            return await self._open_translate_link()
+        standing, target_bootstrap = await self._find_link()
+        check_filters(self._config, standing)
+        return self._config, self._ports(standing, target_bootstrap), standing
+
+    async def _open_translate_link(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
+        """The link once both ends answer, however long that takes."""
+        link = TranslateLink(self._config, client_id=CLIENT_ID, clock=self._clock)
+        self._closing.append(link)
+        async for attempt in jittered_backoff(retry_on=Unreachable, initial_ms=50, max_ms=500):
+            with attempt:
+                try:
+                    standing = await link.open()
+                except Unreachable as error:
+                    self._admin.explain(str(error))
+                    raise
+        return link.mirror_config(), link.ports(), standing
 
     async def _find_link(self) -> tuple[LinkStanding, tuple[HostPort, ...]]:
         """The link and where the target's brokers are; waits for the agents as long as it takes."""

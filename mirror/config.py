@@ -14,6 +14,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from mirror.core.flow_state import GapPolicy
+from mirror.core.mirror_maker_file import UnusableFile, Verdict, is_mirror_maker_file, read_mirror_maker_file
 from mirror.core.naming import Naming, NamingPolicy, parse_table
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
@@ -302,3 +303,19 @@ def load_config(properties: Mapping[str, str]) -> MirrorConfig:
             value = mapping.pop(old)
             mapping.setdefault(new, value)
     return load_settings(MirrorConfig, mapping)
+
+
+def load_configs(properties: Mapping[str, str]) -> tuple[MirrorConfig, ...]:
+    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each flow. ConfigurationError as usual."""
+    if not is_mirror_maker_file(properties):
+        return (load_config(properties),)
+    try:
+        read = read_mirror_maker_file(properties)
+    except UnusableFile as error:
+        raise ConfigurationError(error.key, error.value, error.accepted) from error
+    return tuple(load_config(flow.settings) for flow in read.flows)
+
+
+def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:
+    """What became of each key of a MirrorMaker 2 file that `load_configs` takes; nothing for a file of our own."""
+    return read_mirror_maker_file(properties).verdicts if is_mirror_maker_file(properties) else ()

@@ -217,7 +217,12 @@ def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
 async def run(config: MirrorConfig, stop: asyncio.Event) -> DrainResult | None:
     """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything has been closed."""
     daemon = MirrorDaemon(config)
-    await daemon.start()
+    try:
+        await daemon.start()
+    except BaseException:
+        stop.set()
+        await daemon.stop()
+        raise
     stopping = asyncio.get_running_loop().create_task(stop.wait())
     daemon.failed.add_done_callback(lambda _: stop.set())
     await stopping
@@ -225,3 +230,11 @@ async def run(config: MirrorConfig, stop: asyncio.Event) -> DrainResult | None:
     if daemon.failed.done():
         raise daemon.failed.result()
     return result
+
+
+async def run_all(configs: Sequence[MirrorConfig], stop: asyncio.Event) -> None:
+    """Mirror several links in one process; when one cannot go on, all end. What failed first is raised."""
+    outcomes = await asyncio.gather(*(run(config, stop) for config in configs), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -22,6 +22,7 @@ from mirror.ports import Differs, LogAnswer, LogEnds, Unreachable
 from mirror.provenance import Provenance
 from mirror.sieve import SourceSieve
 from mirror.translations import Translations
+from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client import KafkaClient
 from wire.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
@@ -45,7 +46,9 @@ class TailReader:
         provenance: Provenance,
         sieve: SourceSieve,
         may_append_to_others: bool,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._source = source
         self._target = target
         self._naming = naming
@@ -56,6 +59,8 @@ class TailReader:
         self._turns = asyncio.Semaphore(READS_AT_ONCE)
         # Partitions whose first batch was refused since the last look.
         self.doubted: set[PartitionKey] = set()
+        # When the target's log was last looked at, monotonic ms.
+        self.looked_at_ms: dict[PartitionKey, float] = {}
 
     async def positions(self, ends: Mapping[PartitionKey, LogAnswer]) -> dict[PartitionKey, LogAnswer]:
         """The target's log ends (by the source's names) as positions in the source's log."""
@@ -93,6 +98,7 @@ class TailReader:
         elif end.end_offset > translation.position.target_next:
             await self._match_tail(key, translation, end)
         translation.rest()
+        self.looked_at_ms[key] = self._clock.monotonic_ms()
         self._settle_doubt(key, translation, has_moved=translation.position.source_next != before)
         return LogEnds(
             log_start_offset=translation.upstream(end.log_start_offset),

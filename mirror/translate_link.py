@@ -85,6 +85,7 @@ class TranslateLink:
             provenance=self._provenance,
             sieve=self._sieve,
             may_append_to_others=config.existing_target is ExistingTarget.APPEND,
+            clock=clock,
         )
         self._mirror_maker = MirrorMakerTopics(
             config,

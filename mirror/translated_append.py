@@ -36,6 +36,9 @@ from wire.record_batch import InvalidBatch, iterate_headers
 OPENING_LASTS_MS = 60_000
 """A partition that was not written to for so long is opened again: the target may have forgotten our sequence."""
 
+SILENCE_MAX_MS = 3_600_000
+"""After so long without a write the target's log is looked at again first; brokers forget a producer after a day."""
+
 _SEQUENCE_TROUBLE = frozenset(
     {
         ErrorCode.out_of_order_sequence_number,
@@ -159,6 +162,11 @@ class TranslatedAppend:
         self._last_call[part.key] = planned.is_answered
         places = list(iterate_headers(part.records))
         planned.next_offset = places[-1][1].next_offset
+        if self._was_silent_for_long(part.key):
+            planned.fail(
+                ErrorCode.offset_out_of_range, "nothing was written for long: the target's log is looked at again"
+            )
+            return planned
         try:
             plans = translation.plan(
                 [header for _, header in places],
@@ -179,6 +187,10 @@ class TranslatedAppend:
             planned.to_send.clear()
             planned.fail(ErrorCode.corrupt_message, str(error))
         return planned
+
+    def _was_silent_for_long(self, key: PartitionKey) -> bool:
+        known_at_ms = max(self._opened_at_ms.get(key, -1), self._tails.looked_at_ms.get(key, -1))
+        return self._clock.monotonic_ms() - known_at_ms > SILENCE_MAX_MS
 
     def _is_unopened(self, key: PartitionKey) -> bool:
         return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS

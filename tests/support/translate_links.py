@@ -6,7 +6,9 @@ records, each once, in the source's order, in batches whose records part is the 
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,7 +45,12 @@ class PartitionContent(NamedTuple):
 
 
 def start_translate_mirror(
-    processes: Processes, directory: Path, name: str, source: str, target: str, settings: Mapping[str, str] | None = None
+    processes: Processes,
+    directory: Path,
+    name: str,
+    source: str,
+    target: str,
+    settings: Mapping[str, str] | None = None,
 ) -> RunningProcess:
     """A mirror process of a translate link a -> b; not yet ready."""
     properties = {
@@ -61,7 +68,12 @@ def start_translate_mirror(
         "config.sync.interval.ms": "300",
         "emit.checkpoints.interval.ms": "300",
     } | dict(settings or {})
-    command = [sys.executable, "-m", "tests.support.lone_mirror", *(f"{key}={value}" for key, value in properties.items())]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.lone_mirror",
+        *(f"{key}={value}" for key, value in properties.items()),
+    ]
     home = directory / name
     home.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -71,9 +83,10 @@ def start_translate_mirror(
 async def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> None:
-    """A topic at one cluster, and its leaders known."""
+    """A topic at one cluster. Retention is off unless asked for: the tests' records have times long gone."""
     async with KafkaClient(bootstrap) as client:
-        new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=dict(configs or {}))
+        given = {"retention.ms": "-1", **(configs or {})}
+        new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=given)
         (outcome,) = await client.create_topics([new])
         assert not outcome.error_code, outcome
 
@@ -122,6 +135,11 @@ async def read_partition(bootstrap: str, topic: str, partition: int, *, is_commi
             aborted = [(one.producer_id, one.first_offset) for one in fetched.aborted_transactions or ()]
             offset = _collect(found, fetched.records, aborted)
     return found
+
+
+async def until_a_random_moment(chance: random.Random) -> None:
+    """Let some time pass: when a fault strikes is what is varied."""
+    await asyncio.sleep(chance.uniform(0, 0.6))
 
 
 async def total_end(bootstrap: str, topic: str, partitions: int) -> int:

@@ -23,6 +23,7 @@ from mirror.fetchers import Fetcher
 from mirror.group_sync import GroupSync
 from mirror.link_watch import LinkStanding, LinkWatch
 from mirror.metrics import MirrorMetrics
+from mirror.pauses import Pauses
 from mirror.ports import AppendPort, FetchPort, GroupPort, SitePort, TopicActor, Unreachable
 from mirror.prober import Prober
 from mirror.producers import Producer
@@ -30,6 +31,7 @@ from mirror.queue import ByteQueue
 from mirror.service import MirrorParts
 from mirror.supervision import Supervisor
 from mirror.topic_sync import TopicSync
+from mirror.verifier import Verifier
 from mirror.workers import FetcherPool, ProducerPool
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
@@ -60,6 +62,7 @@ class Ports:
     # Further tasks of the link, and what is to be done when all have ended.
     workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     finish: Callable[[], Awaitable[None]] | None = None
+    verifier: Verifier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class Mirror:
             lanes=config.producers,
             timeout_ms=config.queue_enqueue_timeout_ms,
         )
+        self.pauses = Pauses(self.board, config.pause_file)
         self._supervisor = Supervisor(chance=chance, on_broken=self._fail)
         self._prober = Prober(self.board, source=ports.source, target=ports.target)
         self._link_watch = LinkWatch(
@@ -149,7 +153,15 @@ class Mirror:
     @property
     def parts(self) -> MirrorParts:
         """What MirrorAdmin answers from."""
-        return MirrorParts(self.board, self.queue, self.link, lambda: self._groups.synced_at_ms, self._outage)
+        return MirrorParts(
+            self.board,
+            self.queue,
+            self.link,
+            lambda: self._groups.synced_at_ms,
+            self._outage,
+            self.pauses,
+            self._ports.verifier,
+        )
 
     def _outage(self) -> tuple[FlowState, str] | None:
         problem = self._topics.problem
@@ -265,6 +277,7 @@ class Mirror:
         )
 
     def _topology_changed(self) -> None:
+        self.pauses.enforce()
         self.fetchers.reassign()
         self.producers.wake()
 
@@ -301,6 +314,7 @@ class Mirror:
     async def _report(self) -> None:
         while True:
             self.producers.report()
+            self.pauses.enforce()
             await asyncio.sleep(REPORT_PAUSE_S)
 
     async def _drain(self, timeout_ms: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
@@ -140,6 +141,9 @@ class MirrorConfig(Settings):
     grpc_listener: HostPort | None = Field(
         default=None, alias="antipode.grpc.listener", description="host:port, or empty for none"
     )
+    pause_file: Path | None = Field(
+        default=None, alias="antipode.pause.file", description="a file in which pauses outlast the daemon, or empty"
+    )
     shutdown_drain_timeout_ms: int = Field(
         default=10_000, alias="shutdown.drain.timeout.ms", ge=0, description="0 ms or more"
     )
@@ -228,6 +232,11 @@ class MirrorConfig(Settings):
         if isinstance(value, str):
             return parse_host_port(value) if value.strip() else None
         return value
+
+    @field_validator("pause_file", mode="before")
+    @classmethod
+    def _no_file(cls, value: object) -> object:
+        return None if value == "" else value
 
     @field_validator("is_read_committed", mode="before")
     @classmethod

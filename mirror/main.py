@@ -14,13 +14,14 @@ from prometheus_client import CollectorRegistry
 
 from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
-from mirror.kafka_site import KafkaSite
+from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
 from mirror.ports import Unreachable
 from mirror.service import SERVICE_NAME, MirrorAdminService
 from mirror.topic_actor import ControllerActor
 from mirror.translate_link import TranslateLink
+from mirror.verifier import ExactVerifier
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -29,6 +30,7 @@ from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
+from wire.client import KafkaClient
 from wire.connection import ConnectionOptions
 from wire.control import mirror_pb2_grpc
 
@@ -52,7 +54,7 @@ class MirrorDaemon:
         self._metrics_server: MetricsServer | None = None
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
-        self._closing: list[KafkaSite | ControllerActor | TranslateLink] = []
+        self._closing: list[KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
         self.grpc_port: int | None = None
@@ -167,7 +169,9 @@ class MirrorDaemon:
         )
         source_site, target_site = KafkaSite(source, options), KafkaSite(target, options)
         actor = ControllerActor(config.site_agents)
-        self._closing += [source_site, target_site, actor]
+        source_client = KafkaClient(source, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        target_client = KafkaClient(target, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._closing += [source_site, target_site, actor, source_client, target_client]
         return Ports(
             source=source_site,
             target=target_site,
@@ -184,6 +188,7 @@ class MirrorDaemon:
             ),
             open_append=lambda: KafkaAppend(target, append_options),
             read_link=self._links.read,
+            verifier=ExactVerifier(source_client, target_client),
         )
 
     def _fail(self, error: BaseException) -> None:

@@ -25,6 +25,7 @@ from mirror.tail_reader import TailReader
 from mirror.translated_append import TranslatedAppend
 from mirror.translated_target import TranslatedTarget
 from mirror.translations import Translations
+from mirror.verifier import TranslateVerifier
 from runtime.addresses import HostPort
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -131,10 +132,17 @@ class TranslateLink:
             open_append=self._open_append,
             read_link=self._read_link,
             workers={
-                "offset map": self.translations.keep_saved,
-                "MirrorMaker topics": self._mirror_maker.run,
+                "offset-map": self.translations.keep_saved,
+                "mirror-maker": self._mirror_maker.run,
             },
             finish=self._finish,
+            verifier=TranslateVerifier(
+                self._source_client,
+                self._target_client,
+                naming=config.naming,
+                translations=self.translations,
+                sieve=self._sieve,
+            ),
         )
 
     async def close(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -16,7 +18,8 @@ from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
 from tests.support.java_clients import KafkaPrograms
-from tests.support.mirror_sites import start_lone_site
+from tests.support.mirror_sites import mirror_ports, start_lone_site
+from tests.support.ports import LOOPBACK
 from tests.support.processes import Processes
 from tests.support.translate_links import (
     ROOT,
@@ -363,3 +366,41 @@ async def test_a_mirror_maker_file_runs_as_it_is(
     assert "sync.topic.acls.enabled: not honoured" in said
     mirror.stop()
     assert mirror.exit_code == 0
+
+
+async def test_an_operator_pauses_resumes_and_verifies(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "operated", 2)
+    await asyncio.to_thread(run_transactions, source, "operated", 0)
+    await produce_batches(source, "operated", 1, 0, 5, compression=Compression.GZIP)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "operated"})
+    await wait_equal(source, target, "operated", 2)
+    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
+    paused = await antipode("links", "pause", "a-b", "--topic", "operated", *at)
+    assert paused == {"link": "a-b", "paused_topics": ["operated"], "partitions": 2}
+    described = await antipode("links", "describe", "a-b", *at)
+    states = {one["topic"]: one["state"] for one in described["partitions"]}
+    assert states["operated"] == "PAUSED"
+    assert described["mode"] == "translate"
+    await produce_batches(source, "operated", 1, 5, 5)
+    resumed = await antipode("links", "resume", "a-b", *at)
+    assert resumed["paused_topics"] == []
+    await wait_equal(source, target, "operated", 2)
+    verified = await antipode("links", "verify", "a-b", "--topic", "operated", *at)
+    assert [one["verdict"] for one in verified] == ["equal", "equal"], verified
+    assert [one["records"] for one in verified] == [24, 50]
+    last = await antipode("links", "verify", "a-b", "--topic", "operated", "--last", "10", *at)
+    assert [one["records"] for one in last][1] == 10
+
+
+async def antipode(*arguments: str) -> Any:
+    """A command's JSON."""
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    printed, complaint = await process.communicate()
+    assert process.returncode == 0, complaint.decode()
+    return json.loads(printed)

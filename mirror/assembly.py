@@ -19,6 +19,7 @@ from mirror.core.assignment import FetcherKey
 from mirror.core.flow_events import LinkRole, LinkTurned, Side
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
+from mirror.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
 from mirror.fetchers import Fetcher
 from mirror.group_sync import GroupSync
 from mirror.link_watch import LinkStanding, LinkWatch
@@ -30,6 +31,7 @@ from mirror.producers import Producer
 from mirror.queue import ByteQueue
 from mirror.service import MirrorParts
 from mirror.supervision import Supervisor
+from mirror.throttle import Throttle
 from mirror.topic_sync import TopicSync
 from mirror.verifier import Verifier
 from mirror.workers import FetcherPool, ProducerPool
@@ -102,6 +104,8 @@ class Mirror:
         )
         self.board.on_broken = self._fail
         self.board.on_transition = self._watch_transition
+        self.throttle = Throttle(clock, bytes_per_second=config.throttle_bytes_per_second)
+        self._classes = Classes(high=config.high_priority_topics, low=config.low_priority_topics)
         self.queue = ByteQueue(
             capacity_bytes=config.queue_size_bytes,
             lanes=config.producers,
@@ -273,10 +277,26 @@ class Mirror:
             queue=self.queue,
             port=self._ports.open_fetch(),
             lane_of=self.producers.lane_of,
+            throttle=self.throttle,
             clock=self._clock,
         )
 
+    def _rank(self) -> bool:
+        """Give each partition its rank; True when one has another than before."""
+        has_changed = False
+        for key, row in self.board.rows():
+            is_far_behind = is_backfilling(
+                self.board.lag(key),
+                was_backfilling=is_backfill_rank(row.rank),
+                threshold_bytes=self._config.backfill_bytes,
+            )
+            rank = rank_of(self._classes.of(key.topic), is_backfill=is_far_behind)
+            has_changed |= rank != row.rank
+            row.rank = rank
+        return has_changed
+
     def _topology_changed(self) -> None:
+        self._rank()
         self.pauses.enforce()
         self.fetchers.reassign()
         self.producers.wake()
@@ -315,6 +335,8 @@ class Mirror:
         while True:
             self.producers.report()
             self.pauses.enforce()
+            if self._rank():
+                self.fetchers.reassign()
             await asyncio.sleep(REPORT_PAUSE_S)
 
     async def _drain(self, timeout_ms: int) -> bool:

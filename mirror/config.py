@@ -141,6 +141,21 @@ class MirrorConfig(Settings):
     grpc_listener: HostPort | None = Field(
         default=None, alias="antipode.grpc.listener", description="host:port, or empty for none"
     )
+    throttle_bytes_per_second: int = Field(
+        default=0, alias="antipode.throttle.bytes.per.second", ge=0, description="bytes fetched a second, 0 no limit"
+    )
+    high_priority_topics: tuple[str, ...] = Field(
+        default=(), alias="antipode.priority.high", description="regular expressions of topics that go first"
+    )
+    low_priority_topics: tuple[str, ...] = Field(
+        default=(), alias="antipode.priority.low", description="regular expressions of topics that go last"
+    )
+    backfill_bytes: int = Field(
+        default=64 * _MIB,
+        alias="antipode.backfill.bytes",
+        ge=0,
+        description="a partition that is further behind counts as backfill and goes after all that is not",
+    )
     pause_file: Path | None = Field(
         default=None, alias="antipode.pause.file", description="a file in which pauses outlast the daemon, or empty"
     )
@@ -257,13 +272,22 @@ class MirrorConfig(Settings):
         "config_properties_exclude",
         "group_whitelist",
         "group_blacklist",
+        "high_priority_topics",
+        "low_priority_topics",
         mode="before",
     )
     @classmethod
     def _comma_list(cls, value: object) -> object:
         return split_patterns(value) if isinstance(value, str) else value
 
-    @field_validator("whitelist", "blacklist", "group_whitelist", "group_blacklist")
+    @field_validator(
+        "whitelist",
+        "blacklist",
+        "group_whitelist",
+        "group_blacklist",
+        "high_priority_topics",
+        "low_priority_topics",
+    )
     @classmethod
     def _patterns(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for pattern in value or ():

@@ -112,22 +112,36 @@ def mirror(
     state_change_log: StateChangeLog = None,
     is_dry_run: CheckOnly = False,
 ) -> None:
-    """Run the mirror daemon of one link, beside the link's target site.
+    """Run the mirror daemon of a link, beside the link's target.
 
-    Needed in the file: link.name and site.agents (gRPC addresses of the target site's brokers). Filters and the epoch are
-    the link's own. MirrorMaker's names for queue, streams, producers and filters are accepted.
+    Between two Antipode sites the file needs link.name and site.agents (gRPC addresses of the target site's brokers); filters and
+    the epoch are the link's own. Where an end is Apache Kafka, link.mode=translate with source.bootstrap.servers and
+    target.bootstrap.servers. MirrorMaker's names for queue, streams, producers and filters are accepted, and so is a file of
+    MirrorMaker 2 as it is: what became of each of its keys is printed.
 
-    Example: antipode mirror --config mirror.properties
+    Example: antipode mirror --config connect-mirror-maker.properties
     """
-    from mirror.config import load_config
-    from mirror.main import run as run_mirror
+    from mirror.config import load_configs
+    from mirror.main import run_all
 
     properties = _read("mirror", config, override, log_level, (log_file, state_change_log))
 
-    async def run(stop: asyncio.Event) -> None:
-        await run_mirror(load_config(properties), stop)
+    def check() -> None:
+        load_configs(properties)
+        _tell_verdicts(properties)
 
-    _run(run, lambda: load_config(properties), is_dry_run=is_dry_run)
+    async def run(stop: asyncio.Event) -> None:
+        await run_all(load_configs(properties), stop)
+
+    _run(run, check, is_dry_run=is_dry_run)
+
+
+def _tell_verdicts(properties: Properties) -> None:
+    """One line for each key of a MirrorMaker 2 file on standard error."""
+    from mirror.config import verdicts_on
+
+    for verdict in verdicts_on(properties):
+        typer.echo(f"{verdict.key}: {verdict.fate.value} ({verdict.explanation})", err=True)
 
 
 def _read(

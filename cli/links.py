@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from cli.mirrors import MirrorAddress, Name, describe_mirror, pause, print_mirror, resume, verify
 from cli.output import (
     Output,
     OutputFormat,
@@ -34,7 +35,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(help="Name of the link.")]
+app.command()(pause)
+app.command()(resume)
+app.command()(verify)
+
 Answer = TypeVar("Answer")
 
 
@@ -57,14 +61,25 @@ def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, outp
 
 @app.command()
 def describe(
-    name: Name, environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT
+    name: Name,
+    mirror: MirrorAddress = None,
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
-    """One link at each site: its record and where every partition stands.
+    """One link at each site: its record and where every partition stands. With --mirror, as its mirror daemon sees it.
 
     Example: antipode links describe a-b --output json
     """
     from dr.links import describe_link
 
+    if mirror is not None:
+        reply = describe_mirror(name, mirror, environment)
+        if output is OutputFormat.JSON:
+            print_json({**_fields(reply), "partitions": [_fields(item) for item in reply.partitions]})
+        else:
+            print_mirror(reply)
+        return
     entries = _with_clients(agents(environment, site), lambda clients: describe_link(name, list(clients.values())))
     if output is OutputFormat.JSON:
         print_json([_description_json(entry) for entry in entries])

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -18,17 +19,21 @@ from mirror.core.assignment import FetcherKey
 from mirror.core.flow_events import LinkRole, LinkTurned, Side
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
+from mirror.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
 from mirror.fetchers import Fetcher
 from mirror.group_sync import GroupSync
 from mirror.link_watch import LinkStanding, LinkWatch
 from mirror.metrics import MirrorMetrics
+from mirror.pauses import Pauses
 from mirror.ports import AppendPort, FetchPort, GroupPort, SitePort, TopicActor, Unreachable
 from mirror.prober import Prober
 from mirror.producers import Producer
 from mirror.queue import ByteQueue
 from mirror.service import MirrorParts
 from mirror.supervision import Supervisor
+from mirror.throttle import Throttle
 from mirror.topic_sync import TopicSync
+from mirror.verifier import Verifier
 from mirror.workers import FetcherPool, ProducerPool
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
@@ -56,6 +61,10 @@ class Ports:
     open_fetch: Callable[[], FetchPort]
     open_append: Callable[[], AppendPort]
     read_link: Callable[[], Awaitable[LinkStanding]]
+    # Further tasks of the link, and what is to be done when all have ended.
+    workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
+    finish: Callable[[], Awaitable[None]] | None = None
+    verifier: Verifier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +104,14 @@ class Mirror:
         )
         self.board.on_broken = self._fail
         self.board.on_transition = self._watch_transition
+        self.throttle = Throttle(clock, bytes_per_second=config.throttle_bytes_per_second)
+        self._classes = Classes(high=config.high_priority_topics, low=config.low_priority_topics)
         self.queue = ByteQueue(
             capacity_bytes=config.queue_size_bytes,
             lanes=config.producers,
             timeout_ms=config.queue_enqueue_timeout_ms,
         )
+        self.pauses = Pauses(self.board, config.pause_file)
         self._supervisor = Supervisor(chance=chance, on_broken=self._fail)
         self._prober = Prober(self.board, source=ports.source, target=ports.target)
         self._link_watch = LinkWatch(
@@ -145,7 +157,15 @@ class Mirror:
     @property
     def parts(self) -> MirrorParts:
         """What MirrorAdmin answers from."""
-        return MirrorParts(self.board, self.queue, self.link, lambda: self._groups.synced_at_ms, self._outage)
+        return MirrorParts(
+            self.board,
+            self.queue,
+            self.link,
+            lambda: self._groups.synced_at_ms,
+            self._outage,
+            self.pauses,
+            self._ports.verifier,
+        )
 
     def _outage(self) -> tuple[FlowState, str] | None:
         problem = self._topics.problem
@@ -161,6 +181,8 @@ class Mirror:
         self._supervisor.start("topics", self._topics.run)
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
+        for name, worker in self._ports.workers.items():
+            self._supervisor.start(name, worker)
 
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
         """Stop fetching, let what is queued reach the target, carry groups a last time, end. Says what was left."""
@@ -180,6 +202,8 @@ class Mirror:
         await self._supervisor.stop()
         await self._prober.close()
         await self.producers.close()
+        if self._ports.finish is not None:
+            await self._ports.finish()
         self.board.stop_timers()
         _log.info(
             "drained and stopped" if is_complete else "stopped before the queue was empty; it will be fetched again",
@@ -253,10 +277,27 @@ class Mirror:
             queue=self.queue,
             port=self._ports.open_fetch(),
             lane_of=self.producers.lane_of,
+            throttle=self.throttle,
             clock=self._clock,
         )
 
+    def _rank(self) -> bool:
+        """Give each partition its rank; True when one has another than before."""
+        has_changed = False
+        for key, row in self.board.rows():
+            is_far_behind = is_backfilling(
+                self.board.lag(key),
+                was_backfilling=is_backfill_rank(row.rank),
+                threshold_bytes=self._config.backfill_bytes,
+            )
+            rank = rank_of(self._classes.of(key.topic), is_backfill=is_far_behind)
+            has_changed |= rank != row.rank
+            row.rank = rank
+        return has_changed
+
     def _topology_changed(self) -> None:
+        self._rank()
+        self.pauses.enforce()
         self.fetchers.reassign()
         self.producers.wake()
 
@@ -293,6 +334,9 @@ class Mirror:
     async def _report(self) -> None:
         while True:
             self.producers.report()
+            self.pauses.enforce()
+            if self._rank():
+                self.fetchers.reassign()
             await asyncio.sleep(REPORT_PAUSE_S)
 
     async def _drain(self, timeout_ms: int) -> bool:

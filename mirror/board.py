@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 from uuid import UUID
 
+from mirror.core.assignment import NORMAL_RANK
 from mirror.core.flow import Decision, Flow
 from mirror.core.flow_events import (
     CheckSource,
@@ -84,6 +85,10 @@ class Row:
     target: Leader = NOBODY
     # Generation and offset to fetch; None while the flow does not want batches.
     wanted: tuple[int, int] | None = None
+    # Who goes first under congestion (core/priorities.py).
+    rank: int = NORMAL_RANK
+    # The fetcher that has batches of it in hand, accepted and not queued yet.
+    queueing: object | None = field(default=None, repr=False)
     retry: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
@@ -150,6 +155,10 @@ class FlowBoard:
         for effect in decision.effects:
             self._act(key, row, effect)
         return decision
+
+    def look_again(self, key: PartitionKey) -> None:
+        """Have the partition's fetcher look what there is to fetch."""
+        self._effects.fetching_changed(key)
 
     def lag(self, key: PartitionKey) -> Lag:
         """How far the partition is behind now."""

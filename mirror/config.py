@@ -6,13 +6,17 @@ compared with the record, so that a file that believes something else is an erro
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
 from mirror.core.flow_state import GapPolicy
+from mirror.core.mirror_maker_file import UnusableFile, Verdict, is_mirror_maker_file, read_mirror_maker_file
+from mirror.core.naming import Naming, NamingPolicy, parse_table
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
 
@@ -27,14 +31,39 @@ OLD_SPELLINGS = {
 """Names of earlier mirrors, and ours for the same thing."""
 
 _MIB = 1024 * 1024
+ALIAS = r"^[A-Za-z0-9_-]+$"
+
+
+class LinkMode(enum.Enum):
+    """What the target is made of."""
+
+    EXACT = "exact"
+    TRANSLATE = "translate"
+
+
+class ExistingTarget(enum.Enum):
+    """What to do where a target topic has records that are neither noted nor the source's."""
+
+    HALT = "halt"
+    APPEND = "append"
+
+
+class OffsetSyncsLocation(enum.Enum):
+    """Which cluster holds MirrorMaker 2's offset syncs."""
+
+    SOURCE = "source"
+    TARGET = "target"
 
 
 class MirrorConfig(Settings):
     """Settings of one mirror daemon."""
 
     link_name: str = Field(alias="link.name", min_length=1, description="the name of a link that the target site has")
+    link_mode: LinkMode = Field(default=LinkMode.EXACT, alias="link.mode", description="exact or translate")
     site_agents: tuple[HostPort, ...] = Field(
-        alias="site.agents", description="gRPC addresses of the target site's brokers: host:port[,host:port...]"
+        default=(),
+        alias="site.agents",
+        description="gRPC addresses of the target site's brokers: host:port[,host:port...]",
     )
     source_bootstrap_servers: tuple[HostPort, ...] = Field(
         default=(), alias="source.bootstrap.servers", description="host:port list; empty: what the link says"
@@ -112,8 +141,96 @@ class MirrorConfig(Settings):
     grpc_listener: HostPort | None = Field(
         default=None, alias="antipode.grpc.listener", description="host:port, or empty for none"
     )
+    throttle_bytes_per_second: int = Field(
+        default=0, alias="antipode.throttle.bytes.per.second", ge=0, description="bytes fetched a second, 0 no limit"
+    )
+    high_priority_topics: tuple[str, ...] = Field(
+        default=(), alias="antipode.priority.high", description="regular expressions of topics that go first"
+    )
+    low_priority_topics: tuple[str, ...] = Field(
+        default=(), alias="antipode.priority.low", description="regular expressions of topics that go last"
+    )
+    backfill_bytes: int = Field(
+        default=64 * _MIB,
+        alias="antipode.backfill.bytes",
+        ge=0,
+        description="a partition that is further behind counts as backfill and goes after all that is not",
+    )
+    pause_file: Path | None = Field(
+        default=None, alias="antipode.pause.file", description="a file in which pauses outlast the daemon, or empty"
+    )
     shutdown_drain_timeout_ms: int = Field(
         default=10_000, alias="shutdown.drain.timeout.ms", ge=0, description="0 ms or more"
+    )
+    # What follows counts for link.mode=translate alone.
+    source_alias: str = Field(
+        default="source",
+        alias="source.alias",
+        pattern=ALIAS,
+        description="the source cluster's name: letters, digits, _ -",
+    )
+    target_alias: str = Field(
+        default="target",
+        alias="target.alias",
+        pattern=ALIAS,
+        description="the target cluster's name: letters, digits, _ -",
+    )
+    naming_policy: NamingPolicy = Field(
+        default=NamingPolicy.PREFIX, alias="topic.naming.policy", description="prefix, identity or table"
+    )
+    naming_separator: str = Field(
+        default=".", alias="replication.policy.separator", min_length=1, description="text between alias and topic"
+    )
+    naming_table: dict[str, str] = Field(
+        default_factory=dict, alias="topic.naming.table", description="source=target,... for topic.naming.policy=table"
+    )
+    replication_factor: int = Field(
+        default=-1,
+        alias="replication.factor",
+        ge=-1,
+        description="replicas of topics made at the target, -1 its default",
+    )
+    is_read_committed: bool = Field(
+        default=True,
+        alias="isolation.level",
+        description="read_committed leaves aborted records out, read_uncommitted not",
+    )
+    existing_target: ExistingTarget = Field(
+        default=ExistingTarget.HALT,
+        alias="antipode.target.existing",
+        description="halt or append, where a target topic has records that are not the source's",
+    )
+    group_whitelist: tuple[str, ...] = Field(
+        default=(".*",), alias="groups", description="regular expressions of consumer groups, comma-separated"
+    )
+    group_blacklist: tuple[str, ...] = Field(
+        default=("console-consumer-.*", "connect-.*", "__.*"),
+        alias="groups.exclude",
+        description="groups that are left out; wins over groups",
+    )
+    is_syncing_groups: bool = Field(
+        default=True, alias="sync.group.offsets.enabled", description="true commits groups' offsets at the target"
+    )
+    is_syncing_configs: bool = Field(
+        default=True, alias="sync.topic.configs.enabled", description="true keeps topic configs like the source's"
+    )
+    is_emitting_heartbeats: bool = Field(
+        default=True, alias="emit.heartbeats.enabled", description="true writes MirrorMaker 2's heartbeats at both ends"
+    )
+    heartbeats_interval_ms: int = Field(
+        default=1000, alias="emit.heartbeats.interval.ms", ge=50, description="50 ms or more"
+    )
+    is_emitting_checkpoints: bool = Field(
+        default=True, alias="emit.checkpoints.enabled", description="true writes MirrorMaker 2's checkpoints"
+    )
+    checkpoints_interval_ms: int = Field(
+        default=5000, alias="emit.checkpoints.interval.ms", ge=50, description="50 ms or more"
+    )
+    is_emitting_offset_syncs: bool = Field(
+        default=True, alias="emit.offset-syncs.enabled", description="true writes MirrorMaker 2's offset syncs"
+    )
+    offset_syncs_location: OffsetSyncsLocation = Field(
+        default=OffsetSyncsLocation.TARGET, alias="offset-syncs.topic.location", description="source or target"
     )
     log_level: str = Field(default="INFO", alias="log.level", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
@@ -131,12 +248,46 @@ class MirrorConfig(Settings):
             return parse_host_port(value) if value.strip() else None
         return value
 
-    @field_validator("whitelist", "blacklist", "config_properties_exclude", mode="before")
+    @field_validator("pause_file", mode="before")
+    @classmethod
+    def _no_file(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @field_validator("is_read_committed", mode="before")
+    @classmethod
+    def _isolation(cls, value: object) -> object:
+        levels = {"read_committed": True, "read_uncommitted": False}
+        if isinstance(value, str) and value not in levels:
+            raise ValueError("read_committed or read_uncommitted")
+        return levels[value] if isinstance(value, str) else value
+
+    @field_validator("naming_table", mode="before")
+    @classmethod
+    def _table(cls, value: object) -> object:
+        return parse_table(value) if isinstance(value, str) else value
+
+    @field_validator(
+        "whitelist",
+        "blacklist",
+        "config_properties_exclude",
+        "group_whitelist",
+        "group_blacklist",
+        "high_priority_topics",
+        "low_priority_topics",
+        mode="before",
+    )
     @classmethod
     def _comma_list(cls, value: object) -> object:
         return split_patterns(value) if isinstance(value, str) else value
 
-    @field_validator("whitelist", "blacklist")
+    @field_validator(
+        "whitelist",
+        "blacklist",
+        "group_whitelist",
+        "group_blacklist",
+        "high_priority_topics",
+        "low_priority_topics",
+    )
     @classmethod
     def _patterns(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for pattern in value or ():
@@ -147,10 +298,28 @@ class MirrorConfig(Settings):
         return value
 
     @model_validator(mode="after")
-    def _has_agents(self) -> Self:
-        if not self.site_agents:
+    def _has_its_ends(self) -> Self:
+        if self.link_mode is LinkMode.EXACT and not self.site_agents:
             raise ConfigurationError("site.agents", "", "host:port[,host:port...] of the target site's brokers")
+        if self.link_mode is LinkMode.TRANSLATE:
+            if not self.source_bootstrap_servers:
+                raise ConfigurationError("source.bootstrap.servers", "", "host:port[,host:port...] of the source")
+            if not self.target_bootstrap_servers:
+                raise ConfigurationError("target.bootstrap.servers", "", "host:port[,host:port...] of the target")
+            if self.source_alias == self.target_alias:
+                raise ConfigurationError("target.alias", self.target_alias, "another name than source.alias")
         return self
+
+    @property
+    def naming(self) -> Naming:
+        """What topics of a translate link are called."""
+        return Naming(
+            policy=self.naming_policy,
+            source_alias=self.source_alias,
+            target_alias=self.target_alias,
+            separator=self.naming_separator,
+            table=self.naming_table,
+        )
 
 
 def split_patterns(text: str) -> tuple[str, ...]:
@@ -167,3 +336,19 @@ def load_config(properties: Mapping[str, str]) -> MirrorConfig:
             value = mapping.pop(old)
             mapping.setdefault(new, value)
     return load_settings(MirrorConfig, mapping)
+
+
+def load_configs(properties: Mapping[str, str]) -> tuple[MirrorConfig, ...]:
+    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each flow. ConfigurationError as usual."""
+    if not is_mirror_maker_file(properties):
+        return (load_config(properties),)
+    try:
+        read = read_mirror_maker_file(properties)
+    except UnusableFile as error:
+        raise ConfigurationError(error.key, error.value, error.accepted) from error
+    return tuple(load_config(flow.settings) for flow in read.flows)
+
+
+def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:
+    """What became of each key of a MirrorMaker 2 file that `load_configs` takes; nothing for a file of our own."""
+    return read_mirror_maker_file(properties).verdicts if is_mirror_maker_file(properties) else ()

@@ -29,6 +29,7 @@ from mirror.core.partitions import MalformedBatches, PartitionKey, survey
 from mirror.core.window import QueuedBatches
 from mirror.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
 from mirror.queue import ByteQueue, EnqueueTimeout
+from mirror.throttle import Throttle
 from runtime.clock import Clock
 
 PAUSE_WHEN_FULL_S = 0.02
@@ -51,8 +52,10 @@ class Fetcher:
         queue: ByteQueue,
         port: FetchPort,
         lane_of: LaneOf,
+        throttle: Throttle,
         clock: Clock,
     ) -> None:
+        self._throttle = throttle
         self.key = key
         self._board = board
         self._queue = queue
@@ -63,6 +66,7 @@ class Fetcher:
         self._partitions: frozenset[PartitionKey] = frozenset()
         self._wake = asyncio.Event()
         self.fetched_bytes = 0
+        self._expected_bytes = 0
 
     @property
     def partitions(self) -> frozenset[PartitionKey]:
@@ -85,22 +89,41 @@ class Fetcher:
         try:
             while True:
                 if pending is None:
-                    parts = await self._next_parts()
+                    await self._next_parts()
+                    await self._throttle.turn(self.key.rank, self._expected_bytes)
+                    parts = self._parts()
+                    if not parts:
+                        self._throttle.spend(-self._expected_bytes)
+                        continue
                     pending = self._send(parts)
                 answers = await self._answers(pending, parts)
                 pending = None
                 accepted = self._accept(parts, answers or ())
+                self._account(answers or ())
                 if answers is not None:
                     self._tell_quiet(parts, answers)
-                if self._queue.has_room_for(sum(entry.size_bytes for entry, _ in accepted)):
-                    parts = self._parts()
-                    pending = self._send(parts) if parts else None
+                ahead = self._parts()
+                if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
+                    parts, pending = ahead, self._send(ahead)
                 for entry, previous_epoch in accepted:
                     await self._enqueue(entry, previous_epoch)
         finally:
             if pending is not None:
                 pending.cancel()
                 await asyncio.gather(pending, return_exceptions=True)
+            for _, row in self._board.rows():
+                if row.queueing is self:
+                    row.queueing = None
+
+    def _may_fetch_ahead(self, size_bytes: int) -> bool:
+        rank = self.key.rank
+        return self._queue.has_room_for(size_bytes, rank) and self._throttle.take_turn(rank, self._expected_bytes)
+
+    def _account(self, answers: Sequence[FetchAnswer]) -> None:
+        """What was expected of a fetch was spent when it went; the rest is spent now, and the next one expected to be like it."""
+        fetched_bytes = sum(len(answer.records) for answer in answers)
+        self._throttle.spend(fetched_bytes - self._expected_bytes)
+        self._expected_bytes = fetched_bytes
 
     def _send(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
         return asyncio.get_running_loop().create_task(self._fetch([part for _, part in parts.values()]))
@@ -118,7 +141,7 @@ class Fetcher:
         parts: dict[PartitionKey, tuple[int, FetchPart]] = {}
         for key in self._partitions:
             row = self._board.row(key)
-            if row.wanted is not None:
+            if row.wanted is not None and row.queueing in (None, self):
                 generation, offset = row.wanted
                 part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
                 parts[key] = (generation, part)
@@ -201,6 +224,7 @@ class Fetcher:
         decision = self._board.submit(answer.key, fetched)
         for effect in decision.effects:
             if isinstance(effect, HandOver):
+                self._board.row(answer.key).queueing = self
                 entry = QueuedBatches(
                     key=answer.key,
                     generation=generation,
@@ -208,6 +232,7 @@ class Fetcher:
                     run=run,
                     records=answer.records[: run.size_bytes],
                     fetched_at_ms=self._clock.now_ms(),
+                    left_out=answer.left_out,
                 )
                 return entry, previous_epoch
         return None
@@ -218,11 +243,21 @@ class Fetcher:
 
     async def _enqueue(self, entry: QueuedBatches, previous_epoch: int) -> None:
         try:
-            await self._queue.put(self._lane_of(entry.key), entry)
+            await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
         except EnqueueTimeout:
             again = NotEnqueued(generation=entry.generation, offset=entry.expected_log_end_offset, epoch=previous_epoch)
             self._board.submit(entry.key, again)
             await asyncio.sleep(PAUSE_WHEN_FULL_S)
+        finally:
+            self._has_queued(entry.key)
+
+    def _has_queued(self, key: PartitionKey) -> None:
+        """Whoever reads the partition by now may go on."""
+        row = self._board.row(key)
+        if row.queueing is self:
+            row.queueing = None
+            if key not in self._partitions:
+                self._board.look_again(key)
 
 
 def _trouble(error: ErrorCode) -> SourceTrouble:

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
-from mirror.ports import EpochEnd, Leader, LogEnds, Refused, SiteTopic, Unreachable
+from mirror.ports import EpochEnd, Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
 from runtime.addresses import HostPort
 from wire.broker_requests import (
     EARLIEST_TIMESTAMP,
@@ -63,9 +63,7 @@ class KafkaSite:
             for topic, configs in found.items()
         }
 
-    async def log_ends(
-        self, leaders: Mapping[PartitionKey, Leader]
-    ) -> Mapping[PartitionKey, LogEnds | Refused | Unreachable]:
+    async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
         """Start and end of each log, read past the site's role."""
 
         async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogEnds | Refused]:

@@ -6,6 +6,7 @@ Records are views of the received frame on the one side and are handed to the tr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -36,6 +37,16 @@ Position = tuple[int, int]
 _NO_RECORDS = memoryview(b"")
 
 
+class Sieve(Protocol):
+    """Makes an answer of what was fetched and says which batches are not for the target."""
+
+    isolation_level: int
+
+    async def sift(self, topic: str, partition: PartitionFetched) -> FetchAnswer:
+        """The answer for one partition. Unreachable when what it needs to know cannot be asked."""
+        ...
+
+
 class KafkaFetch:
     """FetchPort: long-polling fetches of one fetcher, in an incremental session."""
 
@@ -48,7 +59,9 @@ class KafkaFetch:
         max_bytes: int,
         partition_max_bytes: int,
         max_wait_ms: int,
+        sieve: Sieve | None = None,
     ) -> None:
+        self._sieve = sieve
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         self._session: FetchSession[PartitionKey, Position] = FetchSession()
         self._topic_ids: dict[str, UUID] = {}
@@ -71,7 +84,10 @@ class KafkaFetch:
                 return ()
             raise Unreachable(f"source broker {node_id} answers {code.name} to a fetch")
         self._session.answered(response.session_id)
-        return self._fetched(response)
+        answers = self._fetched(response)
+        if self._sieve is None:
+            return [_answer(name, partition) for name, partition in answers]
+        return [await self._sieve.sift(name, partition) for name, partition in answers]
 
     async def close(self) -> None:
         """Drop the connection."""
@@ -88,6 +104,7 @@ class KafkaFetch:
             max_bytes=self._max_bytes,
             session_id=session.session_id,
             session_epoch=session.session_epoch,
+            isolation_level=0 if self._sieve is None else self._sieve.isolation_level,
             forgotten_topics=[
                 ForgottenTopic(name, self._topic_ids[name], partitions)
                 for name, partitions in _by_topic(session.forgotten).items()
@@ -104,10 +121,10 @@ class KafkaFetch:
             topics.append(TopicToFetch(name, self._topic_ids[name], wanted))
         return topics
 
-    def _fetched(self, response: FetchResponse) -> list[FetchAnswer]:
+    def _fetched(self, response: FetchResponse) -> list[tuple[str, PartitionFetched]]:
         names = {topic_id: name for name, topic_id in self._topic_ids.items()}
         return [
-            _answer(names.get(topic.topic_id, topic.name) if topic.topic_id is not None else topic.name, partition)
+            (names.get(topic.topic_id, topic.name) if topic.topic_id is not None else topic.name, partition)
             for topic in response.topics
             for partition in topic.partitions
         ]

@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry
 
 from mirror.assembly import DrainResult, Mirror, Ports
-from mirror.config import MirrorConfig
-from mirror.kafka_site import KafkaSite
+from mirror.config import LinkMode, MirrorConfig
+from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
+from mirror.ports import Unreachable
 from mirror.service import SERVICE_NAME, MirrorAdminService
 from mirror.topic_actor import ControllerActor
+from mirror.translate_link import TranslateLink
+from mirror.verifier import ExactVerifier
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -27,6 +30,7 @@ from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
+from wire.client import KafkaClient
 from wire.connection import ConnectionOptions
 from wire.control import mirror_pb2_grpc
 
@@ -50,7 +54,7 @@ class MirrorDaemon:
         self._metrics_server: MetricsServer | None = None
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
-        self._closing: list[KafkaSite | ControllerActor] = []
+        self._closing: list[KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
         self.grpc_port: int | None = None
@@ -106,11 +110,10 @@ class MirrorDaemon:
 
     async def _bring_up(self) -> None:
         try:
-            standing, target_bootstrap = await self._find_link()
-            check_filters(self._config, standing)
+            config, ports, standing = await self._find_ends()
             self.mirror = Mirror(
-                self._config,
-                self._ports(standing, target_bootstrap),
+                config,
+                ports,
                 standing,
                 registry=self._registry,
                 clock=self._clock,
@@ -123,6 +126,26 @@ class MirrorDaemon:
             self._fail(error)
             return
         _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)
+
+    async def _find_ends(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
+        if self._config.link_mode is LinkMode.TRANSLATE:
+            return await self._open_translate_link()
+        standing, target_bootstrap = await self._find_link()
+        check_filters(self._config, standing)
+        return self._config, self._ports(standing, target_bootstrap), standing
+
+    async def _open_translate_link(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
+        """The link once both ends answer, however long that takes."""
+        link = TranslateLink(self._config, client_id=CLIENT_ID, clock=self._clock)
+        self._closing.append(link)
+        async for attempt in jittered_backoff(retry_on=Unreachable, initial_ms=50, max_ms=500):
+            with attempt:
+                try:
+                    standing = await link.open()
+                except Unreachable as error:
+                    self._admin.explain(str(error))
+                    raise
+        return link.mirror_config(), link.ports(), standing
 
     async def _find_link(self) -> tuple[LinkStanding, tuple[HostPort, ...]]:
         """The link and where the target's brokers are; waits for the agents as long as it takes."""
@@ -146,7 +169,9 @@ class MirrorDaemon:
         )
         source_site, target_site = KafkaSite(source, options), KafkaSite(target, options)
         actor = ControllerActor(config.site_agents)
-        self._closing += [source_site, target_site, actor]
+        source_client = KafkaClient(source, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        target_client = KafkaClient(target, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._closing += [source_site, target_site, actor, source_client, target_client]
         return Ports(
             source=source_site,
             target=target_site,
@@ -163,6 +188,7 @@ class MirrorDaemon:
             ),
             open_append=lambda: KafkaAppend(target, append_options),
             read_link=self._links.read,
+            verifier=ExactVerifier(source_client, target_client),
         )
 
     def _fail(self, error: BaseException) -> None:
@@ -196,7 +222,12 @@ def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
 async def run(config: MirrorConfig, stop: asyncio.Event) -> DrainResult | None:
     """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything has been closed."""
     daemon = MirrorDaemon(config)
-    await daemon.start()
+    try:
+        await daemon.start()
+    except BaseException:
+        stop.set()
+        await daemon.stop()
+        raise
     stopping = asyncio.get_running_loop().create_task(stop.wait())
     daemon.failed.add_done_callback(lambda _: stop.set())
     await stopping
@@ -204,3 +235,11 @@ async def run(config: MirrorConfig, stop: asyncio.Event) -> DrainResult | None:
     if daemon.failed.done():
         raise daemon.failed.result()
     return result
+
+
+async def run_all(configs: Sequence[MirrorConfig], stop: asyncio.Event) -> None:
+    """Mirror several links in one process; when one cannot go on, all end. What failed first is raised."""
+    outcomes = await asyncio.gather(*(run(config, stop) for config in configs), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -62,6 +62,17 @@ class Refused:
     error: ErrorCode
 
 
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """The target's log cannot be a copy of the source's; the reason says where it leaves it."""
+
+    reason: str
+
+
+LogAnswer = LogEnds | Refused | Unreachable | Differs
+"""What a site says about one log. `Differs` comes from translate links alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPart:
     """One partition to fetch."""
@@ -81,6 +92,8 @@ class FetchAnswer:
     high_watermark: int
     log_start_offset: int
     records: memoryview
+    # Base offsets of batches that a translate link does not carry.
+    left_out: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +107,7 @@ class AppendPart:
     source_log_start_offset: int
     source_seen_at_ms: int
     records: memoryview
+    left_out: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +134,7 @@ class SitePort(Protocol):
         """The configs that are set on the topics themselves; a topic that is gone is left out."""
         ...
 
-    async def log_ends(
-        self, leaders: Mapping[PartitionKey, Leader]
-    ) -> Mapping[PartitionKey, LogEnds | Refused | Unreachable]:
+    async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
         """Start and end of each log, read past the site's role (replica id -2)."""
         ...
 

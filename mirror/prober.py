@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Mapping
 
 from mirror.board import FlowBoard
-from mirror.core.flow_events import SourceChecked, SourceNotFound, TargetFound, TargetNotFound
+from mirror.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
 from mirror.core.partitions import PartitionKey
-from mirror.ports import EpochEnd, Leader, LogEnds, Refused, SitePort, Unreachable
+from mirror.ports import Differs, EpochEnd, Leader, LogEnds, Refused, SitePort, Unreachable
 
 _Question = tuple[int, int]  # generation, epoch
 _NO_EPOCH = -1
@@ -84,6 +84,8 @@ class Prober:
                     last_epoch=answer.last_epoch,
                 )
                 self._board.submit(key, found)
+            elif isinstance(answer, Differs):
+                self._board.submit(key, TargetDiffers(generation=generation, reason=answer.reason))
             else:
                 reason = f"the target does not say where {key} ends: {_why(answer)}"
                 self._board.submit(key, TargetNotFound(generation=generation, reason=reason))

@@ -221,6 +221,7 @@ class Producer:
             source_log_start_offset=told_start,
             source_seen_at_ms=progress.source_heard_at_ms,
             records=sent.entry.records if sent.entry is not None else _NOTHING,
+            left_out=sent.entry.left_out if sent.entry is not None else frozenset(),
         )
 
     def _start(self, node_id: int, parts: Sequence[AppendPart], sent: Sequence[_Sent]) -> None:

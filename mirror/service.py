@@ -1,9 +1,10 @@
-"""MirrorAdmin over gRPC: what the mirror knows of itself, asked by the command line and by drills. Read only."""
+"""MirrorAdmin over gRPC: what the mirror knows of itself, pauses, and comparisons; asked by the command line and by drills."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
@@ -11,9 +12,12 @@ from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.link_watch import LinkStanding
+from mirror.pauses import ALL_TOPICS, Pauses
 from mirror.queue import ByteQueue
+from mirror.verifier import Verifier
 from wire.control import mirror_pb2 as pb
 from wire.control import mirror_pb2_grpc
+from wire.links import InvalidPattern, matches
 
 SERVICE_NAME = "antipode.control.MirrorAdmin"
 
@@ -42,6 +46,8 @@ class MirrorParts:
     groups_synced_at_ms: Callable[[], int]
     # A site that does not answer when its topics are looked at, and the state that this means; None while both answer.
     outage: Callable[[], tuple[FlowState, str] | None]
+    pauses: Pauses
+    verifier: Verifier | None
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -70,6 +76,65 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             return pb.DescribeMirrorReply(link=self._link_name, state=FlowState.PREPARING.value, reason=self._reason)
         return describe(self._parts)
 
+    async def PauseMirror(  # noqa: N802 (gRPC's name)
+        self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.PauseMirrorReply:
+        """Pause topics until they are resumed."""
+        parts = await self._ready(context)
+        try:
+            return _paused(parts.pauses, parts.pauses.pause(request.topics))
+        except InvalidPattern as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+
+    async def ResumeMirror(  # noqa: N802 (gRPC's name)
+        self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.PauseMirrorReply:
+        """Take pauses back, by the patterns that were given."""
+        parts = await self._ready(context)
+        unknown = [pattern for pattern in request.topics if pattern not in parts.pauses.patterns]
+        if unknown:
+            known = ", ".join(parts.pauses.patterns) or "nothing"
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"not paused: {', '.join(unknown)}; paused is {known}"
+            )
+        return _paused(parts.pauses, parts.pauses.resume(request.topics))
+
+    async def VerifyMirror(  # noqa: N802 (gRPC's name)
+        self, request: pb.VerifyMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[pb.VerifiedPartition]:
+        """Compare partition by partition; each is told when it is done."""
+        parts = await self._ready(context)
+        if parts.verifier is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mirror cannot compare")
+            return
+        patterns = list(request.topics) or [ALL_TOPICS]
+        for key in sorted(parts.board):
+            if not matches(key.topic, whitelist=patterns, blacklist=()):
+                continue
+            end = max(0, parts.board.row(key).facts.progress.target_log_end_offset)
+            found = await parts.verifier.compare(key, mirrored_end=end, last_offsets=request.last_offsets)
+            yield pb.VerifiedPartition(
+                topic=key.topic,
+                partition=key.partition,
+                verdict=found.verdict,
+                finding=found.finding,
+                from_offset=found.from_offset,
+                to_offset=found.to_offset,
+                batches=found.batches,
+                records=found.records,
+            )
+
+    async def _ready(self, context: grpc.aio.ServicerContext[Any, Any]) -> MirrorParts:
+        if self._parts is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"mirror of {self._link_name}: {self._reason}")
+            raise AssertionError("abort returned")
+        return self._parts
+
+
+def _paused(pauses: Pauses, partitions: int) -> pb.PauseMirrorReply:
+    return pb.PauseMirrorReply(paused_topics=pauses.patterns, partitions=partitions)
+
 
 def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
     """The reply of DescribeMirror."""
@@ -86,6 +151,8 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         partitions=partitions,
         queued_bytes=parts.queue.used_bytes,
         groups_synced_at_ms=parts.groups_synced_at_ms(),
+        mode=link.record.mode,
+        paused_topics=parts.pauses.patterns,
     )
 
 

@@ -44,7 +44,8 @@ class FetcherPool:
     def reassign(self) -> None:
         """Leaders have changed: give each partition to the fetcher of its leader."""
         leaders = {key: row.source.node_id for key, row in self._board.rows()}
-        assignment = assign_fetchers(leaders, streams_per_broker=self._streams_per_broker)
+        ranks = {key: row.rank for key, row in self._board.rows()}
+        assignment = assign_fetchers(leaders, streams_per_broker=self._streams_per_broker, ranks=ranks)
         self._reader_of = {key: fetcher for fetcher, keys in assignment.items() for key in keys}
         for fetcher_key in assignment.keys() - self._fetchers.keys():
             self._start(fetcher_key)
@@ -77,7 +78,7 @@ class FetcherPool:
             for key in dead.partitions:
                 self._board.submit(key, Start(reason))
 
-        name = f"{FETCHER} {fetcher_key.node_id}/{fetcher_key.stream}"
+        name = f"{FETCHER} {fetcher_key.node_id}/{fetcher_key.stream}/{fetcher_key.rank}"
         self._supervisor.start(name, run, on_death=replace)
 
 

@@ -48,12 +48,16 @@ from wire.record_batch import Buffer
 
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+INIT_PRODUCER_ID: Final = 22
+CREATE_PARTITIONS: Final = 37
+INCREMENTAL_ALTER_CONFIGS: Final = 44
 DESCRIBE_CONFIGS: Final = 32
 
 RESOURCE_TOPIC: Final = 2
 DYNAMIC_TOPIC_CONFIG: Final = 1
 """Config source of what is set on the topic itself (KIP-226)."""
 
+_SET, _DELETE = 0, 1
 _ADMIN_TIMEOUT: Final = dt.timedelta(seconds=30)
 _NOT_READY: Final = (
     ErrorCode.not_coordinator,
@@ -279,6 +283,50 @@ class KafkaClient:
         self.forget_leaders(names)
         return [_outcome(topic) for topic in response.responses]
 
+    async def grow_topic(self, name: str, partition_count: int) -> TopicOutcome:
+        """Give a topic as many partitions; INVALID_PARTITIONS when it has them already."""
+        values = {
+            "topics": [{"name": name, "count": partition_count, "assignments": None}],
+            "timeout": _ADMIN_TIMEOUT,
+            "validate_only": False,
+        }
+        response = await self._retried(lambda: self._call_controller(CREATE_PARTITIONS, values))
+        self.forget_leaders([name])
+        return _outcome(response.results[0])
+
+    async def alter_topic_configs(
+        self, name: str, *, to_set: Mapping[str, str], to_remove: Sequence[str] = ()
+    ) -> TopicOutcome:
+        """Set configs of a topic and take others off, leaving the rest alone (KIP-339)."""
+        changes = [{"name": key, "config_operation": _SET, "value": value} for key, value in to_set.items()]
+        changes += [{"name": key, "config_operation": _DELETE, "value": None} for key in to_remove]
+        resource = {"resource_type": RESOURCE_TOPIC, "resource_name": name, "configs": changes}
+        values = {"resources": [resource], "validate_only": False}
+        response = await self._retried(lambda: self._call_controller(INCREMENTAL_ALTER_CONFIGS, values))
+        altered = response.responses[0]
+        return TopicOutcome(
+            name=name, error_code=altered.error_code, error_message=altered.error_message, topic_id=None
+        )
+
+    async def new_producer_id(self) -> int:
+        """A producer id that nobody else has, for an idempotent producer without transactions; its epoch is 0."""
+
+        async def attempt() -> int:
+            connection = await self._any_connection()
+            values = {
+                "transactional_id": None,
+                "transaction_timeout": _ADMIN_TIMEOUT,
+                "producer_id": -1,
+                "producer_epoch": -1,
+            }
+            response = await connection.call(INIT_PRODUCER_ID, values)
+            if response.error_code:
+                node = str(connection.address)
+                raise broker_error(response.error_code, node=node, api_key=INIT_PRODUCER_ID)
+            return int(response.producer_id)
+
+        return await self._retried(attempt)
+
     async def topic_configs(
         self, names: Sequence[str], *, is_set_only: bool = True
     ) -> dict[str, dict[str, str | None]]:
@@ -398,8 +446,7 @@ class KafkaClient:
         controller = self._cluster.controller_id
         connection = await (self.connection(controller) if controller >= 0 else self._any_connection())
         response = await connection.call(api_key, values)
-        outcomes = response.topics if hasattr(response, "topics") else response.responses
-        for outcome in outcomes:
+        for outcome in _outcomes(response):
             if outcome.error_code == ErrorCode.not_controller:
                 raise broker_error(outcome.error_code, node=str(connection.address), api_key=api_key)
         return response
@@ -452,6 +499,15 @@ def _coordinated(outcomes: dict[TopicPartition, ErrorCode], group_id: str) -> di
         if code in _NOT_READY:
             raise broker_error(code, message=group_id)
     return outcomes
+
+
+def _outcomes(response: Any) -> Sequence[Any]:
+    """The outcomes by topic, whatever the API calls them."""
+    for name in ("topics", "results", "responses"):
+        if hasattr(response, name):
+            found: Sequence[Any] = getattr(response, name)
+            return found
+    return ()
 
 
 def _outcome(topic: Any) -> TopicOutcome:

@@ -11,13 +11,17 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mirror.core.partitions import PartitionKey
+from mirror.core.priorities import TopicClass, rank_of
+
+NORMAL_RANK = rank_of(TopicClass.NORMAL, is_backfill=False)
 
 
 class FetcherKey(NamedTuple):
-    """One fetcher: the source broker that it reads and its number among that broker's fetchers."""
+    """One fetcher: the source broker that it reads, its number among that broker's fetchers, and the rank of what it reads."""
 
     node_id: int
     stream: int
+    rank: int = NORMAL_RANK
 
 
 def stable_slot(key: PartitionKey, slots: int) -> int:
@@ -26,13 +30,17 @@ def stable_slot(key: PartitionKey, slots: int) -> int:
 
 
 def assign_fetchers(
-    leaders: Mapping[PartitionKey, int], *, streams_per_broker: int
+    leaders: Mapping[PartitionKey, int],
+    *,
+    streams_per_broker: int,
+    ranks: Mapping[PartitionKey, int] | None = None,
 ) -> dict[FetcherKey, frozenset[PartitionKey]]:
-    """Partitions to fetchers; a partition without a leader (-1) has no fetcher."""
+    """Partitions to fetchers; a partition without a leader (-1) has no fetcher. Each rank has fetchers of its own."""
     assignment: dict[FetcherKey, set[PartitionKey]] = {}
     for key, leader in leaders.items():
         if leader >= 0:
-            fetcher = FetcherKey(leader, stable_slot(key, streams_per_broker))
+            rank = (ranks or {}).get(key, NORMAL_RANK)
+            fetcher = FetcherKey(leader, stable_slot(key, streams_per_broker), rank)
             assignment.setdefault(fetcher, set()).add(key)
     return {fetcher: frozenset(keys) for fetcher, keys in assignment.items()}
 

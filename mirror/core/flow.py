@@ -47,6 +47,7 @@ from mirror.core.flow_events import (
     SourceTrouble,
     Start,
     StopFetching,
+    TargetDiffers,
     TargetFound,
     TargetNotFound,
     TargetRefusal,
@@ -86,6 +87,7 @@ class Flow:
             Settled: self._settled,
             TargetFound: self._target_found,
             TargetNotFound: self._target_not_found,
+            TargetDiffers: self._target_differs,
             SourceChecked: self._source_checked,
             SourceNotFound: self._source_not_found,
             BatchesFetched: self._batches_fetched,
@@ -243,6 +245,11 @@ class Flow:
         if self.facts.step is not Step.FINDING_TARGET:
             return self._ignore()
         return self._wait(command.reason, RefreshMetadata(side=Side.TARGET))
+
+    def _target_differs(self, command: TargetDiffers, now_ms: int) -> Decision:  # noqa: ARG002
+        if self.facts.step is not Step.FINDING_TARGET:
+            return self._ignore()
+        return self._halt(FlowState.FAULTED, command.reason)
 
     def _source_not_found(self, command: SourceNotFound, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.CHECKING_SOURCE:

@@ -74,6 +74,14 @@ class TargetNotFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetDiffers:
+    """The target's log is there, but it is no copy of the source's."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceChecked:
     """The source's log and, for the epoch asked, the largest epoch up to it with its end (-1, -1: none known)."""
 
@@ -209,6 +217,7 @@ Command = (
     | Settled
     | TargetFound
     | TargetNotFound
+    | TargetDiffers
     | SourceChecked
     | SourceNotFound
     | BatchesFetched

@@ -58,6 +58,10 @@ class KafkaPrograms:
         assert ended.returncode == 0, f"{main_class} ended with {ended.returncode}:\n{complaint}"
         return ended.stdout
 
+    def run_source(self, file: Path, *arguments: str) -> bytes:
+        """Run a program of one Java source file with Kafka's jars; what it printed."""
+        return self.run(str(file), *arguments)
+
     def produce(
         self,
         bootstrap_servers: str,

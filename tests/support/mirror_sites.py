@@ -265,6 +265,13 @@ def scrape(mirror: RunningProcess) -> str:
         return str(page.read().decode())
 
 
+async def start_lone_site(processes: Processes, directory: Path, name: str) -> Site:
+    """One Antipode site without a link, ready."""
+    site, _ = _start_site(processes, directory, name, 1, free_ports(3), None)
+    await site.wait_ready(1)
+    return site
+
+
 def _start_site(
     processes: Processes,
     directory: Path,

@@ -37,7 +37,7 @@ class MirrorPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., source_high_watermark: _Optional[int] = ..., target_log_end_offset: _Optional[int] = ..., lag_records: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., mirrored_bytes: _Optional[int] = ..., mirrored_records: _Optional[int] = ...) -> None: ...
 
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms")
+    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics")
     LINK_FIELD_NUMBER: _ClassVar[int]
     LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,8 @@ class DescribeMirrorReply(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     link: str
     link_epoch: int
     state: str
@@ -52,4 +54,48 @@ class DescribeMirrorReply(_message.Message):
     partitions: _containers.RepeatedCompositeFieldContainer[MirrorPartition]
     queued_bytes: int
     groups_synced_at_ms: int
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ...) -> None: ...
+    mode: str
+    paused_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PauseMirrorRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PauseMirrorReply(_message.Message):
+    __slots__ = ("paused_topics", "partitions")
+    PAUSED_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    paused_topics: _containers.RepeatedScalarFieldContainer[str]
+    partitions: int
+    def __init__(self, paused_topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class VerifyMirrorRequest(_message.Message):
+    __slots__ = ("topics", "last_offsets")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    last_offsets: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., last_offsets: _Optional[int] = ...) -> None: ...
+
+class VerifiedPartition(_message.Message):
+    __slots__ = ("topic", "partition", "verdict", "finding", "from_offset", "to_offset", "batches", "records")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    FINDING_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TO_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    verdict: str
+    finding: str
+    from_offset: int
+    to_offset: int
+    batches: int
+    records: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., verdict: _Optional[str] = ..., finding: _Optional[str] = ..., from_offset: _Optional[int] = ..., to_offset: _Optional[int] = ..., batches: _Optional[int] = ..., records: _Optional[int] = ...) -> None: ...

@@ -39,6 +39,21 @@ class MirrorAdminStub:
                 request_serializer=wire_dot_control_dot_mirror__pb2.DescribeMirrorRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_mirror__pb2.DescribeMirrorReply.FromString,
                 _registered_method=True)
+        self.PauseMirror = channel.unary_unary(
+                '/antipode.control.MirrorAdmin/PauseMirror',
+                request_serializer=wire_dot_control_dot_mirror__pb2.PauseMirrorRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_mirror__pb2.PauseMirrorReply.FromString,
+                _registered_method=True)
+        self.ResumeMirror = channel.unary_unary(
+                '/antipode.control.MirrorAdmin/ResumeMirror',
+                request_serializer=wire_dot_control_dot_mirror__pb2.PauseMirrorRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_mirror__pb2.PauseMirrorReply.FromString,
+                _registered_method=True)
+        self.VerifyMirror = channel.unary_stream(
+                '/antipode.control.MirrorAdmin/VerifyMirror',
+                request_serializer=wire_dot_control_dot_mirror__pb2.VerifyMirrorRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_mirror__pb2.VerifiedPartition.FromString,
+                _registered_method=True)
 
 
 class MirrorAdminServicer:
@@ -50,6 +65,26 @@ class MirrorAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PauseMirror(self, request, context):
+        """Topics are whole-name regular expressions; none means all. What is paused stays so until it is resumed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeMirror(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyMirror(self, request, context):
+        """Compares what is mirrored with the source, batch by batch; a reply for each partition.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MirrorAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +92,21 @@ def add_MirrorAdminServicer_to_server(servicer, server):
                     servicer.DescribeMirror,
                     request_deserializer=wire_dot_control_dot_mirror__pb2.DescribeMirrorRequest.FromString,
                     response_serializer=wire_dot_control_dot_mirror__pb2.DescribeMirrorReply.SerializeToString,
+            ),
+            'PauseMirror': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseMirror,
+                    request_deserializer=wire_dot_control_dot_mirror__pb2.PauseMirrorRequest.FromString,
+                    response_serializer=wire_dot_control_dot_mirror__pb2.PauseMirrorReply.SerializeToString,
+            ),
+            'ResumeMirror': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeMirror,
+                    request_deserializer=wire_dot_control_dot_mirror__pb2.PauseMirrorRequest.FromString,
+                    response_serializer=wire_dot_control_dot_mirror__pb2.PauseMirrorReply.SerializeToString,
+            ),
+            'VerifyMirror': grpc.unary_stream_rpc_method_handler(
+                    servicer.VerifyMirror,
+                    request_deserializer=wire_dot_control_dot_mirror__pb2.VerifyMirrorRequest.FromString,
+                    response_serializer=wire_dot_control_dot_mirror__pb2.VerifiedPartition.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +136,87 @@ class MirrorAdmin:
             '/antipode.control.MirrorAdmin/DescribeMirror',
             wire_dot_control_dot_mirror__pb2.DescribeMirrorRequest.SerializeToString,
             wire_dot_control_dot_mirror__pb2.DescribeMirrorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseMirror(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.MirrorAdmin/PauseMirror',
+            wire_dot_control_dot_mirror__pb2.PauseMirrorRequest.SerializeToString,
+            wire_dot_control_dot_mirror__pb2.PauseMirrorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeMirror(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.MirrorAdmin/ResumeMirror',
+            wire_dot_control_dot_mirror__pb2.PauseMirrorRequest.SerializeToString,
+            wire_dot_control_dot_mirror__pb2.PauseMirrorReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyMirror(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/antipode.control.MirrorAdmin/VerifyMirror',
+            wire_dot_control_dot_mirror__pb2.VerifyMirrorRequest.SerializeToString,
+            wire_dot_control_dot_mirror__pb2.VerifiedPartition.FromString,
             options,
             channel_credentials,
             insecure,

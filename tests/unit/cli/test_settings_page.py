@@ -54,6 +54,9 @@ def test_the_example_of_a_broker_is_good(site: str) -> None:
     assert load_broker_settings(properties).site == load_settings(ControllerSettings, properties).site_name == site
 
 
-def test_the_example_of_a_mirror_is_good() -> None:
-    config = load_config(read_properties(ROOT / "deploy" / "examples" / "mirror-a-b.properties"))
-    assert config.link_name == "a-b"
+@pytest.mark.parametrize(
+    ("file", "link"), [("mirror-a-b.properties", "a-b"), ("mirror-translate.properties", "berlin-paris")]
+)
+def test_the_example_of_a_mirror_is_good(file: str, link: str) -> None:
+    config = load_config(read_properties(ROOT / "deploy" / "examples" / file))
+    assert config.link_name == link

@@ -7,8 +7,11 @@ import asyncio
 import pytest
 
 from mirror.core.partitions import BatchRun, PartitionKey
+from mirror.core.priorities import TopicClass, rank_of
 from mirror.core.window import QueuedBatches
 from mirror.queue import ByteQueue, EnqueueTimeout
+
+BACKFILL = rank_of(TopicClass.NORMAL, is_backfill=True)
 
 
 def entry(size: int, offset: int = 0) -> QueuedBatches:
@@ -73,3 +76,45 @@ async def test_drained_waits_for_the_last_release() -> None:
     assert not drained.done()
     queue.release(50)
     await drained
+
+
+async def test_backfill_leaves_room_for_the_live_tail() -> None:
+    queue = ByteQueue(capacity_bytes=100, lanes=1)
+    await queue.put(0, entry(50), BACKFILL)
+    backfill = asyncio.create_task(queue.put(0, entry(10, 1), BACKFILL))
+    await asyncio.sleep(0)
+    assert queue.has_room_for(50)
+    await queue.put(0, entry(50, 2))
+    assert not backfill.done()
+    queue.release(50)
+    await asyncio.sleep(0)
+    assert not backfill.done(), "half of the queue is still full"
+    queue.release(50)
+    await backfill
+    assert queue.used_bytes == 10
+
+
+async def test_the_lower_rank_is_let_in_first() -> None:
+    queue = ByteQueue(capacity_bytes=100, lanes=1)
+    await queue.put(0, entry(100))
+    late = asyncio.create_task(queue.put(0, entry(50, 2), BACKFILL))
+    await asyncio.sleep(0)
+    early = asyncio.create_task(queue.put(0, entry(50, 1)))
+    await asyncio.sleep(0)
+    queue.release(100)
+    await early
+    assert not late.done()
+    queue.release(50)
+    await late
+    assert [queue.take(0).run.first_offset for _ in range(3)] == [0, 1, 2]  # type: ignore[union-attr]
+
+
+async def test_who_gives_up_waiting_holds_no_room() -> None:
+    queue = ByteQueue(capacity_bytes=100, lanes=1)
+    await queue.put(0, entry(100))
+    waiting = [asyncio.create_task(queue.put(0, entry(60, offset))) for offset in (1, 2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    queue.release(100)
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert queue.used_bytes == 60

@@ -1,0 +1,186 @@
+"""`antipode links pause`, `resume`, `verify` and the mirror's part of `describe`: what is asked of a link's mirror daemon itself.
+
+Where the daemon is, says `--mirror` or the environment file; it serves what it is asked on `antipode.grpc.listener`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.sites import EnvironmentFile, environment_file
+from runtime.addresses import parse_host_port
+from runtime.process import ExitCode, OperationalFailure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from wire.control.mirror_pb2 import DescribeMirrorReply, PauseMirrorReply, VerifiedPartition
+
+CALL_TIMEOUT_S = 10
+VERIFY_TIMEOUT_S = 24 * 3600
+
+Name = Annotated[str, typer.Argument(help="Name of the link.")]
+MirrorAddress = Annotated[
+    str | None, typer.Option("--mirror", "-m", help="gRPC address of the link's mirror daemon, host:port.")
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", help="Regular expression of whole topic names; may be given again. None: all."),
+]
+Answer = TypeVar("Answer")
+
+
+def pause(
+    name: Name,
+    topic: Topics = None,
+    mirror: MirrorAddress = None,
+    environment: EnvironmentFile = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Stop mirroring topics of a link until they are resumed; what was fetched is still delivered.
+
+    Example: antipode links pause a-b --topic "orders.*" --mirror mirror1:9290
+    """
+    from wire.control.mirror_pb2 import PauseMirrorRequest
+
+    request = PauseMirrorRequest(topics=topic or ())
+    _print_pauses(
+        name, _asked(name, mirror, environment, lambda stub: stub.PauseMirror(request, timeout=CALL_TIMEOUT_S)), output
+    )
+
+
+def resume(
+    name: Name,
+    topic: Topics = None,
+    mirror: MirrorAddress = None,
+    environment: EnvironmentFile = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Take pauses back, by the expressions that were given to pause; without any, all of them.
+
+    Example: antipode links resume a-b --mirror mirror1:9290
+    """
+    from wire.control.mirror_pb2 import PauseMirrorRequest
+
+    request = PauseMirrorRequest(topics=topic or ())
+    _print_pauses(
+        name, _asked(name, mirror, environment, lambda stub: stub.ResumeMirror(request, timeout=CALL_TIMEOUT_S)), output
+    )
+
+
+def verify(
+    name: Name,
+    topic: Topics = None,
+    last: Annotated[int, typer.Option("--last", min=0, help="Only so many of a partition's last offsets; 0: all.")] = 0,
+    mirror: MirrorAddress = None,
+    environment: EnvironmentFile = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Compare what is mirrored with the source, batch by batch, while mirroring goes on. Exit code 1 when anything differs.
+
+    Example: antipode links verify a-b --last 100000 --mirror mirror1:9290
+    """
+    from wire.control.mirror_pb2 import VerifyMirrorRequest
+
+    request = VerifyMirrorRequest(topics=topic or (), last_offsets=last)
+
+    async def ask(stub: Any) -> list[VerifiedPartition]:
+        return [one async for one in stub.VerifyMirror(request, timeout=VERIFY_TIMEOUT_S)]
+
+    found = _asked(name, mirror, environment, ask)
+    if output is OutputFormat.JSON:
+        print_json([_verified_json(one) for one in found])
+    else:
+        columns = ("topic", "partition", "verdict", "from", "to", "batches", "records", "finding")
+        print_table(f"link {name}", columns, [tuple(_verified_json(one).values()) for one in found])
+    if any(one.verdict != "equal" for one in found):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> DescribeMirrorReply:
+    """What the link's mirror says of itself. Ends the command with one message when it does not answer."""
+    from wire.control.mirror_pb2 import DescribeMirrorRequest
+
+    reply: DescribeMirrorReply = _asked(
+        name, mirror, environment, lambda stub: stub.DescribeMirror(DescribeMirrorRequest(), timeout=CALL_TIMEOUT_S)
+    )
+    return reply
+
+
+def print_mirror(reply: DescribeMirrorReply) -> None:
+    """A mirror's partitions with their states and lags."""
+    rows = [
+        (one.topic, one.partition, one.state, one.lag_records, one.lag_ms, one.mirrored_records, one.reason)
+        for one in reply.partitions
+    ]
+    title = f"mirror of {reply.link} ({reply.mode or 'not known yet'}): {reply.state}; {reply.reason}"
+    if reply.paused_topics:
+        title += f"; paused: {', '.join(reply.paused_topics)}"
+    print_table(title, ("topic", "partition", "state", "lag", "lag ms", "mirrored", "reason"), rows)
+
+
+def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:
+    """Where the link's mirror serves MirrorAdmin, by the option or else by the environment; a usage error when neither says."""
+    from dr.environment import load_environment
+
+    if mirror is not None:
+        try:
+            return str(parse_host_port(mirror))
+        except ValueError as error:
+            raise usage_error(f"--mirror {mirror!r} is not usable ({error}): accepted is host:port") from error
+    found = environment_file(environment)
+    if found is not None:
+        with failures_as_messages():
+            for known in load_environment(found).mirrors:
+                if known.name == name and known.grpc:
+                    return known.grpc
+    raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")
+
+
+def _asked(name: str, mirror: str | None, environment: Path | None, ask: Callable[[Any], Awaitable[Answer]]) -> Answer:
+    address = mirror_address(name, mirror, environment)
+
+    async def run() -> Answer:
+        import grpc
+
+        from runtime.grpc_server import open_channel
+        from wire.control.mirror_pb2_grpc import MirrorAdminStub
+
+        async with open_channel(address) as channel:
+            try:
+                return await ask(MirrorAdminStub(channel))  # type: ignore[no-untyped-call]
+            except grpc.aio.AioRpcError as error:
+                detail = error.details() or error.code().name
+                raise OperationalFailure(f"the mirror at {address}: {detail}") from error
+
+    with failures_as_messages():
+        return asyncio.run(run())
+
+
+def _print_pauses(name: str, reply: PauseMirrorReply, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json({"link": name, "paused_topics": list(reply.paused_topics), "partitions": reply.partitions})
+    elif reply.paused_topics:
+        console.print(
+            f"link {name}: paused are {', '.join(reply.paused_topics)} ({reply.partitions} partitions)", markup=False
+        )
+    else:
+        console.print(f"link {name}: nothing is paused", markup=False)
+
+
+def _verified_json(one: VerifiedPartition) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "verdict": one.verdict,
+        "from_offset": one.from_offset,
+        "to_offset": one.to_offset,
+        "batches": one.batches,
+        "records": one.records,
+        "finding": one.finding,
+    }

@@ -1,0 +1,75 @@
+"""What a topic of the source is called at the target of a translate link: prefix as MirrorMaker 2's, identity, or a table.
+
+The prefix policy names as MirrorMaker 2's DefaultReplicationPolicy does (KIP-382), the identity policy as its
+IdentityReplicationPolicy (which renames heartbeats all the same). Names alone protect the prefix policy against loops; the
+others are protected by the producer ids of mirrors (`core/provenance.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+HEARTBEATS = "heartbeats"
+
+INTERNAL_PATTERNS = (r".*[\-\.]internal", r".*\.replica", r"__.*", r"antipode-offset-map\..*")
+"""Topics that mirrors, Connect and brokers keep for themselves; never mirrored by a translate link."""
+
+
+class NamingPolicy(enum.Enum):
+    """How topics are named at the target."""
+
+    PREFIX = "prefix"
+    IDENTITY = "identity"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """Names of one link. With TABLE a topic that the table does not name keeps its name."""
+
+    policy: NamingPolicy
+    source_alias: str
+    target_alias: str
+    separator: str = "."
+    table: Mapping[str, str] = field(default_factory=dict)
+
+    def target_name(self, topic: str) -> str:
+        """The topic at the target."""
+        if self.policy is NamingPolicy.PREFIX or (self.policy is NamingPolicy.IDENTITY and topic == HEARTBEATS):
+            return f"{self.source_alias}{self.separator}{topic}"
+        return self.table.get(topic, topic)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Patterns of topics that must not be mirrored: internal ones, and what came from the target by its name."""
+        if self.policy is not NamingPolicy.PREFIX:
+            return INTERNAL_PATTERNS
+        separator = re.escape(self.separator)
+        came_from_target = f"(.*{separator})?{re.escape(self.target_alias)}{separator}.+"
+        return (*INTERNAL_PATTERNS, came_from_target)
+
+    @property
+    def checkpoints_topic(self) -> str:
+        """MirrorMaker 2's checkpoints of the link, at the target."""
+        return f"{self.source_alias}{self.separator}checkpoints{self.separator}internal"
+
+    def offset_syncs_topic(self, *, is_at_target: bool) -> str:
+        """MirrorMaker 2's offset syncs: named after the other cluster than the one that holds them."""
+        other = self.source_alias if is_at_target else self.target_alias
+        return f"mm2-offset-syncs{self.separator}{other}{self.separator}internal"
+
+
+def parse_table(text: str) -> dict[str, str]:
+    """`source=target,...` as a table. ValueError for an item without `=`, and for two topics that would become one."""
+    table: dict[str, str] = {}
+    for item in (part.strip() for part in text.split(",") if part.strip()):
+        source, separator, target = item.partition("=")
+        if not separator or not source.strip() or not target.strip():
+            raise ValueError(f"{item!r} is not source=target")
+        table[source.strip()] = target.strip()
+    if len(set(table.values())) != len(table):
+        raise ValueError("two topics would have one name at the target")
+    return table

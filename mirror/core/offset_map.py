@@ -1,0 +1,156 @@
+"""Which offset of the source is which offset of the target, for everything that a translate link has mirrored.
+
+A partition's map is a row of runs: `record_count` records that lie one after the other at both sites, from `source_offset` there and
+`target_offset` here. A topic without transactions has one run however long it is; each hole (a marker that was left out, an
+aborted batch, a record compacted away, somebody else's record at the target) begins another one. Translation is exact at any
+age, unlike MirrorMaker 2's samples, because nothing is forgotten until both logs have.
+
+  a. Runs grow in both offsets and never overlap.
+  b. `downstream` and `upstream` never go back when their argument grows.
+  c. `downstream(o)` is the offset of the first mirrored record at or after `o`: a consumer that starts there misses nothing
+     and reads nothing again.
+
+Runs are kept in three columns of machine integers: 24 bytes each. Stored in chunks of `CHUNK_RUNS`, so that a change rewrites
+one small record of the compacted topic.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+CHUNK_RUNS = 256
+"""Runs in one stored chunk."""
+
+
+class Run(NamedTuple):
+    """`record_count` records at consecutive offsets of both sites."""
+
+    source_offset: int
+    target_offset: int
+    record_count: int
+
+    @property
+    def source_end(self) -> int:
+        """The source offset after the run."""
+        return self.source_offset + self.record_count
+
+    @property
+    def target_end(self) -> int:
+        """The target offset after the run."""
+        return self.target_offset + self.record_count
+
+
+class RunsOverlap(ValueError):
+    """A run does not lie after those that are there."""
+
+
+class OffsetMap:
+    """The runs of one partition, oldest first."""
+
+    __slots__ = ("_counts", "_dropped", "_sources", "_targets")
+
+    def __init__(self) -> None:
+        self._sources = array("q")
+        self._targets = array("q")
+        self._counts = array("q")
+        # Runs dropped at the front since the first one ever: keeps the numbers of chunks as they are.
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __iter__(self) -> Iterator[Run]:
+        return map(Run, self._sources, self._targets, self._counts)
+
+    @property
+    def last(self) -> Run | None:
+        """The newest run."""
+        return self._at(len(self) - 1) if self._sources else None
+
+    @property
+    def last_chunk(self) -> int:
+        """Number of the chunk that the newest run belongs to; -1 of an empty map."""
+        return (self._dropped + len(self) - 1) // CHUNK_RUNS if self._sources else -1
+
+    def append(self, source_offset: int, target_offset: int, count: int) -> None:
+        """Records were mirrored: extends the newest run, or begins one. RunsOverlap when they are not after it."""
+        if count < 1:
+            raise ValueError(f"a run has at least one record, not {count}")
+        last = self.last
+        if last is not None:
+            if source_offset < last.source_end or target_offset < last.target_end:
+                raise RunsOverlap(f"{source_offset}->{target_offset} lies before the end of {last}")
+            if source_offset == last.source_end and target_offset == last.target_end:
+                self._counts[-1] += count
+                return
+        self._sources.append(source_offset)
+        self._targets.append(target_offset)
+        self._counts.append(count)
+
+    def downstream(self, source_offset: int, *, end: int) -> int:
+        """The target offset of the first mirrored record at or after `source_offset`; `end` when there is none yet."""
+        index = bisect_right(self._sources, source_offset) - 1
+        if index >= 0 and source_offset < self._at(index).source_end:
+            run = self._at(index)
+            return run.target_offset + source_offset - run.source_offset
+        return self._targets[index + 1] if index + 1 < len(self) else end
+
+    def upstream(self, target_offset: int, *, end: int) -> int:
+        """The source offset of the first mirrored record at or after `target_offset`; `end` when there is none yet."""
+        index = bisect_right(self._targets, target_offset) - 1
+        if index >= 0 and target_offset < self._at(index).target_end:
+            run = self._at(index)
+            return run.source_offset + target_offset - run.target_offset
+        return self._sources[index + 1] if index + 1 < len(self) else end
+
+    def cut_target_at(self, target_offset: int) -> None:
+        """Forget what lies at or after `target_offset`: the target lost it."""
+        while self._sources and self._targets[-1] + self._counts[-1] > target_offset:
+            kept = target_offset - self._targets[-1]
+            if kept > 0:
+                self._counts[-1] = kept
+                return
+            for column in (self._sources, self._targets, self._counts):
+                column.pop()
+
+    def trim(self, *, source_start: int, target_start: int) -> range:
+        """Drop whole chunks that both logs have forgotten; the numbers of the chunks that are thereby gone."""
+        first_chunk = self._dropped // CHUNK_RUNS
+        gone = 0
+        while len(self) - gone > CHUNK_RUNS:
+            last = self._at(gone + CHUNK_RUNS - 1)
+            if last.source_end > source_start or last.target_end > target_start:
+                break
+            gone += CHUNK_RUNS
+        if gone:
+            self._sources, self._targets, self._counts = self._sources[gone:], self._targets[gone:], self._counts[gone:]
+            self._dropped += gone
+        return range(first_chunk, first_chunk + gone // CHUNK_RUNS)
+
+    def chunk(self, number: int) -> list[Run]:
+        """The runs of one chunk."""
+        first = number * CHUNK_RUNS - self._dropped
+        return [self._at(index) for index in range(max(0, first), min(len(self), first + CHUNK_RUNS))]
+
+    @classmethod
+    def from_chunks(cls, chunks: Sequence[tuple[int, Sequence[Run]]]) -> OffsetMap:
+        """The map of stored chunks. Those before a missing one are left out: what is missing had been dropped."""
+        ordered = sorted(chunks)
+        first = len(ordered)
+        while first > 0 and (first == len(ordered) or ordered[first - 1][0] == ordered[first][0] - 1):
+            first -= 1
+        built = cls()
+        for number, runs in ordered[first:]:
+            if not built:
+                built._dropped = number * CHUNK_RUNS
+            for run in runs:
+                built._sources.append(run.source_offset)
+                built._targets.append(run.target_offset)
+                built._counts.append(run.record_count)
+        return built
+
+    def _at(self, index: int) -> Run:
+        return Run(self._sources[index], self._targets[index], self._counts[index])

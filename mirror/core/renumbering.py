@@ -1,0 +1,161 @@
+"""A source's batch made ready for a target that numbers its own log: new producer, new sequence, new checksum, same records.
+
+The compressed records are not opened. What changes is in the 61 bytes before them, and the CRC-32C is computed over the new
+header and the old records (18 GB/s, against 0.1 to 0.4 GB/s for opening and closing a batch). Only two kinds of batches have to be
+written anew, since no broker takes them from a producer as they are: those with holes, which compaction leaves behind, and those
+stamped by their broker (LogAppendTime), whose records would get other times.
+
+Who fetches decides what is left out (`batches_left_out`), who appends stamps (`renumber`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wire.record_batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    Compression,
+    InvalidBatch,
+    encode_header,
+    iterate_headers,
+    verify_crc,
+)
+from wire.records import Record, decode_batch, encode_batch
+
+SEQUENCE_MASK = 0x7FFFFFFF
+"""Sequences wrap after 2^31 - 1."""
+
+_ABORT_MARKER = 0
+_CODEC_BITS = 0x07
+
+
+class Piece(NamedTuple):
+    """`record_count` records of a batch that lie at consecutive source offsets, from its record number `first_record` on."""
+
+    source_offset: int
+    first_record: int
+    record_count: int
+
+
+class Stamp(NamedTuple):
+    """Who writes a batch, and which of its records come before."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renumbered:
+    """A batch for the target's log, and where its records were."""
+
+    batch: bytes
+    pieces: tuple[Piece, ...]
+
+
+def renumber(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp) -> Renumbered:
+    """The batch at `position` under another producer. InvalidBatch when its checksum is wrong: it must not get a right one."""
+    if not verify_crc(buffer, position, header):
+        raise InvalidBatch(f"the batch at offset {header.base_offset} fails its checksum", position)
+    if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
+        return _written_anew(buffer, position, header, stamp)
+    with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:
+        stamped = header._replace(
+            base_offset=0,
+            partition_leader_epoch=-1,
+            attributes=header.attributes & _CODEC_BITS,
+            producer_id=stamp.producer_id,
+            producer_epoch=stamp.producer_epoch,
+            base_sequence=stamp.sequence,
+        )
+        batch = b"".join((encode_header(stamped, records), records))
+    return Renumbered(batch, (Piece(header.base_offset, 0, header.record_count),))
+
+
+def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp) -> Renumbered:
+    records = list(decode_batch(buffer, position, header))
+    batch = encode_batch(
+        records,
+        compression=Compression(header.compression),
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        base_sequence=stamp.sequence,
+    )
+    return Renumbered(batch, _pieces_of(records))
+
+
+def pieces_of(buffer: Buffer, position: int, header: BatchHeader) -> tuple[Piece, ...]:
+    """Where the records of the batch at `position` were; opens it only when it has holes."""
+    if header.record_count == header.last_offset_delta + 1:
+        return (Piece(header.base_offset, 0, header.record_count),)
+    return _pieces_of(list(decode_batch(buffer, position, header)))
+
+
+def _pieces_of(records: Sequence[Record]) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    for index, record in enumerate(records):
+        last = pieces[-1] if pieces else None
+        if last is not None and record.offset == last.source_offset + last.record_count:
+            pieces[-1] = last._replace(record_count=last.record_count + 1)
+        else:
+            pieces.append(Piece(record.offset, index, 1))
+    return tuple(pieces)
+
+
+def batches_left_out(
+    records: Buffer,
+    *,
+    aborted: Iterable[tuple[int, int]],
+    origins: Mapping[int, str],
+    target_alias: str,
+) -> frozenset[int]:
+    """Base offsets of batches that the target must not get: markers, empty and aborted ones, and what came from the target.
+
+    `aborted` are (producer id, first offset) as a read-committed fetch answers them, `origins` the sites of which mirrors'
+    producer ids carry records. A cut-off last batch is not looked at.
+    """
+    waiting: dict[int, list[int]] = defaultdict(list)
+    for producer_id, first_offset in aborted:
+        waiting[producer_id].append(first_offset)
+    for offsets in waiting.values():
+        offsets.sort(reverse=True)
+    aborting: set[int] = set()
+    left_out: set[int] = set()
+    for position, header in iterate_headers(records, may_end_in_partial=True):
+        pending = waiting.get(header.producer_id)
+        if pending and pending[-1] <= header.last_offset and header.is_transactional:
+            if not header.is_control:
+                pending.pop()
+                aborting.add(header.producer_id)
+            elif is_abort_marker(records, position, header):
+                # All of the transaction's records lie before the fetched range.
+                pending.pop()
+        if header.is_control:
+            if is_abort_marker(records, position, header):
+                aborting.discard(header.producer_id)
+            left_out.add(header.base_offset)
+        elif (
+            header.record_count == 0
+            or (header.is_transactional and header.producer_id in aborting)
+            or origins.get(header.producer_id) == target_alias
+        ):
+            left_out.add(header.base_offset)
+    return frozenset(left_out)
+
+
+def is_abort_marker(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether a control batch ends its transaction by aborting it (key: int16 version, int16 type)."""
+    if header.record_count == 0:
+        return False
+    marker = next(iter(decode_batch(buffer, position, header)))
+    return marker.key is not None and len(marker.key) >= 4 and int.from_bytes(marker.key[2:4]) == _ABORT_MARKER
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` records further on."""
+    return (sequence + count) & SEQUENCE_MASK

@@ -1,0 +1,141 @@
+"""Where a translate link goes on after a crash: the stored position may lag behind the target's log, and the log decides.
+
+The batches that the mirror wrote after the stored position are in the target's log under its producer ids. They are the
+source's next batches, in order, under the sequences that follow (`core/translation.py`): so the two logs are laid side by
+side, from the stored position on, until every batch of ours in the target's tail has found its source. What compaction took
+from the target's tail is passed; what does not fit is a `HistoryMismatch`, never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from mirror.core.renumbering import Piece, next_sequence
+from mirror.core.translation import Position, Translation
+from wire.record_batch import BatchHeader
+
+_HALF = 1 << 30
+
+
+class HistoryMismatch(Exception):
+    """The target's tail is not what the source's log and the stored position would have made of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    base_offset: int
+    count: int
+
+
+class TailMatch:
+    """Give it the target's tail, then the source's batches until `is_complete`."""
+
+    def __init__(self, translation: Translation, *, producer_ids: Collection[int]) -> None:
+        translation.rest()
+        self._translation = translation
+        before = translation.position
+        # Nothing of the translation changes before `finish`: a match that is broken off leaves it as it was.
+        self._position = Position(before.source_next, before.source_epoch, before.target_next, dict(before.sequences))
+        self._runs: list[tuple[int, int, int]] = []
+        self._producer_ids = producer_ids
+        self._tail: dict[tuple[int, int, int], _Found] = {}
+        self._target_end = translation.position.target_next
+        self.matched_batches = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Every batch of ours has found its source."""
+        return not self._tail
+
+    def see_target(self, headers: Iterable[BatchHeader]) -> None:
+        """Batches of the target's log at or after the stored position."""
+        position = self._position
+        for header in headers:
+            if header.next_offset <= position.target_next:
+                continue
+            self._target_end = max(self._target_end, header.next_offset)
+            if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
+                key = (header.producer_id, header.producer_epoch, header.base_sequence)
+                if self._is_old(key):
+                    continue
+                self._tail[key] = _Found(header.base_offset, header.last_offset_delta + 1)
+
+    def _is_old(self, key: tuple[int, int, int]) -> bool:
+        """A batch below the position's sequence: it was passed already, in a part of the log that is read again."""
+        producer_id, epoch, sequence = key
+        now_epoch, now_sequence = self._position.sequences.get(producer_id, (0, 0))
+        behind = next_sequence(now_sequence, -sequence)
+        return epoch < now_epoch or (epoch == now_epoch and 0 < behind < _HALF)
+
+    def see_source(
+        self,
+        headers: Iterable[BatchHeader],
+        *,
+        left_out: Collection[int],
+        producer_of: Callable[[BatchHeader], int],
+        pieces_of: Callable[[BatchHeader], tuple[Piece, ...]],
+    ) -> None:
+        """The source's next batches. HistoryMismatch when one cannot be the one in the tail."""
+        for header in headers:
+            if self.is_complete:
+                return
+            if header.next_offset <= self._position.source_next:
+                continue
+            if header.base_offset not in left_out:
+                self._match(header, producer_of(header), pieces_of)
+            self._pass(header)
+
+    def finish(self) -> None:
+        """All has been seen: the target's log is known up to its end. HistoryMismatch when something found no source."""
+        if not self.is_complete:
+            producer_id, epoch, sequence = min(self._tail, key=lambda key: self._tail[key].base_offset)
+            raise HistoryMismatch(
+                f"the target holds a batch of this mirror at offset {self._tail[producer_id, epoch, sequence].base_offset} "
+                f"(producer {producer_id}, sequence {sequence}) that the source does not have"
+            )
+        self._position.target_next = max(self._position.target_next, self._target_end)
+        if self._position == self._translation.position:
+            return
+        for run in self._runs:
+            self._translation.map.append(*run)
+        self._translation.position = self._position
+        self._translation.is_dirty = True
+        self._translation.rest()
+
+    def _match(
+        self, header: BatchHeader, producer_id: int, pieces_of: Callable[[BatchHeader], tuple[Piece, ...]]
+    ) -> None:
+        position = self._position
+        stamp = position.stamp(producer_id)
+        found = self._tail.pop((stamp.producer_id, stamp.producer_epoch, stamp.sequence), None)
+        if found is None and self._has_newer_epoch(position, producer_id):
+            stamp = position.stamp(producer_id)
+            found = self._tail.pop((stamp.producer_id, stamp.producer_epoch, stamp.sequence), None)
+        if found is not None:
+            if found.count != header.record_count:
+                raise HistoryMismatch(
+                    f"the target has {found.count} records at offset {found.base_offset} where the source has "
+                    f"{header.record_count} at {header.base_offset}"
+                )
+            for piece in pieces_of(header):
+                self._runs.append((piece.source_offset, found.base_offset + piece.first_record, piece.record_count))
+            position.target_next = found.base_offset + found.count
+            self.matched_batches += 1
+        after = next_sequence(stamp.sequence, header.record_count)
+        position.sequences[producer_id] = (stamp.producer_epoch, after)
+
+    def _has_newer_epoch(self, position: Position, producer_id: int) -> bool:
+        """Whether the tail goes on under a later epoch from here: sequences begin anew there."""
+        epoch, _ = position.sequences.get(producer_id, (0, 0))
+        old = [key for key in self._tail if key[0] == producer_id and key[1] == epoch]
+        later = sorted(key[1] for key in self._tail if key[0] == producer_id and key[1] > epoch and key[2] == 0)
+        if old or not later:
+            return False
+        position.sequences[producer_id] = (later[0], 0)
+        return True
+
+    def _pass(self, header: BatchHeader) -> None:
+        position = self._position
+        position.source_next = header.next_offset
+        position.source_epoch = header.partition_leader_epoch

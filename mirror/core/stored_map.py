@@ -1,0 +1,142 @@
+"""Records of the topic that a translate link keeps at its target: whose producer ids, which topics, positions, offset maps.
+
+Keys and values are JSON, so that a console consumer shows an operator what the link knows. The topic is compacted: the last
+value of a key counts, null takes it away. A position and the runs up to it are written in one batch, so that a reader never
+sees the one without the other.
+
+| key | value |
+| --- | --- |
+| `{"kind":"producer","origin":alias}` | producer id under which the link writes what came into being at that site |
+| `{"kind":"topic","topic":source name}` | both names and both ids |
+| `{"kind":"position","topic":...,"partition":n}` | next source offset and its leader epoch, target's end, sequences |
+| `{"kind":"runs","topic":...,"partition":n,"chunk":n}` | runs `[source offset, target offset, count]` of the offset map |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from mirror.core.offset_map import OffsetMap, Run
+from mirror.core.partitions import PartitionKey
+from mirror.core.translation import Position, Translation
+
+StoredRecord = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Which topic of the target carries which topic of the source; both by id, so that a recreated one is noticed."""
+
+    topic: str
+    source_id: UUID
+    target: str
+    target_id: UUID
+
+
+@dataclass(slots=True)
+class StoredLink:
+    """Everything that the topic holds, by the last value of each key."""
+
+    producers: dict[str, int] = field(default_factory=dict)
+    bindings: dict[str, Binding] = field(default_factory=dict)
+    positions: dict[PartitionKey, Position] = field(default_factory=dict)
+    chunks: dict[PartitionKey, dict[int, list[Run]]] = field(default_factory=dict)
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """The next record of the topic. ValueError when it is none of ours."""
+        if key is None:
+            raise ValueError("a record without a key")
+        name = json.loads(key)
+        content = None if value is None else json.loads(value)
+        match name["kind"]:
+            case "producer":
+                # The first one stands: a second mirror that started at the same moment takes it over.
+                if content is not None:
+                    self.producers.setdefault(name["origin"], content["id"])
+            case "topic":
+                _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
+            case "position":
+                place = PartitionKey(name["topic"], name["partition"])
+                _put(self.positions, place, content and _position(content))
+            case "runs":
+                chunks = self.chunks.setdefault(PartitionKey(name["topic"], name["partition"]), {})
+                _put(chunks, name["chunk"], content and [Run(*run) for run in content["runs"]])
+            case kind:
+                raise ValueError(f"a record of kind {kind!r}")
+
+    def translation(self, key: PartitionKey) -> Translation:
+        """The partition's machine as it was stored; a new one when nothing was."""
+        offset_map = OffsetMap.from_chunks(list(self.chunks.get(key, {}).items()))
+        return Translation(self.positions.get(key), offset_map)
+
+
+def producer_record(origin: str, producer_id: int) -> StoredRecord:
+    """The link writes what came into being at `origin` under this producer id."""
+    return _key(kind="producer", origin=origin), _value(id=producer_id)
+
+
+def topic_record(binding: Binding) -> StoredRecord:
+    """The binding of a topic."""
+    return _key(kind="topic", topic=binding.topic), _value(
+        source_id=str(binding.source_id), target=binding.target, target_id=str(binding.target_id)
+    )
+
+
+def partition_records(key: PartitionKey, translation: Translation, *, chunks: Iterable[int]) -> list[StoredRecord]:
+    """A partition's position and these chunks of its map, to be written in one batch."""
+    position = translation.position
+    records: list[StoredRecord] = [_runs_record(key, number, translation.map.chunk(number)) for number in chunks]
+    value = _value(
+        source_next=position.source_next,
+        source_epoch=position.source_epoch,
+        target_next=position.target_next,
+        sequences={str(producer): list(at) for producer, at in position.sequences.items()},
+    )
+    records.append((_key(kind="position", topic=key.topic, partition=key.partition), value))
+    return records
+
+
+def tombstones(key: PartitionKey, chunks: Iterable[int], *, with_position: bool = False) -> list[StoredRecord]:
+    """What takes chunks away, and the position with them when the partition begins anew."""
+    gone: list[StoredRecord] = [(_runs_record(key, number, ())[0], None) for number in chunks]
+    if with_position:
+        gone.append((_key(kind="position", topic=key.topic, partition=key.partition), None))
+    return gone
+
+
+def _runs_record(key: PartitionKey, number: int, runs: Sequence[Run]) -> StoredRecord:
+    name = _key(kind="runs", topic=key.topic, partition=key.partition, chunk=number)
+    return name, _value(runs=[list(run) for run in runs])
+
+
+def _binding(topic: str, content: Mapping[str, Any]) -> Binding:
+    return Binding(
+        topic=topic,
+        source_id=UUID(content["source_id"]),
+        target=content["target"],
+        target_id=UUID(content["target_id"]),
+    )
+
+
+def _position(content: Mapping[str, Any]) -> Position:
+    sequences = {int(producer): (at[0], at[1]) for producer, at in content["sequences"].items()}
+    return Position(content["source_next"], content["source_epoch"], content["target_next"], sequences)
+
+
+def _put(entries: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        entries.pop(key, None)
+    else:
+        entries[key] = value
+
+
+def _key(**fields: Any) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _value(**fields: Any) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()

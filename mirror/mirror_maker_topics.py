@@ -1,0 +1,167 @@
+"""Writes MirrorMaker 2's internal topics beside ours, so that its tools find in a translate link what they look for.
+
+At the target: `heartbeats`, `<source>.checkpoints.internal` and (or at the source, as MirrorMaker does) `mm2-offset-syncs.….internal`;
+at the source: `heartbeats` once more, since it is by the copy `<source>.heartbeats` that RemoteClusterUtils finds out which clusters are
+upstream. Nothing of ours reads them: our own offset map is complete, these samples are for others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from kio.schema.errors import ErrorCode
+
+from mirror.config import MirrorConfig, OffsetSyncsLocation
+from mirror.core.mirror_maker_records import Checkpoint, Heartbeat, OffsetSync
+from mirror.core.naming import HEARTBEATS
+from mirror.core.offsets import GroupOffset
+from mirror.core.partitions import PartitionKey
+from mirror.kafka_site import reached
+from mirror.ports import GroupPort, Unreachable
+from mirror.translations import Translations
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.client import KafkaClient, NewTopic
+from wire.client_errors import KafkaClientError
+from wire.links import matches
+from wire.records import Record, encode_batch
+
+OFFSET_SYNCS_INTERVAL_MS = 1_000
+"""How often a partition's newest pair of offsets is told, when it has moved."""
+
+PAUSE_S = 0.25
+RECORDS_MAX = 1_000
+"""Records in one batch."""
+
+_log = get_logger("mirror.translate")
+
+
+class MirrorMakerTopics:
+    """One task."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        *,
+        source: KafkaClient,
+        target: KafkaClient,
+        source_groups: GroupPort,
+        translations: Translations,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._target = target
+        self._source_groups = source_groups
+        self._translations = translations
+        self._clock = clock
+        self._there: set[tuple[int, str]] = set()
+        self._told_checkpoints: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
+        self._told_syncs: dict[PartitionKey, int] = {}
+        self._due_ms: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Write what is due until cancelled."""
+        is_failing = False
+        while True:
+            try:
+                await self.round()
+                is_failing = False
+            except (Unreachable, KafkaClientError) as error:
+                if not is_failing:
+                    _log.warning("MirrorMaker's topics cannot be written", reason=str(error))
+                is_failing = True
+            await asyncio.sleep(PAUSE_S)
+
+    async def round(self) -> None:
+        """Write what is due now. Unreachable or a client's error when a cluster does not take it."""
+        config = self._config
+        if config.is_emitting_heartbeats and self._is_due("heartbeats", config.heartbeats_interval_ms):
+            await self._write_heartbeats()
+        if config.is_emitting_checkpoints and self._is_due("checkpoints", config.checkpoints_interval_ms):
+            await self._write_checkpoints()
+        if config.is_emitting_offset_syncs and self._is_due("offset syncs", OFFSET_SYNCS_INTERVAL_MS):
+            await self._write_offset_syncs()
+
+    def _is_due(self, what: str, interval_ms: int) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._due_ms.get(what, 0):
+            return False
+        self._due_ms[what] = now_ms + interval_ms
+        return True
+
+    async def _write_heartbeats(self) -> None:
+        config, now_ms = self._config, self._clock.now_ms()
+        here = Heartbeat(source_alias=config.source_alias, target_alias=config.target_alias, timestamp_ms=now_ms)
+        there = Heartbeat(source_alias=config.target_alias, target_alias=config.source_alias, timestamp_ms=now_ms)
+        await self._write(self._target, HEARTBEATS, [(here.key, here.value)])
+        await self._write(self._source, HEARTBEATS, [(there.key, there.value)])
+
+    async def _write_checkpoints(self) -> None:
+        naming = self._config.naming
+        mirrored = {key for key, translation in self._translations.known() if translation.position.source_next > 0}
+        found: dict[tuple[str, PartitionKey], Checkpoint] = {}
+        for group in await self._source_groups.groups():
+            if not matches(group, whitelist=self._config.group_whitelist, blacklist=self._config.group_blacklist):
+                continue
+            for key, at in (await self._source_groups.offsets(group)).items():
+                if key in mirrored:
+                    target = PartitionKey(naming.target_name(key.topic), key.partition)
+                    found[group, key] = self._checkpoint(group, key, target, at)
+        changed = {
+            place: one
+            for place, one in found.items()
+            if self._told_checkpoints.get(place) != (one.upstream_offset, one.downstream_offset)
+        }
+        await self._write(self._target, naming.checkpoints_topic, [(one.key, one.value) for one in changed.values()])
+        self._told_checkpoints |= {
+            place: (one.upstream_offset, one.downstream_offset) for place, one in changed.items()
+        }
+
+    def _checkpoint(self, group: str, key: PartitionKey, target: PartitionKey, at: GroupOffset) -> Checkpoint:
+        return Checkpoint(
+            group=group,
+            topic=target.topic,
+            partition=target.partition,
+            upstream_offset=at.offset,
+            downstream_offset=self._translations.of(key).downstream(at.offset),
+            metadata=at.metadata,
+        )
+
+    async def _write_offset_syncs(self) -> None:
+        is_at_target = self._config.offset_syncs_location is OffsetSyncsLocation.TARGET
+        client = self._target if is_at_target else self._source
+        topic = self._config.naming.offset_syncs_topic(is_at_target=is_at_target)
+        syncs: dict[PartitionKey, OffsetSync] = {}
+        for key, translation in self._translations.known():
+            last = translation.map.last
+            if last is not None and self._told_syncs.get(key) != last.source_end:
+                syncs[key] = OffsetSync(
+                    topic=key.topic,
+                    partition=key.partition,
+                    upstream_offset=last.source_end - 1,
+                    downstream_offset=last.target_end - 1,
+                )
+        await self._write(client, topic, [(sync.key, sync.value) for sync in syncs.values()])
+        self._told_syncs |= {key: sync.upstream_offset + 1 for key, sync in syncs.items()}
+
+    async def _write(self, client: KafkaClient, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
+        await self._have_topic(client, topic)
+        now_ms = self._clock.now_ms()
+        for first in range(0, len(records), RECORDS_MAX):
+            batch = encode_batch([Record(key, value, now_ms) for key, value in records[first : first + RECORDS_MAX]])
+            await reached(client.produce(topic, 0, batch))
+
+    async def _have_topic(self, client: KafkaClient, topic: str) -> None:
+        if (id(client), topic) in self._there:
+            return
+        new = NewTopic(
+            name=topic,
+            partition_count=1,
+            replication_factor=self._config.replication_factor,
+            configs={"cleanup.policy": "compact"},
+        )
+        (outcome,) = await reached(client.create_topics([new]))
+        if outcome.error_code in (ErrorCode.none, ErrorCode.topic_already_exists):
+            self._there.add((id(client), topic))

@@ -1,0 +1,107 @@
+"""The compacted topic at the target in which a translate link keeps what it knows (layout: `core/stored_map.py`).
+
+Reading it from its beginning gives all of it; writing is a batch a call, acknowledged by all replicas. Reverse links read the
+producer ids in it too (`provenance.py`), which is how a mirror recognises what another one brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kio.schema.errors import ErrorCode
+
+from mirror.core.stored_map import StoredLink, StoredRecord
+from mirror.kafka_site import reached
+from mirror.ports import Unreachable
+from runtime.process import OperationalFailure
+from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client import KafkaClient, NewTopic
+from wire.client_errors import error_code
+from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.record_batch import Buffer, Compression, iterate_headers
+from wire.records import Record, decode_batch, encode_batch
+
+TOPIC_PREFIX = "antipode-offset-map."
+BATCH_BYTES = 256 * 1024
+"""Records are written in batches of about this size; those of one partition are never torn apart."""
+
+_READ_BYTES = 4 * 1024 * 1024
+_CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(16 * 1024 * 1024)}
+
+
+class OffsetStore:
+    """One link's topic."""
+
+    def __init__(self, client: KafkaClient, link: str, *, replication_factor: int) -> None:
+        self._client = client
+        self._replication_factor = replication_factor
+        self.topic = TOPIC_PREFIX + link
+
+    async def load(self) -> StoredLink:
+        """Create the topic if need be, and read it all. Unreachable; OperationalFailure when the target refuses the topic."""
+        new = NewTopic(
+            name=self.topic, partition_count=1, replication_factor=self._replication_factor, configs=_CONFIGS
+        )
+        (outcome,) = await reached(self._client.create_topics([new]))
+        if outcome.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
+            raise OperationalFailure(
+                f"the target refuses the topic {self.topic}: {outcome.error_code.name} {outcome.error_message or ''}"
+            )
+        stored = StoredLink()
+        await read_topic(self._client, self.topic, stored.apply)
+        return stored
+
+    async def save(self, groups: Sequence[Sequence[StoredRecord]], *, now_ms: int) -> None:
+        """Write records, each group of them within one batch. Unreachable when it is not certain that all are written."""
+        batch: list[Record] = []
+        size = 0
+        for group in groups:
+            batch += [Record(key, value, now_ms) for key, value in group]
+            size += sum(len(key) + len(value or b"") for key, value in group)
+            if size >= BATCH_BYTES:
+                await self._write(batch)
+                batch, size = [], 0
+        if batch:
+            await self._write(batch)
+
+    async def _write(self, records: Sequence[Record]) -> None:
+        await reached(self._client.produce(self.topic, 0, encode_batch(records, compression=Compression.LZ4)))
+
+
+async def read_topic(
+    client: KafkaClient, topic: str, take: Callable[[bytes | None, bytes | None], None], *, first_offset: int = 0
+) -> int:
+    """Give all records of partition 0 from `first_offset` to its end to `take`; returns the end. Unreachable."""
+    place = (topic, 0)
+    start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
+    end = (await reached(client.offsets_at([place], LATEST_TIMESTAMP)))[place]
+    offset = max(first_offset, start)
+    while offset < end:
+        records = await fetch_records(client, topic, 0, offset, max_bytes=_READ_BYTES)
+        before = offset
+        for position, header in iterate_headers(records, may_end_in_partial=True):
+            if not header.is_control:
+                for record in decode_batch(records, position, header):
+                    if record.offset >= offset:
+                        take(record.key, record.value)
+            offset = max(offset, header.next_offset)
+        if offset == before:
+            raise Unreachable(f"{topic} could not be read at offset {offset}")
+    return end
+
+
+async def fetch_records(client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int) -> Buffer:
+    """What a plain fetch at the leader brings, at most `max_bytes` and one batch. Unreachable, also for errors of the broker."""
+    leader = await reached(client.leader(topic, partition))
+    known = client.cluster.topics.get(topic)
+    topic_id = known.topic_id if known is not None else None
+    wanted = TopicToFetch(topic, topic_id, [PartitionToFetch(partition, offset, max_bytes)])
+    response = await reached(client.fetch(leader, FetchRequest([wanted], max_wait_ms=100)))
+    code = error_code(response.error_code)
+    if code is ErrorCode.none and response.topics:
+        fetched = response.topics[0].partitions[0]
+        code = error_code(fetched.error_code)
+        if code is ErrorCode.none:
+            return fetched.records if isinstance(fetched.records, memoryview) else b""
+    client.forget_leaders([topic])
+    raise Unreachable(f"{topic}-{partition} cannot be read at offset {offset}: {code.name}")

@@ -1,0 +1,80 @@
+"""What an operator has paused: patterns of topics, kept until they are resumed, over restarts too when a file is named for them.
+
+Held against the board again and again (`enforce`), so that topics that appear, links that turn and workers that die do not let a
+paused partition run. A link that drains is not held up: a promotion counts for more than a pause.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from mirror.board import FlowBoard
+from mirror.core.flow_events import LinkRole, Pause, Resume
+from mirror.core.flow_state import FlowState
+from runtime.configuration import ConfigurationError
+from wire.links import matches
+
+ALL_TOPICS = ".*"
+REASON = "paused by an operator"
+
+
+class Pauses:
+    """One mirror's. One event loop only."""
+
+    def __init__(self, board: FlowBoard, file: Path | None) -> None:
+        self._board = board
+        self._file = file
+        self._patterns: list[str] = _load(file)
+
+    @property
+    def patterns(self) -> Sequence[str]:
+        """What is paused."""
+        return tuple(self._patterns)
+
+    def pause(self, patterns: Sequence[str]) -> int:
+        """Pause topics (none given: all); how many partitions are paused now. InvalidPattern changes nothing."""
+        wanted = list(patterns) or [ALL_TOPICS]
+        matches("", whitelist=wanted, blacklist=())
+        self._patterns += [pattern for pattern in wanted if pattern not in self._patterns]
+        return self._changed()
+
+    def resume(self, patterns: Sequence[str]) -> int:
+        """Take patterns back as they were given (none given: all); how many partitions are still paused."""
+        self._patterns = [pattern for pattern in self._patterns if patterns and pattern not in patterns]
+        return self._changed()
+
+    def enforce(self) -> None:
+        """Pause and resume what is not as it should be."""
+        for key, row in list(self._board.rows()):
+            facts = row.facts
+            is_wanted = facts.role is LinkRole.MIRRORING and self._is_paused(key.topic)
+            if is_wanted and facts.state not in (FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET):
+                self._board.submit(key, Pause(reason=REASON))
+            elif not is_wanted and facts.state is FlowState.PAUSED and facts.role is not LinkRole.GONE:
+                self._board.submit(key, Resume())
+
+    def _is_paused(self, topic: str) -> bool:
+        return bool(self._patterns) and matches(topic, whitelist=self._patterns, blacklist=())
+
+    def _changed(self) -> int:
+        if self._file is not None:
+            written = self._file.with_name(f"{self._file.name}.new")
+            written.write_text(json.dumps(self._patterns), encoding="utf-8")
+            os.replace(written, self._file)
+        self.enforce()
+        return sum(self._is_paused(key.topic) for key, _ in self._board.rows())
+
+
+def _load(file: Path | None) -> list[str]:
+    if file is None or not file.exists():
+        return []
+    try:
+        patterns = json.loads(file.read_text(encoding="utf-8"))
+        matches("", whitelist=patterns, blacklist=())
+    except (OSError, ValueError, TypeError) as error:
+        accepted = f"a file of a JSON list of topic patterns, which this one is not ({error})"
+        raise ConfigurationError("antipode.pause.file", str(file), accepted) from error
+    return list(patterns)

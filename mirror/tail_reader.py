@@ -1,0 +1,182 @@
+"""Finds where each partition of a translate link goes on: the stored position, and what the target's log holds beyond it.
+
+Three cases: the target ends where the position says (nothing to do), it ends later (the tail is read and laid beside the source,
+`core/resume.py`), or earlier (it lost what it had acknowledged: that is mirrored again). A target with records but without any
+note of ours is compared with the source from its beginning (`core/likeness.py`), since the notes may have been wiped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+
+from mirror.core.likeness import Likeness, fingerprint
+from mirror.core.naming import Naming
+from mirror.core.partitions import PartitionKey
+from mirror.core.renumbering import Piece, pieces_of
+from mirror.core.resume import HistoryMismatch, TailMatch
+from mirror.core.translation import Translation
+from mirror.offset_store import fetch_records
+from mirror.ports import Differs, LogAnswer, LogEnds, Unreachable
+from mirror.provenance import Provenance
+from mirror.sieve import SourceSieve
+from mirror.translations import Translations
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.client import KafkaClient
+from wire.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
+
+READS_AT_ONCE = 8
+READ_BYTES = 1024 * 1024
+
+_log = get_logger("mirror.translate")
+
+
+class TailReader:
+    """Asks nothing twice: a partition whose target did not move is answered from memory."""
+
+    def __init__(
+        self,
+        *,
+        source: KafkaClient,
+        target: KafkaClient,
+        naming: Naming,
+        translations: Translations,
+        provenance: Provenance,
+        sieve: SourceSieve,
+        may_append_to_others: bool,
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._source = source
+        self._target = target
+        self._naming = naming
+        self._translations = translations
+        self._provenance = provenance
+        self._sieve = sieve
+        self._may_append_to_others = may_append_to_others
+        self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        # Partitions whose first batch was refused since the last look.
+        self.doubted: set[PartitionKey] = set()
+        # When the target's log was last looked at, monotonic ms.
+        self.looked_at_ms: dict[PartitionKey, float] = {}
+
+    async def positions(self, ends: Mapping[PartitionKey, LogAnswer]) -> dict[PartitionKey, LogAnswer]:
+        """The target's log ends (by the source's names) as positions in the source's log."""
+        found = await asyncio.gather(*(self._position(key, end) for key, end in ends.items()))
+        try:
+            # Noted before anything is written: what lies beyond the note is then known to be the link's own.
+            await self._translations.save()
+        except Unreachable as error:
+            return dict.fromkeys(ends, error)
+        return dict(zip(ends, found, strict=True))
+
+    async def _position(self, key: PartitionKey, end: LogAnswer) -> LogAnswer:
+        if not isinstance(end, LogEnds):
+            return end
+        async with self._turns:
+            try:
+                return await self._resume(key, end)
+            except Unreachable as error:
+                return error
+            except (HistoryMismatch, InvalidBatch) as error:
+                return Differs(f"{key}: {error}")
+
+    async def _resume(self, key: PartitionKey, end: LogEnds) -> LogEnds:
+        await self._translations.have_producer(self._naming.source_alias)
+        if self._translations.is_new(key):
+            translation = Translation()
+            if end.end_offset > end.log_start_offset:
+                await self._compare(key, translation, end)
+            self._translations.put(key, translation)
+        translation = self._translations.of(key)
+        before = translation.position.source_next
+        if end.end_offset < translation.position.target_next:
+            lost = translation.lose_target(end.end_offset)
+            _log.warning("the target lost what it had; it is mirrored again", partition=str(key), lost_offsets=lost)
+        elif end.end_offset > translation.position.target_next:
+            await self._match_tail(key, translation, end)
+        translation.rest()
+        self.looked_at_ms[key] = self._clock.monotonic_ms()
+        self._settle_doubt(key, translation, has_moved=translation.position.source_next != before)
+        return LogEnds(
+            log_start_offset=translation.upstream(end.log_start_offset),
+            end_offset=translation.position.source_next,
+            last_epoch=translation.position.source_epoch,
+        )
+
+    def _settle_doubt(self, key: PartitionKey, translation: Translation, *, has_moved: bool) -> None:
+        """The target did not take our sequence and its log does not tell why: it has forgotten, or knows a later epoch."""
+        if key in self.doubted and not has_moved:
+            translation.renew_epochs()
+            _log.warning("sequences begin anew under the next epoch", partition=str(key))
+        self.doubted.discard(key)
+
+    async def _match_tail(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
+        match = TailMatch(translation, producer_ids=frozenset(self._translations.producers.values()))
+        offset = max(translation.position.target_next, end.log_start_offset)
+        target = self._naming.target_name(key.topic)
+        while offset < end.end_offset:
+            records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
+            headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
+            if not headers:
+                raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
+            match.see_target(headers)
+            offset = headers[-1].next_offset
+        offset = translation.position.source_next
+        while not match.is_complete:
+            records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+            places = {header.base_offset: place for place, header in iterate_headers(records, may_end_in_partial=True)}
+            headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
+            if not headers:
+                break
+            match.see_source(
+                headers,
+                left_out=left_out,
+                producer_of=self.producer_of,
+                pieces_of=partial(_pieces, records, places),
+            )
+            offset = headers[-1].next_offset
+        match.finish()
+        if match.matched_batches:
+            _log.info("found in the target's log", partition=str(key), batches=match.matched_batches)
+
+    async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
+        """Records are there and no note of them is: ours if they are the source's, somebody else's if not."""
+        likeness = Likeness()
+        target, offset = self._naming.target_name(key.topic), end.log_start_offset
+        while offset < end.end_offset:
+            records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
+            places = list(iterate_headers(records, may_end_in_partial=True))
+            if not places:
+                raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
+            for place, header in places:
+                likeness.see_target(fingerprint(records, place, header), header)
+            offset = places[-1][1].next_offset
+        offset = 0
+        while not likeness.is_complete:
+            records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+            places = list(iterate_headers(records, may_end_in_partial=True))
+            if not places:
+                break
+            for place, header in places:
+                if header.next_offset > offset:
+                    is_left_out = header.base_offset in left_out
+                    likeness.see_source(None if is_left_out else fingerprint(records, place, header), header)
+            offset = places[-1][1].next_offset
+        if not likeness.matched_batches and not self._may_append_to_others:
+            raise HistoryMismatch(
+                f"{target} has records up to offset {end.end_offset} that this link has no note of and that are not the "
+                "source's; delete the topic, name it otherwise, or set antipode.target.existing=append"
+            )
+        likeness.finish(translation, target_end=end.end_offset)
+        _log.info("compared with the source", partition=str(key), batches=likeness.matched_batches)
+
+    def producer_of(self, header: BatchHeader) -> int:
+        """The producer id under which a batch of the source is written."""
+        return self._translations.producers[self._provenance.origin_of(header.producer_id)]
+
+
+def _pieces(records: Buffer, places: Mapping[int, int], header: BatchHeader) -> tuple[Piece, ...]:
+    return pieces_of(records, places[header.base_offset], header)

@@ -1,0 +1,211 @@
+"""Puts a translate link together: its record out of the configuration, and the ports that make its target look like an exact one.
+
+`main.py` opens one instead of asking site agents. There is no record of such a link at its ends, and no epoch: what keeps two
+mirrors from doing harm are the sequences of its batches (`core/translation.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from mirror.assembly import Ports
+from mirror.config import ExistingTarget, MirrorConfig
+from mirror.core.naming import HEARTBEATS, NamingPolicy
+from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
+from mirror.kafka_transfer import KafkaFetch
+from mirror.link_watch import LinkStanding, stand
+from mirror.mirror_maker_topics import MirrorMakerTopics
+from mirror.offset_store import OffsetStore
+from mirror.ports import Unreachable
+from mirror.provenance import Provenance
+from mirror.sieve import READ_COMMITTED, READ_UNCOMMITTED, SourceSieve
+from mirror.tail_reader import TailReader
+from mirror.translated_append import TranslatedAppend
+from mirror.translated_target import TranslatedTarget
+from mirror.translations import Translations
+from mirror.verifier import TranslateVerifier
+from runtime.addresses import HostPort
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.client import KafkaClient
+from wire.connection import ConnectionOptions
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+
+PIPELINED_REQUESTS_MAX = 64
+"""Produce requests under way on one connection; a batch each of several partitions."""
+
+LAST_SAVE_TIMEOUT_S = 3.0
+
+NOT_CARRIED_CONFIGS: Final = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.type",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+)
+"""Topic configs that the target keeps for itself: those that MirrorMaker 2 leaves out, and limits that old records would break."""
+
+_log = get_logger("mirror.translate")
+
+
+class TranslateLink:
+    """One link; `open` first, `close` last."""
+
+    def __init__(self, config: MirrorConfig, *, client_id: str, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._options = ConnectionOptions(client_id=client_id, request_timeout_ms=config.request_timeout_ms)
+        self._append_options = ConnectionOptions(
+            client_id=client_id, request_timeout_ms=config.request_timeout_ms, in_flight_max=PIPELINED_REQUESTS_MAX
+        )
+        self._source_client = self._client(config.source_bootstrap_servers)
+        self._target_client = self._client(config.target_bootstrap_servers)
+        self._source = KafkaSite(config.source_bootstrap_servers, self._options)
+        self._target = KafkaSite(config.target_bootstrap_servers, self._options)
+        store = OffsetStore(self._target_client, config.link_name, replication_factor=config.replication_factor)
+        self.translations = Translations(self._target_client, store, clock=clock)
+        self._provenance = Provenance(self._source_client, source_alias=config.source_alias)
+        self._origins: set[str] = {config.source_alias}
+        self._provenance.on_origin = self._origins.add
+        self._sieve = SourceSieve(
+            self._provenance,
+            target_alias=config.target_alias,
+            isolation_level=READ_COMMITTED if config.is_read_committed else READ_UNCOMMITTED,
+            have_producers=self._have_producers,
+        )
+        self._tails = TailReader(
+            source=self._source_client,
+            target=self._target_client,
+            naming=config.naming,
+            translations=self.translations,
+            provenance=self._provenance,
+            sieve=self._sieve,
+            may_append_to_others=config.existing_target is ExistingTarget.APPEND,
+            clock=clock,
+        )
+        self._mirror_maker = MirrorMakerTopics(
+            config,
+            source=self._source_client,
+            target=self._target_client,
+            source_groups=self._source,
+            translations=self.translations,
+            clock=clock,
+        )
+
+    async def open(self) -> LinkStanding:
+        """Read what is known of the link. Unreachable while an end does not answer; OperationalFailure when one refuses."""
+        await self.translations.load()
+        await self._provenance.refresh()
+        await self._have_producers()
+        return standing_of(self._config)
+
+    def mirror_config(self) -> MirrorConfig:
+        """The configuration with what a translate link adds to it."""
+        excluded = (*self._config.config_properties_exclude, *NOT_CARRIED_CONFIGS)
+        return self._config.model_copy(update={"config_properties_exclude": excluded})
+
+    def ports(self) -> Ports:
+        """The two ends as the mirror reaches them."""
+        config = self._config
+        target = TranslatedTarget(
+            source=self._source,
+            target=self._target,
+            client=self._target_client,
+            naming=config.naming,
+            translations=self.translations,
+            tails=self._tails,
+            replication_factor=config.replication_factor,
+            is_syncing_configs=config.is_syncing_configs,
+        )
+        return Ports(
+            source=self._source,
+            target=target,
+            source_groups=self._source,
+            target_groups=target,
+            actor=target,
+            open_fetch=self._open_fetch,
+            open_append=self._open_append,
+            read_link=self._read_link,
+            workers={
+                "offset-map": self.translations.keep_saved,
+                "mirror-maker": self._mirror_maker.run,
+            },
+            finish=self._finish,
+            verifier=TranslateVerifier(
+                self._source_client,
+                self._target_client,
+                naming=config.naming,
+                translations=self.translations,
+                sieve=self._sieve,
+            ),
+        )
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        for closing in (self._source, self._target, self._source_client, self._target_client):
+            await closing.close()
+
+    def _client(self, bootstrap: Sequence[HostPort], options: ConnectionOptions | None = None) -> KafkaClient:
+        return KafkaClient(bootstrap, options or self._options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+
+    def _open_fetch(self) -> KafkaFetch:
+        config = self._config
+        return KafkaFetch(
+            config.source_bootstrap_servers,
+            self._options,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            partition_max_bytes=config.partition_fetch_max_bytes,
+            max_wait_ms=config.fetch_wait_max_ms,
+            sieve=self._sieve,
+        )
+
+    def _open_append(self) -> TranslatedAppend:
+        return TranslatedAppend(
+            self._client(self._config.target_bootstrap_servers, self._append_options),
+            naming=self._config.naming,
+            translations=self.translations,
+            tails=self._tails,
+            clock=self._clock,
+            timeout_ms=self._config.request_timeout_ms,
+        )
+
+    async def _have_producers(self) -> None:
+        """A producer id of ours for each site whose records may pass, noted at the target before they do."""
+        for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):
+            await self.translations.have_producer(origin)
+
+    async def _read_link(self) -> LinkStanding:
+        return standing_of(self._config)
+
+    async def _finish(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_SAVE_TIMEOUT_S):
+                await self.translations.save()
+        except (TimeoutError, Unreachable) as error:
+            _log.info("the offset map was not saved a last time", reason=str(error) or "timed out")
+
+
+def standing_of(config: MirrorConfig) -> LinkStanding:
+    """The link's record as the configuration describes it; it never turns."""
+    whitelist = [*(config.whitelist or (".*",))]
+    if config.naming_policy is not NamingPolicy.TABLE and config.is_emitting_heartbeats:
+        whitelist.append(HEARTBEATS)
+    record = LinkRecord(
+        name=config.link_name,
+        source_site=config.source_alias,
+        target_site=config.target_alias,
+        mode="translate",
+        active_site=config.source_alias,
+        phase=LinkPhase.MIRRORING,
+        topic_whitelist=whitelist,
+        topic_blacklist=[*(config.blacklist or ()), *config.naming.left_out],
+        group_whitelist=config.group_whitelist if config.is_syncing_groups else (),
+        group_blacklist=config.group_blacklist,
+    )
+    return stand(record, config.target_alias)

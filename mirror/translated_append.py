@@ -1,0 +1,280 @@
+"""AppendPort of a translate link: plain idempotent Produce, one batch of each partition a request, many requests under way.
+
+Kafka takes one batch a partition and request, so an entry of several batches becomes several requests, sent one behind the other
+without waiting. Sequences keep them in order at the broker: after one that failed, those behind it are refused. Only where the target may
+not know our producer yet does the first batch go alone, since a broker takes any sequence from a producer that it does not know.
+
+More requests may be under way than the five batches that a broker remembers for finding repetitions: what a broker refuses for
+that reason starts the partition again from the target's log (`tail_reader.py`), which knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from kio.schema.errors import ErrorCode
+
+from mirror.core.naming import Naming
+from mirror.core.partitions import PartitionKey
+from mirror.core.renumbering import renumber
+from mirror.core.translation import BrokenOff, NotTheNextBatch, Planned, TargetWentBack, Translation
+from mirror.kafka_site import reached
+from mirror.ports import AppendAnswer, AppendPart, Unreachable
+from mirror.tail_reader import TailReader
+from mirror.translations import Translations
+from runtime.clock import Clock
+from wire import broker_requests as requests
+from wire.client import KafkaClient
+from wire.client_errors import error_code
+from wire.connection import Connection
+from wire.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, ProduceResponse, TopicRecords
+from wire.record_batch import InvalidBatch, iterate_headers
+
+OPENING_LASTS_MS = 60_000
+"""A partition that was not written to for so long is opened again: the target may have forgotten our sequence."""
+
+SILENCE_MAX_MS = 3_600_000
+"""After so long without a write the target's log is looked at again first; brokers forget a producer after a day."""
+
+_SEQUENCE_TROUBLE = frozenset(
+    {
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.duplicate_sequence_number,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.unknown_producer_id,
+    }
+)
+_REFUSED_FOR_GOOD = frozenset(
+    {
+        ErrorCode.message_too_large,
+        ErrorCode.record_list_too_large,
+        ErrorCode.unsupported_compression_type,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.invalid_record,
+    }
+)
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition of a call: what is sent for it, in order, and the first thing that went wrong."""
+
+    part: AppendPart
+    translation: Translation
+    to_send: list[tuple[Planned, bytes]] = field(default_factory=list)
+    next_offset: int = 0
+    error: ErrorCode = ErrorCode.none
+    message: str = ""
+    # The partition's call before this one, and this one: they are answered in their order.
+    before: asyncio.Event | None = None
+    is_answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def fail(self, error: ErrorCode, message: str) -> None:
+        self.translation.break_off()
+        if self.error is ErrorCode.none:
+            self.error, self.message = error, message
+
+
+_Round = list[tuple[_Part, Planned, bytes]]
+
+
+class TranslatedAppend:
+    """Appends of one producer; a partition belongs to one producer, so nobody else changes its translation meanwhile."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        naming: Naming,
+        translations: Translations,
+        tails: TailReader,
+        clock: Clock,
+        timeout_ms: int,
+    ) -> None:
+        self._client = client
+        self._naming = naming
+        self._translations = translations
+        self._tails = tails
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._turns: dict[int, asyncio.Lock] = {}
+        self._opened_at_ms: dict[PartitionKey, float] = {}
+        self._last_call: dict[PartitionKey, asyncio.Event] = {}
+
+    async def append(
+        self,
+        node_id: int,
+        *,
+        link: str,  # noqa: ARG002
+        link_epoch: int,  # noqa: ARG002
+        parts: Sequence[AppendPart],
+    ) -> Sequence[AppendAnswer]:
+        """Append; calls made one after the other reach the broker in that order. Answers are in the source's offsets."""
+        with_records = [part for part in parts if part.records]
+        answers = [self._nothing_to_append(part) for part in parts if not part.records]
+        if not with_records:
+            return answers
+        planned: list[_Part] = []
+        try:
+            async with self._turns.setdefault(node_id, asyncio.Lock()):
+                connection = await reached(self._client.connection(node_id))
+                planned += [self._plan(part) for part in with_records]
+                sending = await self._start_sending(connection, planned)
+            if sending:
+                await _all_of(sending)
+            return [*answers, *[await self._answer(part) for part in planned]]
+        except BaseException:
+            for part in planned:
+                part.translation.break_off()
+            raise
+        finally:
+            for part in planned:
+                part.is_answered.set()
+
+    async def _start_sending(self, connection: Connection, planned: Sequence[_Part]) -> list[asyncio.Task[None]]:
+        rounds = [
+            [one for one in row if one is not None]
+            for row in zip_longest(*([(part, *sent) for sent in part.to_send] for part in planned))
+        ]
+        if rounds and any(self._is_unopened(part.part.key) for part, _, _ in rounds[0]):
+            await self._send(connection, rounds.pop(0))
+            rounds = [[one for one in row if one[0].error is ErrorCode.none] for row in rounds]
+        loop = asyncio.get_running_loop()
+        return [loop.create_task(self._send(connection, row)) for row in rounds if row]
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._client.close()
+
+    def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
+        """An idle partition's report: there is nobody at such a target to tell; where the source's log starts is noted."""
+        self._translations.note_source_start(part.key, part.source_log_start_offset)
+        translation = self._translations.of(part.key)
+        end = translation.position.source_next
+        return _answered(part.key, ErrorCode.none, "", min(end, part.expected_log_end_offset))
+
+    def _plan(self, part: AppendPart) -> _Part:
+        translation = self._translations.of(part.key)
+        planned = _Part(part, translation, before=self._last_call.get(part.key))
+        self._last_call[part.key] = planned.is_answered
+        places = list(iterate_headers(part.records))
+        planned.next_offset = places[-1][1].next_offset
+        if self._was_silent_for_long(part.key):
+            planned.fail(
+                ErrorCode.offset_out_of_range, "nothing was written for long: the target's log is looked at again"
+            )
+            return planned
+        try:
+            plans = translation.plan(
+                [header for _, header in places],
+                expected=part.expected_log_end_offset,
+                left_out=part.left_out,
+                producer_of=self._tails.producer_of,
+            )
+            for (place, header), plan in zip(places, plans, strict=True):
+                if plan is not None and plan.stamp is not None:
+                    renumbered = renumber(part.records, place, header, plan.stamp)
+                    plan.pieces = renumbered.pieces
+                    planned.to_send.append((plan, renumbered.batch))
+        except BrokenOff as error:
+            planned.fail(ErrorCode.request_timed_out, str(error))
+        except NotTheNextBatch as error:
+            planned.fail(ErrorCode.offset_out_of_range, str(error))
+        except InvalidBatch as error:
+            planned.to_send.clear()
+            planned.fail(ErrorCode.corrupt_message, str(error))
+        return planned
+
+    def _was_silent_for_long(self, key: PartitionKey) -> bool:
+        known_at_ms = max(self._opened_at_ms.get(key, -1), self._tails.looked_at_ms.get(key, -1))
+        return self._clock.monotonic_ms() - known_at_ms > SILENCE_MAX_MS
+
+    def _is_unopened(self, key: PartitionKey) -> bool:
+        return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS
+
+    async def _send(self, connection: Connection, row: _Round) -> None:
+        """One request; its outcome is noted with each part. Unreachable: nobody knows the outcome."""
+        by_topic: dict[str, list[PartitionRecords]] = {}
+        for part, _, batch in row:
+            name = self._naming.target_name(part.part.key.topic)
+            by_topic.setdefault(name, []).append(PartitionRecords(part.part.key.partition, batch))
+        listed = [TopicRecords(name, None, partitions) for name, partitions in by_topic.items()]
+        request = ProduceRequest(None, -1, self._timeout_ms, listed)
+        try:
+            response = await reached(requests.request_produce(connection, request))
+        except Unreachable:
+            for part, _, _ in row:
+                self._opened_at_ms.pop(part.part.key, None)
+            raise
+        outcomes = _by_place(response)
+        for part, plan, _ in row:
+            key = part.part.key
+            outcome = outcomes.get((self._naming.target_name(key.topic), key.partition))
+            self._note(part, plan, outcome)
+
+    def _note(self, part: _Part, plan: Planned, outcome: PartitionProduced | None) -> None:
+        key = part.part.key
+        code = ErrorCode.unknown_server_error if outcome is None else error_code(outcome.error_code)
+        if outcome is not None and code is ErrorCode.none and outcome.base_offset >= 0:
+            self._opened_at_ms[key] = self._clock.monotonic_ms()
+            self._translations.note_target_start(key, outcome.log_start_offset)
+            try:
+                part.translation.confirm(plan, outcome.base_offset)
+            except TargetWentBack as error:
+                part.fail(ErrorCode.offset_out_of_range, str(error))
+            return
+        self._opened_at_ms.pop(key, None)
+        message = (outcome.error_message if outcome is not None else None) or code.name
+        if code in _SEQUENCE_TROUBLE or code is ErrorCode.none:
+            if not part.translation.is_next(plan):
+                part.fail(ErrorCode.request_timed_out, f"batches before these were not taken: {message}")
+                return
+            self._tails.doubted.add(key)
+            part.fail(ErrorCode.offset_out_of_range, f"the target does not take the sequence: {message}")
+        elif code in _REFUSED_FOR_GOOD:
+            part.fail(ErrorCode.corrupt_message, f"{code.name}: {message}")
+        else:
+            part.fail(code, message)
+
+    async def _answer(self, part: _Part) -> AppendAnswer:
+        if part.before is not None:
+            await part.before.wait()
+        if part.error is ErrorCode.none:
+            part.translation.confirm()
+            if part.translation.position.source_next < part.next_offset:
+                # An earlier call failed, and this one had nothing to send.
+                part.fail(ErrorCode.request_timed_out, "batches before these are not acknowledged")
+        return _answered(part.part.key, part.error, part.message, part.translation.position.source_next)
+
+
+async def _all_of(sending: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for all; then Unreachable when one of them had no answer."""
+    outcomes = await asyncio.gather(*sending, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def _by_place(response: ProduceResponse | None) -> dict[tuple[str, int], PartitionProduced]:
+    if response is None:
+        return {}
+    return {
+        (topic.name, partition.partition_index): partition
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+
+
+def _answered(key: PartitionKey, error: ErrorCode, message: str, log_end_offset: int) -> AppendAnswer:
+    return AppendAnswer(
+        key=key,
+        error=error,
+        message=message,
+        log_end_offset=log_end_offset,
+        link_epoch=0,
+        divergence_epoch=-1,
+        divergence_end_offset=-1,
+    )

@@ -1,0 +1,178 @@
+"""The target of a translate link as if it were an exact one: topics by the source's names, logs and groups in the source's offsets.
+
+Flows, queue, producers and syncs then work as they do between two Antipode sites; they never see the target's own offsets. What
+is different about such a target is here and in `translated_append.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from mirror.core.naming import Naming
+from mirror.core.offsets import GroupOffset
+from mirror.core.partitions import PartitionKey
+from mirror.core.plan import Action, AlterConfigs, CreateTopic, GrowTopic
+from mirror.kafka_site import KafkaSite, reached
+from mirror.ports import EpochEnd, Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
+from mirror.tail_reader import TailReader
+from mirror.translations import Translations
+from runtime.logs import get_logger
+from wire.broker_requests import CommittedOffset, TopicPartition
+from wire.client import KafkaClient, NewTopic, TopicOutcome
+from wire.client_errors import KafkaClientError
+
+_log = get_logger("mirror.translate")
+
+
+class TranslatedTarget:
+    """SitePort, GroupPort and TopicActor."""
+
+    def __init__(
+        self,
+        *,
+        source: KafkaSite,
+        target: KafkaSite,
+        client: KafkaClient,
+        naming: Naming,
+        translations: Translations,
+        tails: TailReader,
+        replication_factor: int,
+        is_syncing_configs: bool,
+    ) -> None:
+        self._is_syncing_configs = is_syncing_configs
+        self._source = source
+        self._target = target
+        self._client = client
+        self._naming = naming
+        self._translations = translations
+        self._tails = tails
+        self._replication_factor = replication_factor
+
+    # Topics.
+
+    async def topics(self) -> Mapping[str, SiteTopic]:
+        """The copies of the source's topics, by the source's names and, where the copy is theirs, under the source's ids."""
+        ours, theirs = await asyncio.gather(self._source.topics(), self._target.topics())
+        found: dict[str, SiteTopic] = {}
+        for name, topic in ours.items():
+            copy = theirs.get(self._naming.target_name(name))
+            if copy is not None:
+                # More partitions than the source has do no harm: the first ones are the copies.
+                leaders = {index: leader for index, leader in copy.leaders.items() if index in topic.leaders}
+                source_id = await self._bound_id(name, topic.topic_id, copy.topic_id)
+                found[name] = SiteTopic(topic_id=source_id, leaders=leaders)
+        return found
+
+    async def _bound_id(self, name: str, source_id: UUID, target_id: UUID) -> UUID:
+        """The id of the source's topic that the copy is of. A copy that is new is bound to the present topic."""
+        binding = self._translations.binding(name)
+        target = self._naming.target_name(name)
+        if binding is not None and (binding.target, binding.target_id) == (target, target_id):
+            return binding.source_id
+        if binding is not None:
+            _log.warning("the target's topic is another one than before: it is mirrored from the start", topic=name)
+        await self._translations.bind(name, source_id, target, target_id)
+        return source_id
+
+    async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The configs that are set on the copies; those of the source where nothing shall be changed."""
+        if not self._is_syncing_configs:
+            return await self._source.configs(names)
+        by_target = {self._naming.target_name(name): name for name in names}
+        found = await self._target.configs(sorted(by_target))
+        return {by_target[target]: configs for target, configs in found.items()}
+
+    async def act(self, action: Action, *, link: str, link_epoch: int) -> str:  # noqa: ARG002 (no epochs here)
+        """Do it; empty when done (or done before), else why it was refused."""
+        try:
+            outcome = await self._act(action, self._naming.target_name(action.name))
+        except KafkaClientError as error:
+            if isinstance(error, Unreachable):
+                raise
+            return str(error)
+        if outcome.error_code in (ErrorCode.none, ErrorCode.topic_already_exists):
+            return ""
+        return f"{outcome.error_code.name} {outcome.error_message or ''}".strip()
+
+    async def _act(self, action: Action, target: str) -> TopicOutcome:
+        match action:
+            case CreateTopic():
+                new = NewTopic(
+                    name=target,
+                    partition_count=action.partition_count,
+                    replication_factor=self._replication_factor,
+                    configs=action.configs,
+                )
+                (outcome,) = await self._client.create_topics([new])
+                return outcome
+            case GrowTopic():
+                return await self._client.grow_topic(target, action.partition_count)
+            case AlterConfigs():
+                return await self._client.alter_topic_configs(target, to_set=action.set, to_remove=action.remove)
+
+    # Logs.
+
+    async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+        """How far each partition is mirrored, in the source's offsets; reads the target's tail where it is not known."""
+        renamed = {self._at_target(key): leader for key, leader in leaders.items()}
+        ends = await self._target.log_ends(renamed)
+        found: dict[PartitionKey, LogAnswer] = {}
+        for key in leaders:
+            end = ends.get(self._at_target(key))
+            if end is not None:
+                found[key] = end
+            if isinstance(end, LogEnds):
+                self._translations.note_target_start(key, end.log_start_offset)
+        return await self._tails.positions(found)
+
+    async def epoch_ends(
+        self,
+        asked: Mapping[PartitionKey, tuple[Leader, int]],
+    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        """The target's epochs say nothing about the source's history."""
+        return dict.fromkeys(asked, EpochEnd(-1, -1))
+
+    # Groups.
+
+    async def groups(self) -> Mapping[str, str]:
+        """Groups by id with their state."""
+        return await self._target.groups()
+
+    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+        """The group's offsets in copies, as offsets of the source."""
+        found = await self._target.offsets(group)
+        by_target = {self._at_target(key): (key, translation) for key, translation in self._translations.known()}
+        known: dict[PartitionKey, GroupOffset] = {}
+        for key, at in found.items():
+            if key in by_target:
+                name, translation = by_target[key]
+                known[name] = GroupOffset(translation.upstream(at.offset), -1, at.metadata)
+        return known
+
+    async def commit(
+        self,
+        group: str,
+        offsets: Mapping[PartitionKey, GroupOffset],
+        *,
+        link: str,  # noqa: ARG002
+        link_epoch: int,  # noqa: ARG002
+    ) -> Mapping[PartitionKey, ErrorCode]:
+        """Commit for a group without members; the source's leader epochs mean nothing here and are left out."""
+        wanted: dict[TopicPartition, CommittedOffset] = {
+            self._at_target(key): CommittedOffset(self._translations.of(key).downstream(at.offset), -1, at.metadata)
+            for key, at in offsets.items()
+        }
+        outcomes = await reached(self._client.commit(group, wanted))
+        return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._target.close()
+        await self._client.close()
+
+    def _at_target(self, key: PartitionKey) -> PartitionKey:
+        return PartitionKey(self._naming.target_name(key.topic), key.partition)

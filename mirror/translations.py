@@ -1,0 +1,162 @@
+"""Everything that one translate link knows, in memory and in its topic: producers, topics, a translation for each partition.
+
+`load` once, `save` now and then (`keep_saved`). What is not saved yet is never lost: after a crash the target's log itself says how
+far the mirror came (`core/resume.py`); the topic only makes that a short look, and keeps the offset map.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from mirror.core.partitions import PartitionKey
+from mirror.core.stored_map import Binding, StoredLink, partition_records, producer_record, tombstones, topic_record
+from mirror.core.translation import Translation
+from mirror.kafka_site import reached
+from mirror.offset_store import OffsetStore
+from mirror.ports import Unreachable
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.client import KafkaClient
+
+SAVE_INTERVAL_S = 0.5
+
+_log = get_logger("mirror.translate")
+
+
+class Translations:
+    """One event loop only."""
+
+    def __init__(self, client: KafkaClient, store: OffsetStore, *, clock: Clock) -> None:
+        self._client = client
+        self._store = store
+        self._clock = clock
+        self._stored = StoredLink()
+        self._by_key: dict[PartitionKey, Translation] = {}
+        self._saved_chunk: dict[PartitionKey, int] = {}
+        self._source_starts: dict[PartitionKey, int] = {}
+        self._target_starts: dict[PartitionKey, int] = {}
+        self._allocating = asyncio.Lock()
+        self.saved_at_ms = -1
+
+    async def load(self) -> None:
+        """Read the link's topic. Unreachable; OperationalFailure when the target refuses the topic."""
+        self._stored = await self._store.load()
+        self._by_key.clear()
+
+    @property
+    def producers(self) -> Mapping[str, int]:
+        """Our producer id for each site at which records came into being."""
+        return self._stored.producers
+
+    async def have_producer(self, origin: str) -> None:
+        """Make sure that there is a producer id for records of that site, noted before anything is written under it."""
+        async with self._allocating:
+            if origin in self.producers:
+                return
+            producer_id = await reached(self._client.new_producer_id())
+            await self._store.save([[producer_record(origin, producer_id)]], now_ms=self._clock.now_ms())
+            # Another mirror of the link may have been first: then its id stands, and is written again as the last word.
+            found = (await self._store.load()).producers[origin]
+            if found != producer_id:
+                await self._store.save([[producer_record(origin, found)]], now_ms=self._clock.now_ms())
+            self._stored.producers[origin] = found
+            _log.info("writing under a producer id of our own", origin=origin, producer_id=found)
+
+    def binding(self, topic: str) -> Binding | None:
+        """Which topic of the target carries a topic of the source, as far as known."""
+        return self._stored.bindings.get(topic)
+
+    async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
+        """From now on this topic carries that one; what was known of another one of the name is dropped."""
+        before = self.binding(topic)
+        binding = Binding(topic=topic, source_id=source_id, target=target, target_id=target_id)
+        records = [[topic_record(binding)]]
+        places = {key for key in (*self._by_key, *self._stored.positions, *self._stored.chunks) if key.topic == topic}
+        if before is not None:
+            records += [tombstones(key, self._chunks_written(key), with_position=True) for key in places]
+        await self._store.save(records, now_ms=self._clock.now_ms())
+        self._stored.bindings[topic] = binding
+        if before is not None:
+            for key in places:
+                self._stored.positions.pop(key, None)
+                self._stored.chunks.pop(key, None)
+                self._by_key.pop(key, None)
+                self._saved_chunk.pop(key, None)
+                self._target_starts.pop(key, None)
+
+    def _chunks_written(self, key: PartitionKey) -> list[int]:
+        saved = range(self._saved_chunk[key] + 1) if key in self._saved_chunk else ()
+        return sorted({*self._stored.chunks.get(key, ()), *saved})
+
+    def of(self, key: PartitionKey) -> Translation:
+        """The partition's translation."""
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = self._stored.translation(key)
+            self._saved_chunk[key] = max(0, found.map.last_chunk)
+        return found
+
+    def put(self, key: PartitionKey, translation: Translation) -> None:
+        """Begin with a translation; it is noted with the next save."""
+        translation.is_dirty = True
+        self._by_key[key] = translation
+        self._saved_chunk[key] = 0
+
+    def is_new(self, key: PartitionKey) -> bool:
+        """Nothing is known of the partition."""
+        return key not in self._by_key and key not in self._stored.positions
+
+    def note_source_start(self, key: PartitionKey, log_start_offset: int) -> None:
+        """The source's log begins here: what lies before need not be translated once the target has forgotten it too."""
+        self._source_starts[key] = max(log_start_offset, self._source_starts.get(key, 0))
+
+    def note_target_start(self, key: PartitionKey, log_start_offset: int) -> None:
+        """The target's log begins here."""
+        self._target_starts[key] = max(log_start_offset, self._target_starts.get(key, 0))
+
+    async def save(self) -> None:
+        """Write what has changed. Unreachable: it will be written with the next save."""
+        changed = [(key, translation) for key, translation in self._by_key.items() if translation.is_dirty]
+        if not changed:
+            return
+        groups = []
+        chunks_saved: dict[PartitionKey, int] = {}
+        for key, translation in changed:
+            translation.is_dirty = False
+            gone = translation.map.trim(
+                source_start=self._source_starts.get(key, 0), target_start=self._target_starts.get(key, 0)
+            )
+            last = translation.map.last_chunk
+            # A map that went back has fewer chunks than were saved: those after its end are taken away.
+            beyond = range(last + 1, self._saved_chunk.get(key, 0) + 1)
+            chunks = range(min(self._saved_chunk.get(key, 0), max(last, 0)), last + 1)
+            records = partition_records(key, translation, chunks=chunks)
+            groups.append([*records, *tombstones(key, gone), *tombstones(key, beyond)])
+            chunks_saved[key] = max(0, last)
+        try:
+            await self._store.save(groups, now_ms=self._clock.now_ms())
+        except BaseException:
+            for _, translation in changed:
+                translation.is_dirty = True
+            raise
+        self._saved_chunk.update(chunks_saved)
+        self.saved_at_ms = self._clock.now_ms()
+
+    async def keep_saved(self) -> None:
+        """Save each interval until cancelled."""
+        is_failing = False
+        while True:
+            await asyncio.sleep(SAVE_INTERVAL_S)
+            try:
+                await self.save()
+                is_failing = False
+            except Unreachable as error:
+                if not is_failing:
+                    _log.warning("the offset map cannot be saved; the target's log stands for it", reason=str(error))
+                is_failing = True
+
+    def known(self) -> Iterable[tuple[PartitionKey, Translation]]:
+        """All partitions that have been looked at."""
+        return list(self._by_key.items())

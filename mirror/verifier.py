@@ -1,0 +1,246 @@
+"""Compares what is mirrored with the source, batch by batch, while mirroring goes on; nothing is decompressed.
+
+An exact link must hold the same bytes at the same offsets. A translate link must hold, where its offset map says, batches with the
+same records part (or as many records, where a batch had to be written anew), each once and nothing of its own between. Only
+what both logs still have is looked at, up to the end that was mirrored when the look began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from mirror.core.naming import Naming
+from mirror.core.partitions import PartitionKey
+from mirror.kafka_site import reached
+from mirror.ports import Unreachable
+from mirror.sieve import SourceSieve
+from mirror.translations import Translations
+from wire.broker_requests import EARLIEST_TIMESTAMP
+from wire.client import KafkaClient
+from wire.client_errors import error_code
+from wire.fetch_requests import CONSUMER, DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
+
+READ_BYTES = 1024 * 1024
+
+
+class Sample(NamedTuple):
+    """A batch as it must be at the target: where, how many records, and a checksum (None: any will do)."""
+
+    offset: int
+    record_count: int
+    checksum: int | None
+
+
+Samples = AsyncIterator[Sample]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was found of one partition."""
+
+    from_offset: int = 0
+    to_offset: int = 0
+    batches: int = 0
+    records: int = 0
+    finding: str = ""
+    is_known: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if not self.is_known:
+            return "unknown"
+        return "differs" if self.finding else "equal"
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One log, read raw."""
+
+    client: KafkaClient
+    topic: str
+    partition: int
+    replica_id: int
+    start: int = field(default=0)
+
+    async def find_start(self) -> int:
+        place = (self.topic, self.partition)
+        found = await reached(self.client.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=self.replica_id))
+        self.start = found[place]
+        return self.start
+
+    async def batches(self, offset: int, end: int) -> AsyncIterator[tuple[Buffer, int, BatchHeader]]:
+        while offset < end:
+            records = await self._fetch(offset)
+            before = offset
+            for position, header in iterate_headers(records, may_end_in_partial=True):
+                if header.base_offset >= end:
+                    return
+                if header.next_offset > offset:
+                    yield records, position, header
+                    offset = header.next_offset
+            if offset == before:
+                raise Unreachable(f"{self.topic}-{self.partition} has nothing at offset {offset}")
+
+    async def _fetch(self, offset: int) -> Buffer:
+        leader = await reached(self.client.leader(self.topic, self.partition))
+        known = self.client.cluster.topics.get(self.topic)
+        wanted = PartitionToFetch(self.partition, offset, READ_BYTES)
+        topic = TopicToFetch(self.topic, known.topic_id if known is not None else None, [wanted])
+        response = await reached(self.client.fetch(leader, FetchRequest([topic], replica_id=self.replica_id)))
+        fetched = response.topics[0].partitions[0] if response.topics else None
+        code = error_code(fetched.error_code if fetched is not None else response.error_code)
+        if fetched is None or code:
+            self.client.forget_leaders([self.topic])
+            raise Unreachable(f"{self.topic}-{self.partition} cannot be read at offset {offset}: {code.name}")
+        return fetched.records if isinstance(fetched.records, memoryview) else b""
+
+
+class Verifier(Protocol):
+    """Compares partitions."""
+
+    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        """One partition, of it the last so many source offsets (0: all). What cannot be read makes it unknown."""
+        ...
+
+
+class ExactVerifier:
+    """For exact links."""
+
+    def __init__(self, source: KafkaClient, target: KafkaClient) -> None:
+        self._source = source
+        self._target = target
+
+    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        """One partition. What cannot be read makes it unknown."""
+        source = _Reader(self._source, key.topic, key.partition, DEBUGGING_CONSUMER)
+        target = _Reader(self._target, key.topic, key.partition, DEBUGGING_CONSUMER)
+
+        async def samples(reader: _Reader, start: int) -> Samples:
+            async for buffer, position, header in reader.batches(start, mirrored_end):
+                with memoryview(buffer) as view, view[position : position + header.size_bytes] as batch:
+                    yield Sample(header.base_offset, header.record_count, crc32c(batch))
+
+        async def both(found: Comparison) -> tuple[Samples, Samples]:
+            start = max(await source.find_start(), await target.find_start(), _first(mirrored_end, last_offsets))
+            found.from_offset = start
+            return samples(source, start), samples(target, start)
+
+        return await _compared(both, mirrored_end)
+
+
+class TranslateVerifier:
+    """For translate links."""
+
+    def __init__(
+        self,
+        source: KafkaClient,
+        target: KafkaClient,
+        *,
+        naming: Naming,
+        translations: Translations,
+        sieve: SourceSieve,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._naming = naming
+        self._translations = translations
+        self._sieve = sieve
+
+    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        """One partition. What cannot be read makes it unknown."""
+        source = _Reader(self._source, key.topic, key.partition, CONSUMER)
+        target = _Reader(self._target, self._naming.target_name(key.topic), key.partition, CONSUMER)
+        translation = self._translations.of(key)
+
+        async def both(found: Comparison) -> tuple[Samples, Samples]:
+            start = max(await source.find_start(), _first(mirrored_end, last_offsets))
+            target_start = await target.find_start()
+            start = max(start, translation.upstream(target_start))
+            found.from_offset = start
+            end = translation.downstream(mirrored_end)
+            return (
+                self._expected(key, start, mirrored_end, target_start),
+                self._found(target, max(target_start, translation.downstream(start)), end),
+            )
+
+        return await _compared(both, mirrored_end)
+
+    async def _expected(self, key: PartitionKey, offset: int, end: int, target_start: int) -> Samples:
+        translation = self._translations.of(key)
+        while offset < end:
+            records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+            before = offset
+            for position, header in iterate_headers(records, may_end_in_partial=True):
+                if header.base_offset >= end:
+                    return
+                at = translation.downstream(header.base_offset)
+                if header.base_offset >= offset and header.base_offset not in left_out and at >= target_start:
+                    yield _translated(records, position, header, at)
+                offset = max(offset, header.next_offset)
+            if offset == before:
+                raise Unreachable(f"the source has nothing at offset {offset}")
+
+    async def _found(self, target: _Reader, start: int, end: int) -> Samples:
+        ours = set(self._translations.producers.values())
+        async for buffer, position, header in target.batches(start, end):
+            if header.producer_id in ours and header.base_offset >= start:
+                yield _translated(buffer, position, header, header.base_offset)
+
+
+def _translated(buffer: Buffer, position: int, header: BatchHeader, offset: int) -> Sample:
+    """As it is at the target; a batch that had to be written anew is known by its place and count alone."""
+    if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
+        return Sample(offset, header.record_count, None)
+    with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:
+        return Sample(offset, header.record_count, crc32c(records))
+
+
+def _first(mirrored_end: int, last_offsets: int) -> int:
+    return max(0, mirrored_end - last_offsets) if last_offsets > 0 else 0
+
+
+def difference(expected: Sample | None, found: Sample | None) -> str:
+    """In a sentence how two batches differ; empty when they do not."""
+    if expected is None and found is not None:
+        return f"the target has a batch at offset {found.offset} that the source does not have"
+    if found is None and expected is not None:
+        return f"the target lacks the batch that belongs at offset {expected.offset}"
+    if expected is None or found is None:
+        return ""
+    if expected[:2] != found[:2]:
+        return (
+            f"the target has {found.record_count} records at offset {found.offset} where {expected.record_count} "
+            f"at offset {expected.offset} belong"
+        )
+    if None not in (expected.checksum, found.checksum) and expected.checksum != found.checksum:
+        return f"the batch at offset {found.offset} has other bytes than the source's"
+    return ""
+
+
+async def _compared(both: Callable[[Comparison], Awaitable[tuple[Samples, Samples]]], mirrored_end: int) -> Comparison:
+    result = Comparison(to_offset=mirrored_end)
+    try:
+        expected, found = await both(result)
+        async for one, other in _side_by_side(expected, found):
+            result.finding = difference(one, other)
+            if result.finding:
+                return result
+            result.batches += 1
+            result.records += one.record_count if one is not None else 0
+    except (Unreachable, InvalidBatch) as error:
+        result.is_known, result.finding = False, str(error)
+    return result
+
+
+async def _side_by_side(first: Samples, second: Samples) -> AsyncIterator[tuple[Sample | None, Sample | None]]:
+    while True:
+        one, other = await anext(first, None), await anext(second, None)
+        if one is None and other is None:
+            return
+        yield one, other

@@ -1,0 +1,406 @@
+"""Translate links with Apache Kafka at the source, at the target and at both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mirror.offset_store import TOPIC_PREFIX
+from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
+from tests.support.eventually import eventually
+from tests.support.examples import examples
+from tests.support.java_clients import KafkaPrograms
+from tests.support.mirror_sites import mirror_ports, start_lone_site
+from tests.support.ports import LOOPBACK
+from tests.support.processes import Processes
+from tests.support.translate_links import (
+    ROOT,
+    create_topic,
+    produce_batches,
+    read_partition,
+    start_translate_mirror,
+    total_end,
+    until_a_random_moment,
+    wait_equal,
+)
+from wire.broker_requests import CommittedOffset
+from wire.client import KafkaClient
+from wire.record_batch import Compression
+
+KILLS = examples(6)
+
+pytestmark = [pytest.mark.integration, pytest.mark.java]
+
+
+@pytest.fixture(scope="module")
+def kafka_b(
+    apache_kafka: ApacheKafka, session_processes: Processes, tmp_path_factory: pytest.TempPathFactory
+) -> ApacheKafka:
+    """A second Apache Kafka; the first one says whether there are any."""
+    return start_apache_kafka(session_processes, tmp_path_factory.mktemp("kafka-b"))
+
+
+async def test_records_arrive_as_they_are_under_every_codec(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "codecs", 5)
+    for codec in Compression:
+        await produce_batches(source, "codecs", int(codec), 0, 20, compression=codec)
+    settings = {"whitelist": "codecs"}
+    start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, "codecs", 5)
+    for codec in Compression:
+        await produce_batches(source, "codecs", int(codec), 20, 20, compression=codec)
+    await wait_equal(source, target, "codecs", 5)
+
+
+async def test_a_mirror_killed_at_random_moments_loses_and_repeats_nothing(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "killed", 3)
+    settings = {"whitelist": "killed", "max.partition.fetch.bytes": "20000", "num.producers": "2"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    chance = random.Random(8)
+    stop = asyncio.Event()
+
+    async def load() -> int:
+        rounds = 0
+        while not stop.is_set():
+            for partition in range(3):
+                await produce_batches(source, "killed", partition, rounds * 40, 40, size=400)
+            rounds += 1
+        return rounds
+
+    loading = asyncio.create_task(load())
+    for _ in range(KILLS):
+        await mirrored_something(target, "a.killed", 3)
+        await until_a_random_moment(chance)
+        mirror.kill()
+        mirror.start()
+    stop.set()
+    assert await loading > 0
+    await wait_equal(source, target, "killed", 3, within_ms=60_000)
+
+
+async def mirrored_something(target: str, topic: str, partitions: int) -> None:
+    """Wait until the target has more than it has now."""
+    before = await total_end(target, topic, partitions)
+
+    async def has_more() -> bool:
+        return await total_end(target, topic, partitions) > before
+
+    await eventually(has_more, 30_000)
+
+
+async def test_aborted_transactions_are_left_out_and_committed_ones_arrive_whole(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "transactions", 1)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "transactions"})
+    for attempt in range(3):
+        await asyncio.to_thread(run_transactions, source, "transactions", attempt)
+        mirror.kill()
+        mirror.start()
+    await wait_equal(source, target, "transactions")
+    copy = await read_partition(target, "a.transactions", 0)
+    assert copy.records
+    assert all(record.value is not None and b"abort" not in record.value for record in copy.records)
+    assert copy.offsets == list(range(len(copy.offsets))), "neither markers nor aborted records take offsets"
+
+
+async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agrees(
+    apache_kafka: ApacheKafka,
+    kafka_b: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    kafka_programs: KafkaPrograms,
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "grouped", 1)
+    await asyncio.to_thread(run_transactions, source, "grouped", 0)
+    theirs = await read_partition(source, "grouped", 0)
+    middle = len(theirs.offsets) // 2
+    async with KafkaClient(source) as client:
+        outcomes = await client.commit("readers", {("grouped", 0): CommittedOffset(theirs.offsets[middle], -1, "note")})
+        assert set(outcomes.values()) == {ErrorCode.none}
+    settings = {"whitelist": "grouped", "groups": "readers"}
+    start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, "grouped")
+
+    async def is_synced() -> bool:
+        async with KafkaClient(target) as client:
+            committed = await client.committed("readers")
+            assert committed, "nothing committed yet"
+            at = committed["a.grouped", 0]
+            assert (at.offset, at.metadata) == (middle, "note"), at
+            return True
+
+    await eventually(is_synced, 20_000)
+    program = tmp_path / "TranslatedOffsets.java"
+    program.write_text(TRANSLATED_OFFSETS, encoding="utf-8")
+
+    async def does_java_agree() -> bool:
+        printed = await asyncio.to_thread(kafka_programs.run_source, program, target, "a", "readers")
+        assert printed.split() == [b"a.grouped-0", str(middle).encode(), b"upstream", b"a"], printed
+        return True
+
+    await eventually(does_java_agree, 40_000)
+
+
+@pytest.mark.parametrize("is_antipode_the_source", [True, False], ids=["from antipode", "to antipode"])
+async def test_an_antipode_site_is_an_end_like_any_other(
+    apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, is_antipode_the_source: bool
+) -> None:
+    site = await start_lone_site(processes, tmp_path, "site")
+    ends = [site.bootstrap, apache_kafka.bootstrap_servers]
+    source, target = ends if is_antipode_the_source else reversed(ends)
+    topic = f"moved-{is_antipode_the_source}"
+    await create_topic(source, topic, 2)
+    await produce_batches(source, topic, 0, 0, 20, compression=Compression.ZSTD)
+    settings = {"whitelist": topic, "topic.naming.policy": "identity", "link.name": topic}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, topic, 2, target_topic=topic)
+    mirror.kill()
+    await produce_batches(source, topic, 1, 0, 20, compression=Compression.LZ4)
+    async with KafkaClient(source) as client:
+        await client.commit(f"{topic} readers", {(topic, 0): CommittedOffset(50)})
+    mirror.start()
+    await wait_equal(source, target, topic, 2, target_topic=topic)
+
+    async def is_synced() -> bool:
+        async with KafkaClient(target) as client:
+            committed = await client.committed(f"{topic} readers")
+            assert (topic, 0) in committed, committed
+            assert committed[topic, 0].offset == 50
+            return True
+
+    await eventually(is_synced, 20_000)
+
+
+async def test_partitions_that_are_added_and_configs_that_change_follow(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "growing", 1, {"cleanup.policy": "compact"})
+    start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "growing"})
+    await produce_batches(source, "growing", 0, 0, 3)
+    await wait_equal(source, target, "growing")
+    async with KafkaClient(source) as client:
+        assert not (await client.grow_topic("growing", 3)).error_code
+        assert not (await client.alter_topic_configs("growing", to_set={"segment.bytes": "2000000"})).error_code
+    await produce_batches(source, "growing", 2, 0, 3)
+
+    async def follows() -> bool:
+        async with KafkaClient(target) as client:
+            configs = (await client.topic_configs(["a.growing"]))["a.growing"]
+            assert configs == {"cleanup.policy": "compact", "retention.ms": "-1", "segment.bytes": "2000000"}, configs
+            assert len((await client.metadata(["a.growing"])).topics["a.growing"].partitions) == 3
+            return True
+
+    await eventually(follows, 20_000)
+    await wait_equal(source, target, "growing", 3)
+
+
+async def test_two_links_between_topics_of_one_name_do_not_make_a_loop(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    a, b = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    both = {"whitelist": "both", "topic.naming.policy": "identity", "antipode.target.existing": "append"}
+    for site in (a, b):
+        await create_topic(site, "both", 1)
+    await produce_batches(a, "both", 0, 0, 10)
+    await produce_batches(b, "both", 0, 10, 10)
+    start_translate_mirror(processes, tmp_path, "there", a, b, both)
+    back = {"link.name": "b-a", "source.alias": "b", "target.alias": "a", **both}
+    start_translate_mirror(processes, tmp_path, "back", b, a, back)
+    await produce_batches(a, "both", 0, 20, 10)
+    await produce_batches(b, "both", 0, 30, 10)
+
+    async def has_all() -> bool:
+        ours, theirs = await read_partition(a, "both", 0), await read_partition(b, "both", 0)
+        assert len(ours.records) >= 200, len(ours.records)
+        assert len(theirs.records) >= 200, len(theirs.records)
+        assert sorted(ours.records, key=str) == sorted(theirs.records, key=str)
+        return True
+
+    await eventually(has_all, 30_000)
+    await produce_batches(a, "both", 0, 40, 1)
+    await produce_batches(b, "both", 0, 41, 1)
+
+    async def has_exactly_all() -> bool:
+        counts = [len((await read_partition(site, "both", 0)).records) for site in (a, b)]
+        assert min(counts) >= 210, counts
+        assert counts == [210, 210], f"records came back: {counts}"
+        return True
+
+    await eventually(has_exactly_all, 30_000)
+
+
+async def test_a_target_topic_that_was_deleted_is_mirrored_again_from_the_start(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "wiped", 1)
+    await produce_batches(source, "wiped", 0, 0, 10)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "wiped"})
+    await wait_equal(source, target, "wiped")
+    mirror.stop()
+    async with KafkaClient(target) as client:
+        await client.delete_topics(["a.wiped"])
+    await produce_batches(source, "wiped", 0, 10, 10)
+    mirror.start()
+    await wait_equal(source, target, "wiped")
+    async with KafkaClient(target) as client:
+        await client.delete_topics(["a.wiped"])
+    await produce_batches(source, "wiped", 0, 20, 10)
+    await wait_equal(source, target, "wiped")
+
+
+async def test_a_link_whose_notes_were_wiped_goes_on_where_the_copy_ends(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "noteless", 1)
+    await produce_batches(source, "noteless", 0, 0, 10)
+    settings = {"whitelist": "noteless", "link.name": "noteless"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, "noteless")
+    mirror.stop()
+    async with KafkaClient(target) as client:
+        await client.delete_topics([TOPIC_PREFIX + "noteless"])
+    await produce_batches(source, "noteless", 0, 10, 10)
+    mirror.start()
+    await wait_equal(source, target, "noteless")
+
+
+async def test_two_mirrors_of_one_link_at_once_repeat_nothing(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "twice", 2)
+    settings = {"whitelist": "twice", "max.partition.fetch.bytes": "5000"}
+    for name in ("one", "two"):
+        start_translate_mirror(processes, tmp_path, name, source, target, settings)
+    for first in range(0, 200, 40):
+        for partition in range(2):
+            await produce_batches(source, "twice", partition, first, 40)
+    await wait_equal(source, target, "twice", 2, within_ms=60_000)
+
+
+def run_transactions(bootstrap: str, topic: str, attempt: int) -> None:
+    """Some transactions of librdkafka's, every third one aborted."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{attempt}", "compression.type": "lz4"}
+    )
+    producer.init_transactions(30)
+    for number in range(9):
+        producer.begin_transaction()
+        word = "abort" if number % 3 == 2 else "commit"
+        for index in range(4):
+            producer.produce(topic, f"{word}-{attempt}-{number}-{index}".encode(), partition=0)
+        if word == "abort":
+            producer.flush(10)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+
+TRANSLATED_OFFSETS = """
+import java.time.Duration;
+import java.util.Map;
+import org.apache.kafka.connect.mirror.RemoteClusterUtils;
+
+public class TranslatedOffsets {
+    public static void main(String[] given) throws Exception {
+        Map<String, Object> properties = Map.of("bootstrap.servers", given[0]);
+        RemoteClusterUtils.translateOffsets(properties, given[1], given[2], Duration.ofSeconds(15))
+            .forEach((place, at) -> System.out.println(place + " " + at.offset()));
+        System.out.println("upstream " + String.join(",", RemoteClusterUtils.upstreamClusters(properties)));
+        System.exit(0);
+    }
+}
+"""
+"""Kafka's own helper for clients of MirrorMaker 2, asked at the target."""
+
+
+async def test_a_mirror_maker_file_runs_as_it_is(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "as-it-is", 1)
+    await produce_batches(source, "as-it-is", 0, 0, 5)
+    file = tmp_path / "connect-mirror-maker.properties"
+    file.write_text(
+        f"""
+        clusters = east, west
+        east.bootstrap.servers = {source}
+        west.bootstrap.servers = {target}
+        east->west.enabled = true
+        east->west.topics = as-it.*
+        west->east.enabled = false
+        replication.factor = 1
+        checkpoints.topic.replication.factor = 1
+        tasks.max = 4
+        sync.topic.acls.enabled = false
+        """,
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "cli.main", "mirror", "--config", str(file)]
+    mirror = processes.run_command("antipode", command, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)})
+    await wait_equal(source, target, "as-it-is", target_topic="east.as-it-is")
+    said = mirror.log_text()
+    assert "tasks.max: not needed" in said
+    assert "sync.topic.acls.enabled: not honoured" in said
+    mirror.stop()
+    assert mirror.exit_code == 0
+
+
+async def test_an_operator_pauses_resumes_and_verifies(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "operated", 2)
+    await asyncio.to_thread(run_transactions, source, "operated", 0)
+    await produce_batches(source, "operated", 1, 0, 5, compression=Compression.GZIP)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "operated"})
+    await wait_equal(source, target, "operated", 2)
+    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
+    paused = await antipode("links", "pause", "a-b", "--topic", "operated", *at)
+    assert paused == {"link": "a-b", "paused_topics": ["operated"], "partitions": 2}
+    described = await antipode("links", "describe", "a-b", *at)
+    states = {one["topic"]: one["state"] for one in described["partitions"]}
+    assert states["operated"] == "PAUSED"
+    assert described["mode"] == "translate"
+    await produce_batches(source, "operated", 1, 5, 5)
+    resumed = await antipode("links", "resume", "a-b", *at)
+    assert resumed["paused_topics"] == []
+    await wait_equal(source, target, "operated", 2)
+    verified = await antipode("links", "verify", "a-b", "--topic", "operated", *at)
+    assert [one["verdict"] for one in verified] == ["equal", "equal"], verified
+    assert [one["records"] for one in verified] == [24, 50]
+    last = await antipode("links", "verify", "a-b", "--topic", "operated", "--last", "10", *at)
+    assert [one["records"] for one in last][1] == 10
+
+
+async def antipode(*arguments: str) -> Any:
+    """A command's JSON."""
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    printed, complaint = await process.communicate()
+    assert process.returncode == 0, complaint.decode()
+    return json.loads(printed)

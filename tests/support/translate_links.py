@@ -1,0 +1,209 @@
+"""Translate links for tests: a mirror process between two clusters, records with their places, and the checker that compares them.
+
+The checker reads both ends raw. What a translate link promises is content, order and count: each target partition holds the source's
+records, each once, in the source's order, in batches whose records part is the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.eventually import eventually
+from tests.support.ports import LOOPBACK
+from tests.support.processes import Processes, RunningProcess
+from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client import KafkaClient, NewTopic
+from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.record_batch import HEADER_SIZE, Compression, iterate_headers
+from wire.records import Record, decode_batch, encode_batch
+
+CHECK_BYTES = 8 * 1024 * 1024
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Content(NamedTuple):
+    """A record without its place."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class PartitionContent(NamedTuple):
+    """A partition as read: its records in order, their offsets, and each batch's records part with its codec."""
+
+    records: list[Content]
+    offsets: list[int]
+    batches: list[tuple[int, bytes]]
+
+
+def start_translate_mirror(
+    processes: Processes,
+    directory: Path,
+    name: str,
+    source: str,
+    target: str,
+    settings: Mapping[str, str] | None = None,
+) -> RunningProcess:
+    """A mirror process of a translate link a -> b; not yet ready."""
+    properties = {
+        "link.name": "a-b",
+        "link.mode": "translate",
+        "source.alias": "a",
+        "target.alias": "b",
+        "source.bootstrap.servers": source,
+        "target.bootstrap.servers": target,
+        "replication.factor": "1",
+        "antipode.metrics.listener": f"{LOOPBACK}:0",
+        "antipode.grpc.listener": f"{LOOPBACK}:0",
+        "topics.refresh.interval.ms": "300",
+        "group.sync.interval.ms": "300",
+        "config.sync.interval.ms": "300",
+        "emit.checkpoints.interval.ms": "300",
+    } | dict(settings or {})
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.lone_mirror",
+        *(f"{key}={value}" for key, value in properties.items()),
+    ]
+    home = directory / name
+    home.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return processes.run_command(name, command, home, environment)
+
+
+async def create_topic(
+    bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
+    """A topic at one cluster. Retention is off unless asked for: the tests' records have times long gone."""
+    async with KafkaClient(bootstrap) as client:
+        given = {"retention.ms": "-1", **(configs or {})}
+        new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=given)
+        (outcome,) = await client.create_topics([new])
+        assert not outcome.error_code, outcome
+
+
+async def produce_batches(
+    bootstrap: str,
+    topic: str,
+    partition: int,
+    first: int,
+    batches: int,
+    *,
+    records: int = 5,
+    size: int = 100,
+    compression: Compression = Compression.NONE,
+) -> None:
+    """Numbered batches of numbered records, plain."""
+    async with KafkaClient(bootstrap) as client:
+        for number in range(first, first + batches):
+            content = [
+                Record(
+                    f"key-{index}".encode(),
+                    f"{topic}-{partition}-{number}-{index}-".encode().ljust(size, b"x"),
+                    1_700_000_000_000 + number,
+                    (("origin", b"test"),),
+                )
+                for index in range(records)
+            ]
+            await client.produce(topic, partition, encode_batch(content, compression=compression))
+
+
+async def read_partition(bootstrap: str, topic: str, partition: int, *, is_committed: bool = True) -> PartitionContent:
+    """All that a consumer sees, with the batches as they lie in the log; aborted transactions left out when asked to."""
+    found = PartitionContent([], [], [])
+    async with KafkaClient(bootstrap) as client:
+        place = (topic, partition)
+        offset = (await client.offsets_at([place], EARLIEST_TIMESTAMP))[place]
+        end = (await client.offsets_at([place], LATEST_TIMESTAMP))[place]
+        topic_id = (await client.metadata([topic])).topics[topic].topic_id
+        leader = await client.leader(topic, partition)
+        while offset < end:
+            wanted = TopicToFetch(topic, topic_id, [PartitionToFetch(partition, offset, CHECK_BYTES)])
+            response = await client.fetch(leader, FetchRequest([wanted], isolation_level=int(is_committed)))
+            fetched = response.topics[0].partitions[0]
+            assert isinstance(fetched.records, memoryview), response
+            assert fetched.records, f"nothing at {offset} of {topic}-{partition}, which ends at {end}"
+            aborted = [(one.producer_id, one.first_offset) for one in fetched.aborted_transactions or ()]
+            offset = _collect(found, fetched.records, aborted)
+    return found
+
+
+async def until_a_random_moment(chance: random.Random) -> None:
+    """Let some time pass: when a fault strikes is what is varied."""
+    await asyncio.sleep(chance.uniform(0, 0.6))
+
+
+async def total_end(bootstrap: str, topic: str, partitions: int) -> int:
+    """The sum of the partitions' log ends; 0 while the topic is not there."""
+    async with KafkaClient(bootstrap, retry_budget_ms=2000) as client:
+        metadata = await client.metadata([topic])
+        if len(metadata.topics[topic].partitions) < partitions:
+            return 0
+        ends = await client.offsets_at([(topic, index) for index in range(partitions)], LATEST_TIMESTAMP)
+        return sum(ends.values())
+
+
+def _collect(found: PartitionContent, records: memoryview, aborted: Sequence[tuple[int, int]]) -> int:
+    next_offset = -1
+    waiting = sorted(aborted, key=lambda one: one[1])
+    aborting: set[int] = set()
+    for position, header in iterate_headers(records, may_end_in_partial=True):
+        next_offset = header.next_offset
+        for one in list(waiting):
+            if one[1] <= header.last_offset:
+                aborting.add(one[0])
+                waiting.remove(one)
+        if header.is_control:
+            (marker,) = decode_batch(records, position, header)
+            assert marker.key is not None
+            if marker.key[3] == 0:
+                aborting.discard(header.producer_id)
+            continue
+        if header.is_transactional and header.producer_id in aborting:
+            continue
+        body = bytes(records[position + HEADER_SIZE : position + header.size_bytes])
+        found.batches.append((header.compression, body))
+        for record in decode_batch(records, position, header):
+            found.records.append(Content(record.key, record.value, record.timestamp_ms, tuple(record.headers)))
+            found.offsets.append(record.offset)
+    return next_offset
+
+
+async def wait_equal(
+    source: str,
+    target: str,
+    topic: str,
+    partitions: int = 1,
+    *,
+    target_topic: str | None = None,
+    within_ms: float = 30_000,
+    are_batches_equal: bool = True,
+) -> None:
+    """Wait until the target has as many records as the source, then demand the same ones in the same order."""
+    copy = target_topic or f"a.{topic}"
+
+    async def has_all() -> bool:
+        for partition in range(partitions):
+            theirs = await read_partition(source, topic, partition)
+            ours = await read_partition(target, copy, partition)
+            assert len(ours.records) >= len(theirs.records), (partition, len(ours.records), len(theirs.records))
+        return True
+
+    await eventually(has_all, within_ms)
+    for partition in range(partitions):
+        theirs = await read_partition(source, topic, partition)
+        ours = await read_partition(target, copy, partition)
+        assert ours.records == theirs.records, (
+            f"{copy}-{partition}: {len(ours.records)} records, {len(theirs.records)} at the source"
+        )
+        if are_batches_equal:
+            assert ours.batches == theirs.batches, f"{copy}-{partition}: records are the same, batches are not"

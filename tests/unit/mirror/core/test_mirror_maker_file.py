@@ -1,0 +1,111 @@
+"""A MirrorMaker 2 file as it is: flows, precedence, a verdict for each key, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.config import LinkMode, load_configs, verdicts_on
+from mirror.core.mirror_maker_file import Fate, UnusableFile, read_mirror_maker_file
+from mirror.core.naming import NamingPolicy
+from runtime.configuration import ConfigurationError
+
+FILE = {
+    "clusters": "primary, backup",
+    "primary.bootstrap.servers": "p1:9092,p2:9092",
+    "backup.bootstrap.servers": "b1:9092",
+    "primary->backup.enabled": "true",
+    "primary->backup.topics": "orders.*, payments",
+    "backup->primary.enabled": "false",
+    "topics": ".*",
+    "groups": "app-.*",
+    "replication.factor": "3",
+    "tasks.max": "10",
+    "sync.group.offsets.enabled": "true",
+    "sync.group.offsets.interval.seconds": "5",
+    "emit.checkpoints.interval.seconds": "10",
+    "offset.lag.max": "10",
+    "sync.topic.acls.enabled": "true",
+    "checkpoints.topic.replication.factor": "1",
+    "primary.consumer.isolation.level": "read_committed",
+    "backup.consumer.isolation.level": "read_uncommitted",
+    "backup.producer.compression.type": "zstd",
+    "backup.producer.max.request.size": "2000000",
+    "primary.producer.max.request.size": "1000000",
+    "exactly.once.source.support": "enabled",
+    "some.thing": "else",
+}
+
+
+def test_each_enabled_flow_becomes_a_link() -> None:
+    (config,) = load_configs(FILE)
+    assert config.link_mode is LinkMode.TRANSLATE
+    assert (config.link_name, config.source_alias, config.target_alias) == ("primary-backup", "primary", "backup")
+    assert [str(address) for address in config.source_bootstrap_servers] == ["p1:9092", "p2:9092"]
+    assert config.whitelist == ("orders.*", "payments"), "a flow's own setting counts before the general one"
+    assert config.group_whitelist == ("app-.*",)
+    assert config.replication_factor == 3
+    assert config.group_sync_interval_ms == 5000
+    assert config.checkpoints_interval_ms == 10_000
+    assert config.naming_policy is NamingPolicy.PREFIX
+
+
+def test_clients_settings_count_for_their_own_side() -> None:
+    (config,) = load_configs(FILE)
+    assert config.is_read_committed
+    assert config.request_max_bytes == 2_000_000
+
+
+def test_mirror_maker_s_defaults_stand_where_the_file_says_nothing() -> None:
+    silent = {
+        key: value for key, value in FILE.items() if key.startswith(("clusters", "primary.b", "backup.b", "primary->"))
+    }
+    (config,) = load_configs(silent)
+    assert not config.is_syncing_groups
+    assert not config.is_read_committed
+    assert config.replication_factor == 2
+
+
+def test_every_key_of_the_file_gets_a_verdict() -> None:
+    verdicts = {verdict.key: verdict for verdict in verdicts_on(FILE)}
+    assert list(verdicts) == list(FILE)
+    assert verdicts["tasks.max"].fate is Fate.NOT_NEEDED
+    assert verdicts["exactly.once.source.support"].fate is Fate.NOT_NEEDED
+    assert verdicts["sync.topic.acls.enabled"].fate is Fate.NOT_HONOURED
+    assert verdicts["some.thing"].fate is Fate.UNKNOWN
+    assert all(verdict.explanation for verdict in verdicts.values())
+
+
+def test_both_directions_make_two_links() -> None:
+    configs = load_configs({**FILE, "backup->primary.enabled": "true"})
+    assert [config.link_name for config in configs] == ["primary-backup", "backup-primary"]
+
+
+def test_identity_policy_by_its_class() -> None:
+    policy = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+    (config,) = load_configs({**FILE, "replication.policy.class": policy})
+    assert config.naming.target_name("orders") == "orders"
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"clusters": "primary"}, "clusters"),
+        ({"primary->nowhere.enabled": "true"}, "primary->nowhere.enabled"),
+        ({"primary->backup.enabled": "false"}, "clusters"),
+        ({"replication.policy.class": "com.example.Policy"}, "replication.policy.class"),
+        ({"primary.security.protocol": "SASL_SSL"}, "primary.security.protocol"),
+        ({"primary.sasl.jaas.config": "secret words"}, "primary.sasl.jaas.config"),
+        ({"sync.group.offsets.interval.seconds": "soon"}, "sync.group.offsets.interval.seconds"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_its_key(change: dict[str, str], key: str) -> None:
+    with pytest.raises(UnusableFile) as refused:
+        read_mirror_maker_file({**FILE, **change})
+    assert refused.value.key == key
+    assert "secret words" not in str(refused.value)
+    with pytest.raises(ConfigurationError):
+        load_configs({**FILE, **change})
+
+
+def test_plaintext_is_what_it_is_anyway() -> None:
+    assert load_configs({**FILE, "security.protocol": "PLAINTEXT"})

@@ -29,6 +29,7 @@ from mirror.core.flow_events import (
     RetryLater,
     Side,
     StopFetching,
+    TopicReplaced,
 )
 from mirror.core.flow_state import FlowFacts, FlowState, GapPolicy, InvariantBroken
 from mirror.core.lag import Lag, measure
@@ -85,6 +86,8 @@ class Row:
     target: Leader = NOBODY
     # Generation and offset to fetch; None while the flow does not want batches.
     wanted: tuple[int, int] | None = None
+    # The topic is at neither site: nothing is mirrored or shown, but workers may still have it in hand.
+    is_retired: bool = False
     # Who goes first under congestion (core/priorities.py).
     rank: int = NORMAL_RANK
     # The fetcher that has batches of it in hand, accepted and not queued yet.
@@ -113,17 +116,17 @@ class FlowBoard:
         self.on_transition: Callable[[PartitionKey, FlowState, FlowState, str], None] = lambda *_: None
 
     def __iter__(self) -> Iterator[PartitionKey]:
-        return iter(self._rows)
+        return (key for key, _ in self.rows())
 
     def __contains__(self, key: PartitionKey) -> bool:
         return key in self._rows
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return sum(1 for _ in self.rows())
 
     def rows(self) -> Iterator[tuple[PartitionKey, Row]]:
-        """All partitions."""
-        return iter(self._rows.items())
+        """All partitions that are at a site."""
+        return ((key, row) for key, row in self._rows.items() if not row.is_retired)
 
     def row(self, key: PartitionKey) -> Row:
         """One partition; KeyError when it is not on the board."""
@@ -136,6 +139,11 @@ class FlowBoard:
             flow = Flow(str(key), gap_policy=self._gap_policy, started_at_ms=self._clock.now_ms())
             row = self._rows[key] = Row(flow, topic_id)
         return row
+
+    def retire(self, key: PartitionKey, reason: str) -> None:
+        """Stop mirroring and showing a partition whose topic is at neither site; `topic_sync` takes it up again when it comes back."""
+        self._rows[key].is_retired = True
+        self.submit(key, TopicReplaced(reason=reason))
 
     def submit(self, key: PartitionKey, command: Command) -> Decision:
         """Decide, apply, act. A partition that is not (or no longer) on the board decides nothing: KeyError."""

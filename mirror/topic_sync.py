@@ -144,9 +144,11 @@ class TopicSync:
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(PartitionKey(name, partition), source[name], target[name])
         for name, trouble in wanted.troubles.items():
-            if trouble.finding is not Finding.GONE:
-                for partition in source[name].leaders:
-                    self._show_trouble(PartitionKey(name, partition), source[name], trouble)
+            there = target[name] if trouble.finding is Finding.GONE else source[name]
+            for partition in there.leaders:
+                self._show_trouble(PartitionKey(name, partition), there, trouble)
+        for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
+            self._board.retire(key, f"topic {key.topic} was deleted at both sites")
         self._tell_troubles(wanted.troubles)
         if has_moved:
             self._on_topology()
@@ -155,6 +157,7 @@ class TopicSync:
         """The partition on the board with its leaders; True when anything about it is new."""
         is_new = key not in self._board
         row = self._board.add(key, source.topic_id)
+        was_retired, row.is_retired = row.is_retired, False
         before = (row.source, row.target)
         row.topic_id, row.source, row.target = (
             source.topic_id,
@@ -165,15 +168,15 @@ class TopicSync:
             link = self._link()
             self._board.submit(key, LinkTurned(role=link.role, reason=link.reason))
             self._board.submit(key, Start())
-        elif key.topic in self._troubles:
+        elif was_retired or key.topic in self._troubles:
             self._board.submit(key, TopicAgrees())
         return is_new or before != (row.source, row.target)
 
-    def _show_trouble(self, key: PartitionKey, source: SiteTopic, trouble: Trouble) -> None:
+    def _show_trouble(self, key: PartitionKey, topic: SiteTopic, trouble: Trouble) -> None:
         """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
-        row = self._board.add(key, source.topic_id)
-        row.source = NOBODY
-        command = TopicReplaced if trouble.finding is Finding.REPLACED else TopicConflict
+        row = self._board.add(key, topic.topic_id)
+        row.source, row.is_retired = NOBODY, False
+        command = TopicConflict if trouble.finding is Finding.SHRUNK else TopicReplaced
         self._board.submit(key, command(reason=trouble.reason))
 
     def _tell_troubles(self, troubles: Mapping[str, Trouble]) -> None:

@@ -195,7 +195,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReplaced:
-    """The topic of this name has another id at one site: it was deleted and created again."""
+    """The topic was deleted at the source, or has another id at one site: deleted and created again."""
 
     reason: str
 

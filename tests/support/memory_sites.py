@@ -84,6 +84,11 @@ class MemorySite:
         for partition in range(partitions):
             self.logs.setdefault(PartitionKey(topic, partition), MemoryLog())
 
+    def delete(self, topic: str) -> None:
+        del self.ids[topic]
+        for key in [key for key in self.logs if key.topic == topic]:
+            del self.logs[key]
+
     def produce(self, topic: str, partition: int, count: int = 1, *, epoch: int = 0) -> None:
         log = self.logs[PartitionKey(topic, partition)]
         for _ in range(count):

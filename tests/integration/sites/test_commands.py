@@ -309,7 +309,12 @@ def test_a_link_or_a_site_that_is_not_known_is_named(pair: Pair) -> None:
 
 
 def test_status_is_well_when_all_is_and_fails_with_the_reason_when_a_site_is_silent(pair: Pair) -> None:
-    eventually_sync(lambda: pair.sites.command("status").returncode == 0)
+    def is_well() -> bool:
+        found = pair.sites.command("status")
+        assert found.returncode == 0, found.stdout
+        return True
+
+    eventually_sync(is_well)
     found = pair.json("status")
     assert found["problems"] == []
     assert {name: site["brokers"] for name, site in found["sites"].items()} == {"a": [1], "b": [1001]}

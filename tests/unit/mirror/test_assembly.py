@@ -67,7 +67,7 @@ async def test_the_target_becomes_equal_and_the_queue_empty() -> None:
     world = world_with()
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
-        assert mirror.queue.used_bytes == 0
+        await eventually(lambda: mirror.queue.used_bytes == 0)
         assert describe(mirror.parts).state == "MIRRORING"
 
 
@@ -125,6 +125,25 @@ async def test_refusals_that_pass_cost_nothing_but_time(error: ErrorCode) -> Non
         await eventually(world.is_equal, 20_000)
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
         assert mirror.queue.used_bytes == 0
+
+
+async def test_a_topic_deleted_at_the_source_is_a_reset_and_one_deleted_at_both_sites_is_forgotten() -> None:
+    world = world_with(partitions=1)
+    world.source.add("kept", 1, number=2)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        world.source.delete("orders")
+        await eventually(lambda: mirror.board.row(FIRST).facts.state is FlowState.RESET)
+        assert "is not at the source (any more); the target keeps it" in mirror.board.row(FIRST).facts.reason
+        assert describe(mirror.parts).state == "RESET"
+        world.target.delete("orders")
+        await eventually(lambda: FIRST not in list(mirror.board))
+        assert describe(mirror.parts).state == "MIRRORING"
+        world.source.add("orders", 1, number=3)
+        world.source.produce("orders", 0, 5)
+        await eventually(lambda: FIRST in list(mirror.board))
+        await eventually(world.is_equal)
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
 
 
 async def test_corruption_that_stays_is_a_fault_that_says_where() -> None:

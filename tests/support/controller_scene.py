@@ -428,8 +428,10 @@ def _stored(change: facts.Fact) -> list[str]:
             return [f"store configs of {name}: {dict(configs)}"]
         case facts.LeadershipChanged(partition=partition, leadership=led):
             return [
-                f"store {partition}: leader {led.leader} epoch {led.leader_epoch} isr {_nodes(led.isr)}"
-                f" by controller {led.controller_epoch}"
+                (
+                    f"store {partition}: leader {led.leader} epoch {led.leader_epoch} isr {_nodes(led.isr)}"
+                    f" by controller {led.controller_epoch}"
+                )
             ]
         case facts.TopicDeletionRequested(topic=name):
             return [f"store the wish to delete {name}"]

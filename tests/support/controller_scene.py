@@ -10,6 +10,8 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from controller.core import commands as ask
 from controller.core import facts
 from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topic, TopicPartition, derive_phases
@@ -153,6 +155,10 @@ class SiteModel:
         return decisions
 
     def propose(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> ask.PartitionOutcome:
+        """As `proposed`; the outcome alone."""
+        return self.proposed(partition, members, **changed).partitions[0]
+
+    def proposed(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> ask.Decision:
         """The leader of a partition proposes in-sync replicas under the state that stands; `changed` fields lie."""
         known = self.cluster.leaderships[partition]
         node = changed.pop("node_id", known.leader)
@@ -165,7 +171,7 @@ class SiteModel:
         }
         proposal = ask.IsrProposal(partition=partition, **{**fields, **changed})
         command = ask.AlterPartitions(node_id=node, broker_epoch=broker_epoch, proposals=(proposal,))
-        return self.give(command).partitions[0]
+        return self.give(command)
 
     def catch_up(self) -> None:
         """Every living replica is proposed for the in-sync replicas by its leader, until nothing changes."""
@@ -308,6 +314,42 @@ class ControllerScene:
         """Failed deletions are tried again."""
         return self._give(ask.RetryDeletions())
 
+    def do_refuse(self, node: str) -> list[str]:
+        """Nothing listens any more where the broker was."""
+        return self._give(ask.BrokerUnreachable(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))
+
+    def do_identify(self, node: str) -> list[str]:
+        """The broker answers as the one that is registered."""
+        return self._give(ask.BrokerAnswered(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))
+
+    def do_stop(self, node: str) -> list[str]:
+        """A broker is about to stop."""
+        return self._give(ask.ControlledShutdown(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))
+
+    def do_propose(self, partition: str, isr: str, **changed: str) -> list[str]:
+        """The partition's leader proposes in-sync replicas; `leader_epoch=` and `partition_epoch=` lie."""
+        try:
+            decision = self.model.proposed(
+                _partition(partition), _nodes_of(isr), **{name: int(value) for name, value in changed.items()}
+            )
+        except Crashed:
+            return ["the controller crashed"]
+        return told(decision)
+
+    def do_reassign(self, partition: str, replicas: str) -> list[str]:
+        """Other replicas for a partition; `cancel` ends what is under way."""
+        target = None if replicas == "cancel" else _nodes_of(replicas)
+        return self._give(ask.AlterReassignments(targets=((_partition(partition), target),)))
+
+    def do_elect(self, *partitions: str, kind: str = "preferred") -> list[str]:
+        """Elections on request; without partitions, of all."""
+        named = tuple(_partition(name) for name in partitions) or None
+        return self._give(ask.ElectLeaders(partitions=named, is_unclean=kind == "unclean"))
+
+    def do_balance(self, percentage: str = "10") -> list[str]:
+        """Time to look at the balance."""
+        return self._give(ask.BalanceLeaders(imbalance_percentage=int(percentage)))
+
     def do_link(self, active: str = "b", epoch: str = "1", floor: str = "0", phase: str = "MIRRORING") -> list[str]:
         """The link b-a is stored with this record."""
         record = link_record(active=active, epoch=int(epoch), floor=int(floor), phase=LinkPhase.Value(phase))
@@ -329,35 +371,27 @@ class ControllerScene:
         return lines or ["nothing"]
 
 
+def _partition(name: str) -> TopicPartition:
+    topic, _, index = name.rpartition("-")
+    return TopicPartition(topic, int(index))
+
+
+def _nodes_of(text: str) -> tuple[int, ...]:
+    return tuple(int(node) for node in text.split(",") if node)
+
+
 def _nodes(nodes: tuple[int, ...]) -> str:
     return ",".join(map(str, nodes))
 
 
 def told(decision: ask.Decision) -> list[str]:
     """A decision in lines: outcomes, leaderships and topics stored, and what is published to whom."""
-    lines = []
-    for outcome in decision.reply:
-        shown = outcome.error.name if outcome.error else "ok"
-        lines.append(f"{outcome.name or '(unknown)'}: {shown}{' ' + outcome.message if outcome.message else ''}")
+    lines = [_outcome(outcome.name or "(unknown)", outcome.error, outcome.message) for outcome in decision.reply]
+    lines += [_outcome(str(answer.partition), answer.error, answer.message) for answer in decision.partitions]
+    if decision.error:
+        lines.append(decision.error.name)
     for change in decision.facts:
-        match change:
-            case facts.TopicCreated(topic=topic):
-                lines.append(f"store topic {topic.name}")
-            case facts.PartitionsAdded(topic=name):
-                lines.append(f"store more partitions of {name}")
-            case facts.TopicConfigsReplaced(topic=name, configs=configs):
-                lines.append(f"store configs of {name}: {dict(configs)}")
-            case facts.LeadershipChanged(partition=partition, leadership=led):
-                lines.append(
-                    f"store {partition}: leader {led.leader} epoch {led.leader_epoch} isr {_nodes(led.isr)}"
-                    f" by controller {led.controller_epoch}"
-                )
-            case facts.TopicDeletionRequested(topic=name):
-                lines.append(f"store the wish to delete {name}")
-            case facts.TopicDeleted(topic=name):
-                lines.append(f"store that {name} is gone")
-            case _:
-                pass
+        lines += _stored(change)
     for effect in decision.effects:
         match effect:
             case ask.PublishImage(node_ids=node_ids):
@@ -371,3 +405,37 @@ def told(decision: ask.Decision) -> list[str]:
                 ]
                 lines.append(f"tell all brokers: {', '.join(told_of) or 'who is alive'}")
     return lines or ["nothing to do"]
+
+
+def _outcome(name: str, error: ErrorCode, message: str) -> str:
+    return f"{name}: {error.name if error else 'ok'}{' ' + message if message else ''}"
+
+
+def _stored(change: facts.Fact) -> list[str]:
+    """What a fact leaves in ZooKeeper; nothing for those that live in memory."""
+    match change:
+        case facts.TopicCreated(topic=topic):
+            return [f"store topic {topic.name}"]
+        case facts.PartitionsAdded(topic=name):
+            return [f"store more partitions of {name}"]
+        case facts.PartitionsReassigned(topic=name, partitions=moved):
+            return [
+                f"store replicas of {name}-{index}: {_nodes(new.replicas)} adding {_nodes(new.adding) or 'none'}"
+                f" removing {_nodes(new.removing) or 'none'}"
+                for index, new in moved.items()
+            ]
+        case facts.TopicConfigsReplaced(topic=name, configs=configs):
+            return [f"store configs of {name}: {dict(configs)}"]
+        case facts.LeadershipChanged(partition=partition, leadership=led):
+            return [
+                (
+                    f"store {partition}: leader {led.leader} epoch {led.leader_epoch} isr {_nodes(led.isr)}"
+                    f" by controller {led.controller_epoch}"
+                )
+            ]
+        case facts.TopicDeletionRequested(topic=name):
+            return [f"store the wish to delete {name}"]
+        case facts.TopicDeleted(topic=name):
+            return [f"store that {name} is gone"]
+        case _:
+            return []

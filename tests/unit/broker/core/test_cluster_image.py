@@ -16,6 +16,7 @@ from broker.core.cluster_image import (
     difference,
     group_partition,
     with_peer_view,
+    without_departed,
 )
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
@@ -237,3 +238,26 @@ JAVA_HASHES = [("", 0), ("a", 97), ("ab", 97 * 31 + 98), ("\u00fc", 0xFC), ("pol
 @pytest.mark.parametrize(("name", "code"), JAVA_HASHES)
 def test_groups_are_placed_by_javas_string_hash(name: str, code: int) -> None:
     assert group_partition(name, 50) == code % 50
+
+
+def brokers_listed(former: ClusterImage, *nodes: int) -> ClusterImage:
+    listed = ControlBatch(
+        controller_epoch=1, brokers=[BrokerInfo(node_id=node, broker_epoch=node * 10) for node in nodes]
+    )
+    return apply_batch(former, listed)
+
+
+def test_a_broker_that_went_is_remembered_until_it_is_forgotten_or_back() -> None:
+    gone = brokers_listed(brokers_listed(image(), OWN, 1002, 1003), OWN, 1003)
+    assert set(gone.departed) == {1002}
+    both = brokers_listed(gone, OWN)
+    assert set(both.departed) == {1002, 1003}
+    assert set(brokers_listed(both, OWN, 1002).departed) == {1003}
+    forgotten = without_departed(both)
+    assert (dict(forgotten.departed), forgotten.version) == ({}, both.version + 1)
+    assert without_departed(forgotten) is forgotten
+
+
+def test_a_list_of_brokers_that_says_nothing_new_is_the_same_list() -> None:
+    first = brokers_listed(image(), OWN, 1002)
+    assert brokers_listed(first, 1002, OWN).brokers is first.brokers

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -33,6 +34,9 @@ from wire.records import Record, compress, decode_batch, encode_record
 _COMPRESSION_MASK = 0x07
 _DELETE_HORIZON_BIT = 0x40
 _PAUSE_S_MIN = 0.01
+LITTLE_SHARE = 1 / 16
+"""Of a segment's size: what counts as little that is left."""
+SEGMENT_BYTES_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +116,11 @@ class _Cleaning:
 
     def run(self) -> CleaningResult:
         sources = self._collect_keys()
-        written = tuple(self._write(group) for group in self._groups(sources))
+        pending, written = deque(sources), []
+        while pending:
+            written.append(self._write(pending))
         return CleaningResult(
-            segments=written,
+            segments=tuple(written),
             cleaned_to=sources[-1].next_offset if sources else self.plan.segments[0].base_offset,
             bytes_before=sum(source.size_bytes for source in sources),
             bytes_after=sum(segment.size_bytes for segment in written),
@@ -141,17 +147,16 @@ class _Cleaning:
     def _is_aborted(self, header: BatchHeader, record: Record) -> bool:
         return header.is_transactional and self.aborted.holds(header.producer_id, record.offset)
 
-    def _groups(self, sources: list[SourceSegment]) -> Iterator[list[SourceSegment]]:
-        """Neighbours whose sizes fit into one segment even if nothing goes."""
-        group: list[SourceSegment] = []
-        for source in sources:
-            is_large = sum(member.size_bytes for member in group) + source.size_bytes > self.plan.segment_bytes
-            if group and (is_large or source.next_offset - group[0].base_offset > RELATIVE_OFFSET_MAX):
-                yield group
-                group = []
-            group.append(source)
-        if group:
-            yield group
+    def _fits(self, first: SourceSegment, written_bytes: int, following: SourceSegment) -> bool:
+        """Whether a segment takes another source even if nothing of it goes.
+
+        One of which little is left may grow past its size by as much. Else each source of which nothing is left would become a
+        segment with one empty batch, and clients that read many such in a row (librdkafka: eleven) believe that the next record is too
+        large for them.
+        """
+        size_bytes_max = min(self.plan.segment_bytes * (1 + LITTLE_SHARE), SEGMENT_BYTES_MAX)
+        is_reachable = following.next_offset - first.base_offset <= RELATIVE_OFFSET_MAX
+        return is_reachable and written_bytes + following.size_bytes <= size_bytes_max
 
     def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, bytes]]:
         path = f"{self.plan.directory}/{file_name(source.base_offset, LOG_SUFFIX)}"
@@ -166,19 +171,16 @@ class _Cleaning:
         finally:
             self.disk.close(descriptor)
 
-    def _write(self, group: list[SourceSegment]) -> CleanedSegment:
+    def _write(self, pending: deque[SourceSegment]) -> CleanedSegment:
+        """Write one new segment from as many of the oldest sources as it takes."""
+        group = [pending.popleft()]
         output = _Output(self.plan, self.disk, group[0].base_offset)
+        markers: set[int] = set()
         with output:
-            last: BatchHeader | None = None
-            markers: set[int] = set()
-            for header, content in (batch for source in group for batch in self._batches(source)):
-                last = header
-                kept = self._keep(header, content)
-                if kept:
-                    output.add(header, kept)
-                    self.pace.spend(len(kept))
-                if kept and header.is_control:
-                    markers.add(header.last_offset)
+            last = self._copy(group[0], output, markers)
+            while pending and self._fits(group[0], output.size_bytes, pending[0]):
+                group.append(pending.popleft())
+                last = self._copy(group[-1], output, markers) or last
             if last is not None and output.next_offset < last.next_offset:
                 output.add(last, _empty_batch(last))
             output.finish(entry for entry in self.plan.aborted if entry.last_offset in markers)
@@ -189,6 +191,20 @@ class _Cleaning:
             index_bytes=(output.offset_index.size_bytes, output.time_index.size_bytes),
             replaces=tuple(group),
         )
+
+    def _copy(self, source: SourceSegment, output: _Output, markers: set[int]) -> BatchHeader | None:
+        """Write what stays of one source; its last batch, None when it has none."""
+        last: BatchHeader | None = None
+        for header, content in self._batches(source):
+            last = header
+            kept = self._keep(header, content)
+            if not kept:
+                continue
+            output.add(header, kept)
+            self.pace.spend(len(kept))
+            if header.is_control:
+                markers.add(header.last_offset)
+        return last
 
     def _keep(self, header: BatchHeader, content: bytes) -> bytes:
         """The batch as it stays: the same bytes, fewer records, empty, or nothing."""

@@ -101,8 +101,12 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
     while head := requests.read(_LENGTH.size):
         plan = pickle.loads(requests.read(_LENGTH.unpack(head)[0]))  # noqa: S301  our own parent
         content = pickle.dumps(_carry_out(plan, disk))
-        answers.write(_LENGTH.pack(len(content)) + content)
-        answers.flush()
+        try:
+            answers.write(_LENGTH.pack(len(content)) + content)
+            answers.flush()
+        except BrokenPipeError:
+            # the broker is gone: nobody waits for the answer
+            os._exit(0)
 
 
 def _carry_out(plan: CleaningPlan, disk: RealDisk) -> CleaningResult | CleaningFailed:

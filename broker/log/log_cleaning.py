@@ -18,6 +18,7 @@ from broker.log.checkpoints import TopicPartition
 from broker.log.cleaner import CleaningPlan, CleaningResult, clean
 from broker.log.compaction import plan_compaction, swap_in
 from broker.log.descriptors import DescriptorCache
+from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
 from runtime.disk import Disk
 from wire.record_batch import InvalidBatch
@@ -92,6 +93,11 @@ class LogCleaning:
             self._uncleanable.add(TopicPartition(log.topic, log.partition))
             self.figures.uncleanable_count = len(self._uncleanable)
             return f"{name} cannot be compacted: {fault}"
+        except StorageError:
+            if log.is_abandoned:
+                # deleted, or moved away, while its files were read
+                return ""
+            raise
         if not swap_in(log, plan, result, self._descriptors, self._now_ms()):
             return ""
         self.figures.cleaned_count += 1

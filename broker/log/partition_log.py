@@ -93,7 +93,7 @@ class PartitionLog:
         self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
         self._high_watermark = self.log_start_offset
-        self._removals = PendingRemovals(self._disk)
+        self._removals = PendingRemovals(self._disk, directory)
         self._durability = Durability(
             self._disk,
             directory,
@@ -370,7 +370,7 @@ class PartitionLog:
         if not active.size_bytes:
             # a hole wider than a segment reaches: the empty segment in front of it has nothing to offer
             self._segments.remove_from(len(self._segments) - 1)
-            self._removals.add(active.rename_for_removal(), now_ms)
+            self._removals.add([active], now_ms)
         self._segments.add(segment)
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -475,8 +475,7 @@ class PartitionLog:
     def _drop_segments(self, first: int) -> None:
         """Drop segments for good: one that a crash brought back could join onto batches that were appended since."""
         dropped = self._segments.remove_from(first)
-        for segment in dropped:
-            self._removals.add(segment.rename_for_removal(), 0)
+        self._removals.add(dropped, 0)
         if dropped:
             with storage_errors("flushing", self.directory):
                 self._disk.fsync_directory(self.directory)
@@ -522,10 +521,7 @@ class PartitionLog:
         self._durability.sync_names()
         following = self._segments.all[expiry.segment_count].base_offset
         self.advance_log_start_offset(min(following, self._high_watermark))
-        for segment in self._segments.remove_first(expiry.segment_count):
-            self._removals.add(segment.rename_for_removal(), now_ms + self.config.file_delete_delay_ms)
-            snapshot = f"{self.directory}/{file_name(segment.base_offset, SNAPSHOT_SUFFIX)}"
-            self._removals.add([snapshot], now_ms + self.config.file_delete_delay_ms)
+        self._removals.expire(self._segments, expiry.segment_count, now_ms + self.config.file_delete_delay_ms)
         return expiry.reason
 
     def remove_deleted_files(self, now_ms: int) -> int:
@@ -581,10 +577,4 @@ class PartitionLog:
 
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
         """Put compacted segments in the place of the originals, whose files are renamed here and removed later."""
-        self._segments.replace(old, new)
-        due_ms = now_ms + self.config.file_delete_delay_ms
-        for segment in old:
-            self._removals.add(segment.rename_for_removal(), due_ms)
-        merged = {segment.base_offset for segment in old} - {segment.base_offset for segment in new}
-        # producers are never asked for at an offset where no segment begins
-        self._removals.add((f"{self.directory}/{file_name(base, SNAPSHOT_SUFFIX)}" for base in merged), due_ms)
+        self._removals.replace(self._segments, old, new, now_ms + self.config.file_delete_delay_ms)

@@ -155,6 +155,28 @@ def test_a_pass_whose_memory_for_keys_is_full_stops_there_and_the_next_one_goes_
     assert dict(keys_and_values(log)) == expected
 
 
+def test_full_segments_of_which_nothing_is_left_become_one(tmp_path):
+    log = open_log(tmp_path, config=compacted())
+    for number in range(200):
+        put(log, b"k", b"%d" % number)
+    settle(log)
+    assert len(log.segments) > 15
+    run(log, plan_compaction(log, NOW_MS))
+    assert len(log.segments) == 2
+    with log.read(0, max_bytes=1 << 20) as piece:
+        assert piece.next_offset == log.segments.active.base_offset
+
+
+def test_segments_whose_records_stay_keep_their_size(tmp_path):
+    log = open_log(tmp_path, config=compacted())
+    for number in range(60):
+        put(log, b"key-%d" % number, b"v" * 20)
+    settle(log)
+    before = [segment.base_offset for segment in log.segments.all]
+    run(log, plan_compaction(log, NOW_MS))
+    assert [segment.base_offset for segment in log.segments.all] == before
+
+
 def test_a_marker_goes_after_its_transaction_and_the_time_of_a_tombstone(tmp_path):
     log = open_log(tmp_path, config=compacted(segment_bytes=250))
 

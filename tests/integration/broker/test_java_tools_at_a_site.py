@@ -1,0 +1,126 @@
+"""What Apache Kafka's own tools are told by a whole site (broker, controller, ZooKeeper) when they ask for what cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.broker.test_site import Site
+from tests.support.java_clients import (
+    CONFIGS,
+    DELETE_RECORDS,
+    GET_OFFSETS,
+    TOPICS,
+    KafkaPrograms,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+Run = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def site(zookeeper_connect: str, tmp_path: Path) -> AsyncIterator[Site]:
+    running = Site(zookeeper_connect, tmp_path / "log")
+    await running.start()
+    yield running
+    await running.stop()
+
+
+@pytest.fixture
+def tool(site: Site, kafka_programs: KafkaPrograms) -> Run:
+    async def run(main_class: str, *arguments: str) -> str:
+        answer = await asyncio.to_thread(
+            kafka_programs.run, main_class, "--bootstrap-server", site.bootstrap, *arguments
+        )
+        return answer.decode()
+
+    return run
+
+
+@pytest.fixture
+def refused(site: Site, kafka_programs: KafkaPrograms) -> Run:
+    async def run(main_class: str, *arguments: str) -> str:
+        return await asyncio.to_thread(
+            kafka_programs.refused, main_class, "--bootstrap-server", site.bootstrap, *arguments
+        )
+
+    return run
+
+
+async def test_topics_that_cannot_be_made_or_changed_are_refused_in_kafkas_words(tool: Run, refused: Run) -> None:
+    created = await tool(TOPICS, "--create", "--topic", "t", "--partitions", "2", "--config", "retention.ms=1000")
+    assert "Created topic t" in created
+    said = await asyncio.gather(
+        refused(TOPICS, "--create", "--topic", "t"),
+        refused(TOPICS, "--create", "--topic", "u", "--replication-factor", "3"),
+        refused(TOPICS, "--create", "--topic", "u", "--config", "retention.ms=soon"),
+        refused(TOPICS, "--create", "--topic", "bad name"),
+        refused(TOPICS, "--alter", "--topic", "t", "--partitions", "1"),
+        refused(TOPICS, "--describe", "--topic", "nowhere"),
+        refused(TOPICS, "--delete", "--topic", "nowhere"),
+    )
+    for answer, expected in zip(
+        said,
+        (
+            "Topic 't' already exists.",
+            "Replication factor: 3 larger than available brokers: 1.",
+            "Invalid value soon for configuration retention.ms: Not a number of type LONG",
+            "Topic name is invalid: 'bad name' contains one or more characters",
+            "currently has 2 partition",
+            "does not exist as expected",
+            "does not exist as expected",
+        ),
+        strict=True,
+    ):
+        assert expected in answer
+    described = await tool(TOPICS, "--describe", "--topic", "t")
+    assert "PartitionCount: 2" in described
+    assert "Configs: retention.ms=1000" in described
+
+
+async def test_configs_that_cannot_be_are_refused_by_name_and_others_outlive_a_restart(
+    site: Site, tool: Run, refused: Run
+) -> None:
+    await tool(TOPICS, "--create", "--topic", "t")
+    topic, broker = (
+        ("--entity-type", "topics", "--entity-name", "t"),
+        ("--entity-type", "brokers", "--entity-name", "1"),
+    )
+    said = await asyncio.gather(
+        refused(CONFIGS, "--alter", *topic, "--add-config", "retention.mss=5"),
+        refused(CONFIGS, "--alter", *topic, "--add-config", "segment.bytes=1"),
+        refused(CONFIGS, "--alter", *broker, "--add-config", "zookeeper.connect=x"),
+        refused(CONFIGS, "--alter", *broker, "--add-config", "log.retention.ms=soon"),
+    )
+    assert "InvalidConfigurationException: Unknown topic config name: retention.mss" in said[0]
+    assert "InvalidConfigurationException: Invalid value 1 for configuration segment.bytes" in said[1]
+    assert "Cannot update these configs dynamically: Set(zookeeper.connect)" in said[2]
+    assert "Invalid value soon for configuration log.retention.ms" in said[3]
+    await tool(CONFIGS, "--alter", *broker, "--add-config", "log.retention.ms=7000000")
+    await site.stop()
+    await site.start()
+    shown = await tool(CONFIGS, "--describe", "--all", *topic)
+    assert "retention.ms=7000000 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.retention.ms=7000000" in shown
+
+
+async def test_records_and_offsets_of_what_is_not_there_are_refused(
+    tool: Run, refused: Run, site: Site, tmp_path: Path, kafka_programs: KafkaPrograms
+) -> None:
+    await tool(TOPICS, "--create", "--topic", "compacted", "--config", "cleanup.policy=compact")
+    await asyncio.to_thread(kafka_programs.produce, site.bootstrap, "t", [b"x"] * 5)
+    wanted = tmp_path / "offsets.json"
+    partitions = [
+        {"topic": "compacted", "partition": 0, "offset": 0},
+        {"topic": "t", "partition": 0, "offset": 2},
+    ]
+    wanted.write_text(json.dumps({"partitions": partitions, "version": 1}))
+    said = await tool(DELETE_RECORDS, "--offset-json-file", str(wanted))
+    assert "partition: t-0\tlow_watermark: 2" in said
+    assert "PolicyViolationException" in said
+    assert (await tool(GET_OFFSETS, "--topic", "t")).split() == ["t:0:5"]
+    assert "Could not match any topic-partitions" in await refused(GET_OFFSETS, "--topic", "nowhere")

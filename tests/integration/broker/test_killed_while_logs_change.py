@@ -1,0 +1,127 @@
+"""A broker killed again and again while its log is compacted and moved between directories, under load: no key loses its newest value."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.broker.test_configs_in_force import BROKER, SET, alter
+from tests.integration.broker.test_log_directories import homes, move
+from tests.integration.broker.test_requests import create
+from tests.support.eventually import eventually_sync
+from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.log_batches import batch
+from tests.support.lone_broker_process import LoneBroker
+from tests.support.raw_client import RawClient
+from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.record_batch import iterate_headers
+from wire.records import decode_records
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+ROUNDS = 8
+KEYS = 40
+
+
+class Load(threading.Thread):
+    """Writes ever larger numbers under few keys until the broker is gone; knows what was acknowledged."""
+
+    def __init__(self, port: int, first: int) -> None:
+        super().__init__()
+        self._port = port
+        self.number = first
+        self.acknowledged: dict[bytes, int] = {}
+
+    def run(self) -> None:
+        with RawClient(self._port) as client:
+            while True:
+                self.number += 1
+                key = b"key-%d" % (self.number % KEYS)
+                records = batch([(key, b"%d" % self.number)], timestamp_ms=1_700_000_000_000 + self.number)
+                try:
+                    if client.produce("t", records).error_code:
+                        continue
+                except (OSError, AssertionError, IndexError, ValueError):
+                    return
+                self.acknowledged[key] = self.number
+
+
+def newest(port: int) -> tuple[dict[bytes, int], int]:
+    """The value of each key as a reader of the whole log sees it, and how many records it saw."""
+    found: dict[bytes, int] = {}
+    offset = count = 0
+    with RawClient(port) as client:
+        while True:
+            wanted = TopicToFetch("t", None, [PartitionToFetch(0, offset, 1 << 20, -1)])
+            (part,) = client.fetch(FetchRequest([wanted], max_wait_ms=0)).topics[0].partitions
+            content = bytes(part.records or b"")
+            headers = [header for _, header in iterate_headers(content)]
+            if not headers:
+                return found, count
+            for record in decode_records(content):
+                assert record.key is not None
+                assert record.value is not None
+                found[bytes(record.key)] = int(record.value)
+                count += 1
+            # what compaction emptied has batches without records
+            offset = headers[-1].next_offset
+
+
+def settled(port: int) -> tuple[dict[bytes, int], int]:
+    """As `newest`, once compaction leaves the log alone."""
+    with RawClient(port) as client:
+        assert alter(client, BROKER, "1", ("log.cleaner.backoff.ms", SET, "3600000")) == 0
+    reads = [newest(port)]
+
+    def is_quiet() -> bool:
+        reads.append(newest(port))
+        return len(reads) > 5 and reads[-5:] == [reads[-1]] * 5
+
+    eventually_sync(is_quiet)
+    return reads[-1]
+
+
+def test_no_key_loses_its_newest_value(start_broker: Callable[..., LoneBroker], tmp_path: Path) -> None:
+    chance = random.Random(20261121)
+    broker = start_broker(
+        log_dirs=f"{tmp_path}/one,{tmp_path}/two",
+        log_cleaner_backoff_ms="20",
+        log_flush_scheduler_interval_ms="20",
+    )
+    with RawClient(broker.port) as client:
+        create(client, "t", cleanup_policy="compact", segment_bytes="4000", min_cleanable_dirty_ratio="0.01")
+    expected: dict[bytes, int] = {}
+    number = 0
+    for _ in range(ROUNDS):
+        load = Load(broker.port, number)
+        load.start()
+        with RawClient(broker.port) as client:
+            ((home, _),) = [place for place in homes(client, "t")[0] if not place[1]]
+            eventually_sync(lambda load=load: len(load.acknowledged) >= KEYS)  # type: ignore[misc]
+            move(client, tmp_path, "t", "two" if home == "one" else "one")
+            cleaned = broker.process.log_text().count("is compacted up to")
+            wanted = cleaned + chance.randrange(1, 4)
+            eventually_sync(
+                lambda wanted=wanted: broker.process.log_text().count("is compacted up to") >= wanted,  # type: ignore[misc]
+                30_000,
+            )
+        broker.process.kill()
+        load.join()
+        expected |= load.acknowledged
+        number = load.number
+        broker.restart()
+        found, _ = newest(broker.port)
+        assert set(found) >= set(expected)
+        behind = {key: (found[key], value) for key, value in expected.items() if found[key] < value}
+        assert behind == {}
+    assert broker.process.log_text().count("is moved to") >= 1
+    librdkafka_produce(broker.bootstrap, "t", [Record(b"%d" % (number + 1), key=b"key-0", partition=0)])
+    found, count = settled(broker.port)
+    received = librdkafka_consume(broker.bootstrap, "t", count, group="after")
+    assert {record.key: int(record.value or b"") for record in received} == found
+    broker.process.stop()
+    assert broker.process.exit_code == 0

@@ -14,11 +14,14 @@ from kio.schema.errors import ErrorCode
 
 from broker.config import BrokerSettings
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, difference, group_partition
+from broker.core.consumer_group_states import ConsumerGroup, TopicShapes
+from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.core.group_messages import (
     CodeReply,
     Command,
     CommitOffsets,
     CommitTransactionOffsets,
+    ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
     EndProducerTransaction,
@@ -60,6 +63,8 @@ def group_limits(settings: BrokerSettings) -> GroupLimits:
         initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
         offset_metadata_bytes_max=settings.offset_metadata_bytes_max,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+        consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
+        consumer_size_max=settings.consumer_group_size_max,
     )
 
 
@@ -123,7 +128,8 @@ class GroupCoordinator:
     def _evict_moved_groups(self, shard: GroupShard) -> None:
         """Groups that another site coordinates now lose their members here."""
         for group in shard.groups if shard.is_loaded else ():
-            if (group.members or group.pending) and self._routing.is_elsewhere(group.group_id):
+            has_consumers = shard.groups.consumers(group.group_id) is not None
+            if (group.members or group.pending or has_consumers) and self._routing.is_elsewhere(group.group_id):
                 shard.submit(EvictMembers(group_id=group.group_id))
 
     def _forget_topics(self, topics: frozenset[str]) -> None:
@@ -152,6 +158,11 @@ class GroupCoordinator:
     async def leave(self, command: LeaveGroup) -> LeaveReply:
         """LeaveGroup."""
         return await self._ask_member(command, LeaveReply)
+
+    async def consumer_heartbeat(self, group_id: str, said: MemberHeartbeat) -> HeartbeatReply:
+        """ConsumerGroupHeartbeat."""
+        command = ConsumerHeartbeat(group_id=group_id, said=said, topics=self._routing.topic_shapes())
+        return await self._ask_member(command, HeartbeatReply)
 
     async def _ask_member(self, command: Command, reply_type: type[ReplyT]) -> ReplyT:
         if not command.group_id:
@@ -217,6 +228,14 @@ class GroupCoordinator:
     def describe(self, group_id: str, *, is_own_tool: bool) -> Group | None:
         """The group, None when there is none."""
         return self._readable_shard(group_id, is_own_tool=is_own_tool).groups.get(group_id)
+
+    def topic_shapes(self) -> TopicShapes:
+        """Id and partition count of every topic that clients see."""
+        return self._routing.topic_shapes()
+
+    def describe_consumers(self, group_id: str, *, is_own_tool: bool) -> ConsumerGroup | None:
+        """The group as one of the KIP-848 protocol, None when it is not."""
+        return self._readable_shard(group_id, is_own_tool=is_own_tool).groups.consumers(group_id)
 
     def list_groups(self, *, is_own_tool: bool) -> Iterable[Group]:
         """Groups coordinated here; for clients without those that another site coordinates."""

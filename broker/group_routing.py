@@ -18,6 +18,7 @@ from typing import Protocol
 from kio.schema.errors import ErrorCode
 
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
+from broker.core.consumer_group_states import TopicShapes
 
 
 class GroupRouting(Protocol):
@@ -25,6 +26,10 @@ class GroupRouting(Protocol):
 
     def partition_count(self) -> int:
         """Partitions of `__consumer_offsets`, 0 while it does not exist."""
+        ...
+
+    def topic_shapes(self) -> TopicShapes:
+        """Id and partition count of every topic that clients see."""
         ...
 
     def is_elsewhere(self, group_id: str) -> bool:
@@ -45,6 +50,18 @@ class ImageRouting:
 
     def __init__(self, image: Callable[[], ClusterImage]) -> None:
         self._image = image
+        self._shapes: tuple[int, TopicShapes] = (-1, {})
+
+    def topic_shapes(self) -> TopicShapes:
+        """Id and partition count of every topic that clients see; worked out once for each image."""
+        image = self._image()
+        if self._shapes[0] != image.version:
+            routed = {name: image.routed_topic(name) for name in image.routed_topic_names()}
+            shapes = {
+                name: (found.topic.topic_id, len(found.topic.partitions)) for name, found in routed.items() if found
+            }
+            self._shapes = image.version, shapes
+        return self._shapes[1]
 
     def partition_count(self) -> int:
         """Partitions of `__consumer_offsets`, 0 while it does not exist."""

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.consumer_group_states import ConsumerFact, TopicShapes
+from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.core.group_states import NO_GENERATION, AssignmentProtocol, Group
 from wire.internal_topics import OffsetValue
 
@@ -168,6 +170,14 @@ class ResumeGroup(Command):
     """The log was replayed: members have one session timeout to show up."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat(Command):
+    """A member of a KIP-848 group says what it wants and has. `topics` are all that clients see."""
+
+    said: MemberHeartbeat
+    topics: TopicShapes
+
+
 class TimerKind(enum.Enum):
     """What a timer is for."""
 
@@ -175,6 +185,8 @@ class TimerKind(enum.Enum):
     JOIN = "join"
     SYNC = "sync"
     PENDING = "pending"
+    CONSUMER_SESSION = "consumer session"
+    CONSUMER_REBALANCE = "consumer rebalance"
 
 
 class TimerKey(NamedTuple):
@@ -249,7 +261,7 @@ class PartitionsReply:
     errors: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
 
 
-Reply = JoinReply | SyncReply | CodeReply | LeaveReply | PartitionsReply
+Reply = JoinReply | SyncReply | CodeReply | LeaveReply | PartitionsReply | HeartbeatReply
 
 
 # --- records
@@ -314,7 +326,7 @@ class TransactionEnded:
     coordinator_epoch: int
 
 
-KeyedRecord = GroupStored | GroupRemoved | OffsetCommitted | OffsetRemoved | OffsetPending
+KeyedRecord = GroupStored | GroupRemoved | OffsetCommitted | OffsetRemoved | OffsetPending | ConsumerFact
 DurableRecord = KeyedRecord | TransactionEnded
 GroupRecord = DurableRecord | GroupChanged
 

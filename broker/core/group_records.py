@@ -5,6 +5,7 @@ Between `group_messages.py` (what the machine says) and `wire/internal_topics.py
 
 from __future__ import annotations
 
+from broker.core.consumer_group_states import ConsumerFact
 from broker.core.group_messages import (
     GroupRemoved,
     GroupStored,
@@ -15,6 +16,12 @@ from broker.core.group_messages import (
     TopicPartition,
 )
 from broker.core.group_states import AssignmentProtocol, Group, GroupState, Member
+from wire.consumer_group_records import (
+    decode_consumer_group_key,
+    decode_consumer_group_value,
+    encode_consumer_group_key,
+    encode_consumer_group_value,
+)
 from wire.internal_topics import (
     GroupKey,
     GroupValue,
@@ -46,6 +53,8 @@ def encode(record: KeyedRecord) -> KeyValue:
             return encode_offset_key(OffsetKey(group_id, *partition)), encode_offset_value(value)
         case OffsetRemoved(group_id=group_id, partition=partition):
             return encode_offset_key(OffsetKey(group_id, *partition)), None
+        case ConsumerFact(key=key, value=fact):
+            return encode_consumer_group_key(key), None if fact is None else encode_consumer_group_value(fact)
 
 
 def decode(key: bytes, value: bytes | None, *, producer: tuple[int, int] | None = None) -> KeyedRecord | None:
@@ -71,7 +80,14 @@ def decode(key: bytes, value: bytes | None, *, producer: tuple[int, int] | None 
                 return GroupRemoved(group_id=group_id)
             return GroupStored(group=stored_group(group_id, decode_group_value(value)))
         case None:
-            return None
+            return _decode_consumer_fact(key, value)
+
+
+def _decode_consumer_fact(key: bytes, value: bytes | None) -> ConsumerFact | None:
+    found = decode_consumer_group_key(key)
+    if found is None:
+        return None
+    return ConsumerFact(found, None if value is None else decode_consumer_group_value(found.kind, value))
 
 
 def group_value(group: Group) -> GroupValue:

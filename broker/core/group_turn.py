@@ -42,6 +42,8 @@ class GroupLimits:
     initial_rebalance_delay_ms: int = 3000
     offset_metadata_bytes_max: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_size_max: int = (1 << 31) - 1
 
 
 class Turn:

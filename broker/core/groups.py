@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, assert_never
 
 from kio.schema.errors import ErrorCode
 
+from broker.core import consumer_group_turn, consumer_groups, group_offsets
 from broker.core import group_membership as membership
-from broker.core import group_offsets
+from broker.core.consumer_group_states import ConsumerFact, ConsumerGroup
+from broker.core.consumer_groups import HeartbeatReply
 from broker.core.group_messages import (
     Answer,
     CodeReply,
     Command,
     CommitOffsets,
     CommitTransactionOffsets,
+    ConsumerHeartbeat,
     Decision,
     DeleteGroup,
     DeleteOffsets,
@@ -48,16 +52,19 @@ from broker.core.group_messages import (
     PartitionsReply,
     ResumeGroup,
     SyncGroup,
+    TimerKind,
     TopicPartition,
     TransactionEnded,
 )
 from broker.core.group_offsets import Offsets, OffsetTable
 from broker.core.group_pending_offsets import PendingOffsets
-from broker.core.group_states import Group, GroupState
+from broker.core.group_states import NO_GENERATION, Group, GroupState
 from broker.core.group_turn import GroupLimits, Turn
+from wire.consumer_group_records import GROUP_KIND
 from wire.internal_topics import OffsetValue
 
 STORY_LENGTH: Final = 64
+CONSUMER_TIMERS: Final = (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REBALANCE)
 
 
 class InvariantBroken(AssertionError):
@@ -72,6 +79,7 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._offsets = OffsetTable()
         self._pending = PendingOffsets()
+        self._consumers: dict[str, ConsumerGroup] = {}
         self._story: deque[str] = deque(maxlen=STORY_LENGTH)
 
     # --- reading
@@ -79,6 +87,10 @@ class Groups:
     def get(self, group_id: str) -> Group | None:
         """The group, None when there is none."""
         return self._groups.get(group_id)
+
+    def consumers(self, group_id: str) -> ConsumerGroup | None:
+        """The group as one of the KIP-848 protocol, None when it is not."""
+        return self._consumers.get(group_id)
 
     def __iter__(self) -> Iterator[Group]:
         """All groups, also those that only hold offsets."""
@@ -120,6 +132,44 @@ class Groups:
     def _decide(self, command: Command, *, now_ms: int, token: int) -> Decision:
         if isinstance(command, EndProducerTransaction):
             return _end_transaction(command, token)
+        consumers = self._consumers.get(command.group_id)
+        if isinstance(command, ConsumerHeartbeat):
+            return self._consumer_heartbeat(consumers, command, token)
+        if consumers is not None:
+            return self._decide_for_consumers(consumers, command, now_ms=now_ms, token=token)
+        return self._decide_for_classic(command, now_ms=now_ms, token=token)
+
+    def _consumer_heartbeat(self, known: ConsumerGroup | None, command: ConsumerHeartbeat, token: int) -> Decision:
+        classic = self._groups.get(command.group_id)
+        if classic is not None and (classic.members or classic.pending):
+            message = f"{command.group_id} has members of the classic protocol"
+            refusal = HeartbeatReply(error=ErrorCode.group_id_not_found, message=message)
+            return Decision(effects=(Answer(token=token, reply=refusal),))
+        decision = consumer_group_turn.heartbeat(known or ConsumerGroup(command.group_id), command, self._limits, token)
+        if known is None and classic is not None and not classic.is_simple and decision.records:
+            # the classic group was empty: its last generation goes, its offsets stay
+            return replace(decision, records=(GroupRemoved(group_id=command.group_id), *decision.records))
+        return decision
+
+    def _decide_for_consumers(self, consumers: ConsumerGroup, command: Command, *, now_ms: int, token: int) -> Decision:
+        is_timer = isinstance(command, FireTimer)
+        if isinstance(command, FireTimer) and command.key.kind in CONSUMER_TIMERS:
+            return consumer_group_turn.fire(consumers, command.key)
+        if isinstance(command, ResumeGroup):
+            return consumer_group_turn.resume(consumers, self._limits)
+        refused = consumer_group_turn.refuse(consumers, command, token)
+        if refused is not None or is_timer:
+            return refused or Decision()
+        if isinstance(command, CommitOffsets):
+            # the member was checked above; below the group has no members
+            command = replace(command, member_id="", group_instance_id=None, generation=NO_GENERATION)
+        decision = self._decide_for_classic(command, now_ms=now_ms, token=token)
+        if isinstance(command, JoinGroup | DeleteGroup):
+            return replace(decision, records=(*consumer_groups.removal(consumers), *decision.records))
+        kept = tuple(record for record in decision.records if not isinstance(record, GroupRemoved))
+        return replace(decision, records=kept)
+
+    def _decide_for_classic(self, command: Command, *, now_ms: int, token: int) -> Decision:
         known = self._groups.get(command.group_id)
         if known is None and not isinstance(
             command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat
@@ -206,8 +256,9 @@ class Groups:
                 self._groups[record.group.group_id] = record.group
             case GroupRemoved():
                 self._groups.pop(record.group_id, None)
-                if self._offsets.of(record.group_id):
-                    self._groups[record.group_id] = Group(group_id=record.group_id)
+                self._keep_place(record.group_id)
+            case ConsumerFact():
+                self._apply_consumer_fact(record)
             case OffsetCommitted():
                 self._pending.void(record.group_id, record.partition)
                 self._put_offset(record)
@@ -222,6 +273,24 @@ class Groups:
             case _:
                 assert_never(record)
 
+    def _apply_consumer_fact(self, fact: ConsumerFact) -> None:
+        group_id = fact.key.group
+        if fact.key.kind == GROUP_KIND and fact.value is None:
+            self._consumers.pop(group_id, None)
+            found = self._groups.get(group_id)
+            if found is not None and found.is_simple and not self._offsets.of(group_id):
+                del self._groups[group_id]
+            return
+        if fact.value is None and group_id not in self._consumers:
+            return
+        self._consumers.setdefault(group_id, ConsumerGroup(group_id)).put(fact.key, fact.value)
+        self._keep_place(group_id)
+
+    def _keep_place(self, group_id: str) -> None:
+        """A group with offsets, or of the newer protocol, is listed even if it has no classic members."""
+        if group_id not in self._groups and (group_id in self._consumers or self._offsets.of(group_id)):
+            self._groups[group_id] = Group(group_id=group_id)
+
     def _put_offset(self, record: OffsetCommitted) -> None:
         self._offsets.put(record.group_id, record.partition, record.value)
         if record.group_id not in self._groups:
@@ -235,7 +304,7 @@ class Groups:
     def settle_replay(self) -> None:
         """The log was replayed: groups without members, generation and offsets are gone."""
         for group_id, group in tuple(self._groups.items()):
-            if group.is_simple and not self._offsets.of(group_id):
+            if group.is_simple and not self._offsets.of(group_id) and group_id not in self._consumers:
                 del self._groups[group_id]
 
     def durable_state(self) -> tuple[Mapping[str, Group], Mapping[str, Offsets]]:
@@ -254,6 +323,7 @@ class Groups:
         problems = [
             f"{group_id}: {violation}" for group_id, group in self._groups.items() for violation in group.violations()
         ]
+        problems += [f"{name}: {wrong}" for name, found in self._consumers.items() for wrong in found.violations()]
         problems += [f"{group_id} is listed as {name}" for name, group_id in self._misfiled()]
         problems += [
             f"{group_id}: offsets without a group"

@@ -2,7 +2,7 @@
 
 Behaviour: lists every handler's versions; Antipode's private messages only to Antipode's own clients (by software name).
 Versions: 0 to 4; a newer one is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511), see dispatch.py.
-Finalized features: transaction.version 2 (KIP-890). They do not change, so their epoch is always 0.
+Finalized features: transaction.version 2 (KIP-890) and group.version 1 (KIP-848). They do not change, so their epoch is always 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ API_KEY = 18
 MIN_VERSION = 0
 MAX_VERSION = 4
 
-FEATURES: Final = {"transaction.version": 2}
+FEATURES: Final = {"group.version": 1, "transaction.version": 2}
 
 
 def _entity(version: int, error: ErrorCode, versions: Mapping[int, VersionRange]) -> Any:

@@ -32,6 +32,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 def _described(services: BrokerServices, context: RequestContext, group_id: str) -> Any:
     try:
         group = services.groups.describe(group_id, is_own_tool=context.is_own_tool)
+        if services.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool) is not None:
+            group = None  # ConsumerGroupDescribe is for those of KIP-848
     except CoordinatorRefusal as refusal:
         return _entity(context, group_id, error=refusal.code)
     if group is None:

@@ -3,7 +3,7 @@
 Behaviour: null topics mean all partitions that have one (an empty list means none, from version 2 on); a partition without an offset is
 answered with -1 and no error. With require_stable a partition whose offset an open transaction may still change gets
 UNSTABLE_OFFSET_COMMIT, and the client asks again (KIP-447). Versions: 1 to 9; from 8 on several groups at once.
-Not done: version 10 (topic ids). Member ids and epochs (version 9) belong to KIP-848 groups and are not looked at.
+A member of a KIP-848 group names itself with its epoch (version 9). Not done: version 10 (topic ids).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.consumer_groups import commit_error
 from broker.core.group_messages import TopicPartition
 from broker.core.group_offsets import Offsets
 from broker.entities import builder
@@ -52,10 +53,21 @@ def _unstable(services: BrokerServices, group_id: str, *, is_stable: bool) -> Ca
 def _group(services: BrokerServices, context: RequestContext, group: Any, *, is_stable: bool) -> Any:
     build = builder(API_KEY, context.api_version)
     error, offsets = _offsets(services, context, group.group_id)
+    if error is ErrorCode.none:
+        error = _member_error(services, group)
     names = "OffsetFetchResponseTopics", "OffsetFetchResponsePartitions"
     unstable = _unstable(services, group.group_id, is_stable=is_stable)
     topics = _topics(build, names, group.topics, offsets, error, unstable) if error is ErrorCode.none else ()
     return build.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error)
+
+
+def _member_error(services: BrokerServices, group: Any) -> ErrorCode:
+    """A member of a KIP-848 group names itself and its epoch (version 9)."""
+    consumers = services.groups.describe_consumers(group.group_id, is_own_tool=True)
+    member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
+    if consumers is None or member_id is None or epoch < 0:
+        return ErrorCode.none
+    return commit_error(consumers, member_id, epoch)
 
 
 def _offsets(services: BrokerServices, context: RequestContext, group_id: str) -> tuple[ErrorCode, Offsets]:

@@ -8,16 +8,20 @@ each record. `restart` replays the log into a new machine. Commands of scripts (
     heartbeat GROUP member=a-1 generation=1 [instance=i]        leave GROUP member=a-1[/i],b-2
     pend GROUP producer=7/0 t-0=5 [member=a-1 generation=1]       end producer=7/0 commit|abort
     commit GROUP t-0=5 [t-1=7@3] [member=a-1 generation=1] [metadata=text] [retention=1000]
+    beat GROUP member=a epoch=0 [topics=t,u] [regex=..] [owns=t-0,t-1|none] [instance=i] [assignor=range] [timeout=MS]
+    topics t=2,u=3          (what there is; KIP-848 members are given partitions of it)
     mirror GROUP t-0=5      fetch GROUP      show GROUP      advance MS      restart
     delete GROUP      forget GROUP t-0       topics-gone GROUP t       expire GROUP      evict GROUP
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.core import group_records
+from broker.core.consumer_group_states import ConsumerFact, MemberState, owned_of
+from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.core.group_messages import (
     Answer,
     CancelTimer,
@@ -26,6 +30,7 @@ from broker.core.group_messages import (
     CommitOffsets,
     CommittedOffset,
     CommitTransactionOffsets,
+    ConsumerHeartbeat,
     Decision,
     DeleteGroup,
     DeleteOffsets,
@@ -61,6 +66,16 @@ from broker.core.group_messages import (
 from broker.core.group_states import AssignmentProtocol, Group
 from broker.core.group_turn import GroupLimits
 from broker.core.groups import Groups
+from broker.core.server_assignors import Owned, TopicIdPartition
+from wire.consumer_group_records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    CurrentAssignment,
+    GroupEpoch,
+    MemberMetadata,
+    TargetAssignment,
+    TargetEpoch,
+)
 
 START_MS = 1_000_000
 LIMITS = GroupLimits(
@@ -88,6 +103,7 @@ class GroupScene:
         self._token = 0
         self._ids = 0
         self.lines: list[str] = []
+        self.topics: dict[str, tuple[bytes, int]] = {}
 
     # --- calls
 
@@ -229,6 +245,8 @@ class GroupScene:
             "commit": self._commit,
             "mirror": self._mirror,
             "pend": self._pend,
+            "beat": self._beat,
+            "topics": self._set_topics,
             "end": self._end,
             "delete": lambda group: self._asked(DeleteGroup(group_id=group)),
             "forget": lambda group, *names: self._asked(
@@ -300,6 +318,38 @@ class GroupScene:
                 offsets=_offsets(values),
             )
         )
+
+    def _set_topics(self, text: str) -> None:
+        given = (pair.split("=") for pair in text.split(","))
+        self.topics = {name: (name.encode() * 16, int(count)) for name, count in given}
+
+    def beat(self, group_id: str, said: MemberHeartbeat) -> HeartbeatReply:
+        """ConsumerGroupHeartbeat."""
+        reply = self.ask(ConsumerHeartbeat(group_id=group_id, said=said, topics=self.topics))
+        assert isinstance(reply, HeartbeatReply)
+        return reply
+
+    def _beat(self, group: str, *words: str) -> None:
+        values = _values(words)
+        topics, owns = values.get("topics"), values.get("owns")
+        said = MemberHeartbeat(
+            member_id=values["member"],
+            member_epoch=int(values["epoch"]),
+            instance_id=values.get("instance"),
+            rack_id=None,
+            client_id="client",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=int(values.get("timeout", "60000" if values["epoch"] == "0" else "-1")),
+            topic_names=None if topics is None else tuple(topics.split(",")),
+            topic_regex=values.get("regex"),
+            server_assignor=values.get("assignor"),
+            owned=None if owns is None else self._owned(owns),
+        )
+        self._asked(ConsumerHeartbeat(group_id=group, said=said, topics=self.topics))
+
+    def _owned(self, text: str) -> Owned:
+        named = [] if text == "none" else [_partition(name) for name in text.split(",")]
+        return frozenset(TopicIdPartition(self.topics[found.topic][0], found.partition) for found in named)
 
     def _pend(self, group: str, *words: str) -> None:
         values = _values(words)
@@ -397,8 +447,32 @@ def _record_line(record: GroupRecord) -> str:
         case OffsetPending(group_id=group_id, partition=partition, value=value):
             producer = f"producer {record.producer_id}/{record.producer_epoch}"
             return f"pending {group_id} {_partition_text(partition)}={value.offset}@{value.leader_epoch} of {producer}"
+        case ConsumerFact(key=key, value=value):
+            return _consumer_line(key, value)
         case TransactionEnded(producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit):
             return f"{'commit' if is_commit else 'abort'} producer {producer_id}/{producer_epoch}"
+
+
+def _owned_text(owned: Iterable[TopicIdPartition]) -> str:
+    return " ".join(f"{found.topic_id[:1].decode()}-{found.partition}" for found in sorted(owned)) or "nothing"
+
+
+def _consumer_line(key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> str:
+    kinds = {3: "epoch", 5: "member", 6: "target epoch", 7: "target", 8: "current"}
+    what = " ".join(word for word in (key.group, kinds[key.kind], key.member_id) if word)
+    match value:
+        case None:
+            return f"remove {what}"
+        case GroupEpoch(epoch=epoch) | TargetEpoch(epoch=epoch):
+            return f"store {what} {epoch}"
+        case TargetAssignment(partitions=partitions):
+            return f"store {what} {_owned_text(owned_of(partitions))}"
+        case CurrentAssignment():
+            pending = f" gives up {_owned_text(owned_of(value.pending_revocation))}" if value.pending_revocation else ""
+            state = MemberState(value.state).name.lower()
+            return f"store {what} {value.epoch} {state} {_owned_text(owned_of(value.assigned))}{pending}"
+        case MemberMetadata():
+            return f"store {what} {','.join(value.topic_names)}{value.topic_regex or ''}"
 
 
 def reply_text(reply: Reply) -> str:
@@ -419,6 +493,11 @@ def reply_text(reply: Reply) -> str:
             return reply.error.name
         case LeaveReply():
             return " ".join(error.name for error in reply.errors)
+        case HeartbeatReply():
+            if reply.error:
+                return f"{reply.error.name}"
+            owns = "" if reply.assigned is None else f" owns {_owned_text(reply.assigned)}"
+            return f"{reply.member_id} epoch {reply.member_epoch}{owns}"
         case PartitionsReply():
             outcomes = [f"{_partition_text(partition)} {error.name}" for partition, error in reply.errors.items()]
             return ", ".join(outcomes) or reply.error.name

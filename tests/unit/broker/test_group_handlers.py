@@ -45,6 +45,8 @@ APIS = [
     "offset_delete",
     "init_producer_id",
     "mirror_offset_commit",
+    "consumer_group_heartbeat",
+    "consumer_group_describe",
 ]
 HANDLERS = {name: importlib.import_module(f"broker.handlers.{name}") for name in APIS}
 SECOND = timedelta(seconds=10)
@@ -113,7 +115,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         transaction_routing=routing,
         active_site=SilentSite(),
         image=image,
-        config=SimpleNamespace(offsets_partition_count=2),
+        config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
         producer_ids=ProducerIds(),
         topic_creator=SimpleNamespace(request=lambda names, image: None),
     )
@@ -391,3 +393,35 @@ async def test_a_mirror_commits_at_the_links_epoch_only(services: Services, vers
     assert await mirrored("linked", link_claim("l", 3)) == [ErrorCode.fenced_leader_epoch]
     assert await mirrored("g", link_claim("l", 4)) == [ErrorCode.not_coordinator]
     assert await mirrored("linked", None) == [ErrorCode.invalid_request]
+
+
+@pytest.mark.parametrize("version", versions("consumer_group_heartbeat"))
+async def test_a_consumer_joins_is_described_and_leaves(services: Services, version: int) -> None:
+    async def beat(member: str, epoch: int, **values: Any) -> Any:
+        given = {"rebalance_timeout": i32Timedelta.parse(SECOND), "topic_partitions": (), **values}
+        return await ask(
+            services, "consumer_group_heartbeat", version, group_id="k", member_id=member, member_epoch=epoch, **given
+        )
+
+    assert (await beat("a", 0)).error_code is ErrorCode.invalid_request
+    joined = await beat("a", 0, subscribed_topic_names=("t",), instance_id="one")
+    assert (joined.error_code, joined.member_id, joined.member_epoch) == (ErrorCode.none, "a", 1)
+    assert [topic.partitions for topic in joined.assignment.topic_partitions] == [(0, 1)]
+    assert (await beat("a", 1, topic_partitions=None)).assignment is None
+    for described_version in versions("consumer_group_describe"):
+        described = await ask(
+            services,
+            "consumer_group_describe",
+            described_version,
+            group_ids=("k", "none"),
+            include_authorized_operations=False,
+        )
+        assert [group.group_state for group in described.groups] == ["Stable", ""]
+        (member,) = described.groups[0].members
+        assert (member.member_id, member.instance_id, member.member_epoch) == ("a", "one", 1)
+        assert described.groups[1].error_code is ErrorCode.group_id_not_found
+    listed = await ask(services, "list_groups", 5, states_filter=(), types_filter=("consumer",))
+    assert [(group.group_id, group.group_type) for group in listed.groups] == [("k", "consumer")]
+    assert (await beat("a", 5)).error_code is ErrorCode.fenced_member_epoch
+    assert (await beat("a", -1)).member_epoch == -1
+    assert len((await beat("", 0, subscribed_topic_names=("t",))).member_id) == 36

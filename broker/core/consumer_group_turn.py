@@ -1,0 +1,149 @@
+"""What commands mean for a group whose members speak KIP-848: between `groups.py` and the rules in `consumer_groups.py`. Pure.
+
+Every function returns a decision, or None when the command is not about members and the group is treated as any other.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from broker.core import consumer_groups
+from broker.core.consumer_group_states import ConsumerFact, ConsumerGroup, MemberState
+from broker.core.consumer_groups import ConsumerTurn
+from broker.core.group_messages import (
+    Answer,
+    CancelTimer,
+    CodeReply,
+    Command,
+    CommitOffsets,
+    CommitTransactionOffsets,
+    ConsumerHeartbeat,
+    Decision,
+    DeleteGroup,
+    DeleteOffsets,
+    Effect,
+    EvictMembers,
+    ExpireOffsets,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    LeaveReply,
+    MirrorOffsets,
+    PartitionsReply,
+    Reply,
+    StartTimer,
+    SyncGroup,
+    SyncReply,
+    TimerKey,
+    TimerKind,
+)
+from broker.core.group_turn import GroupLimits
+from wire.consumer_group_records import CURRENT_KIND, ConsumerGroupKey
+
+
+def heartbeat(known: ConsumerGroup, command: ConsumerHeartbeat, limits: GroupLimits, token: int) -> Decision:
+    """ConsumerGroupHeartbeat."""
+    turn, reply = consumer_groups.heartbeat(known, command.said, command.topics, size_max=limits.consumer_size_max)
+    effects = list(_timers(turn, command.said.member_id, limits)) if reply.error is ErrorCode.none else []
+    effects.append(Answer(token=token, reply=reply))
+    return Decision(records=tuple(turn.facts), effects=tuple(effects), reason=turn.reason)
+
+
+def fire(known: ConsumerGroup, key: TimerKey) -> Decision:
+    """A member was silent, or kept what it had to give up, for too long."""
+    is_late = known.reached_by(key.member_id).state is MemberState.UNREVOKED_PARTITIONS
+    if key.kind is TimerKind.CONSUMER_REBALANCE and not is_late:
+        return Decision()
+    why = "was silent for too long" if key.kind is TimerKind.CONSUMER_SESSION else "kept its partitions for too long"
+    turn = consumer_groups.remove_member(known, key.member_id, why)
+    cancelled = tuple(CancelTimer(key=key._replace(kind=kind)) for kind in _KINDS)
+    return Decision(records=tuple(turn.facts), effects=cancelled, reason=turn.reason)
+
+
+def refuse(known: ConsumerGroup, command: Command, token: int) -> Decision | None:
+    """The decision upon a command that must not, or need not, reach the rules for other groups."""
+    reply = _refusal(known, command)
+    if reply is not None:
+        return Decision(effects=(Answer(token=token, reply=reply),))
+    if isinstance(command, ExpireOffsets) and known.members:
+        return Decision()
+    if isinstance(command, EvictMembers):
+        return _evict(known)
+    return None
+
+
+def resume(known: ConsumerGroup, limits: GroupLimits) -> Decision:
+    """The log was replayed: members have one session timeout to show up."""
+    turn = ConsumerTurn(known, {}, 0)
+    effects = [effect for member_id in known.members for effect in _timers(turn, member_id, limits, is_begun=True)]
+    return Decision(effects=tuple(effects))
+
+
+_KINDS = (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REBALANCE)
+
+
+def _refusal(known: ConsumerGroup, command: Command) -> Reply | None:
+    has_members = bool(known.members)
+    match command:
+        case CommitOffsets():
+            return _commit_refusal(known, command)
+        case JoinGroup() if has_members:
+            return JoinReply(error=ErrorCode.inconsistent_group_protocol, member_id=command.member_id)
+        case SyncGroup() if has_members:
+            return SyncReply(error=ErrorCode.unknown_member_id)
+        case Heartbeat() if has_members:
+            return CodeReply(error=ErrorCode.unknown_member_id)
+        case LeaveGroup() if has_members:
+            return LeaveReply(errors=(ErrorCode.unknown_member_id,) * len(command.members))
+        case MirrorOffsets() if has_members:
+            return PartitionsReply(error=ErrorCode.non_empty_group)
+        case DeleteGroup() if has_members:
+            return CodeReply(error=ErrorCode.non_empty_group)
+        case DeleteOffsets() if has_members:
+            return _subscribed_refusal(known, command)
+        case _:
+            return None
+
+
+def _commit_refusal(known: ConsumerGroup, command: CommitOffsets) -> PartitionsReply | None:
+    is_anonymous = not command.member_id and command.generation < 0
+    if is_anonymous and isinstance(command, CommitTransactionOffsets):
+        return None
+    error = consumer_groups.commit_error(known, command.member_id, command.generation)
+    return None if error is ErrorCode.none else PartitionsReply(error=error)
+
+
+def _subscribed_refusal(known: ConsumerGroup, command: DeleteOffsets) -> PartitionsReply | None:
+    subscribed = {name for member in known.members.values() for name in member.topic_names}
+    if not any(partition.topic in subscribed for partition in command.partitions):
+        return None
+    return PartitionsReply(errors=dict.fromkeys(command.partitions, ErrorCode.group_subscribed_to_topic))
+
+
+def _evict(known: ConsumerGroup) -> Decision:
+    facts: list[ConsumerFact] = []
+    effects: list[Effect] = []
+    left = known
+    for member_id in known.members:
+        turn = consumer_groups.remove_member(left, member_id, "belongs to another site now")
+        facts += turn.facts
+        left = turn.group
+        effects += [CancelTimer(key=TimerKey(kind, known.group_id, member_id)) for kind in _KINDS]
+    return Decision(records=tuple(facts), effects=tuple(effects), reason="another site coordinates the group now")
+
+
+def _timers(turn: ConsumerTurn, member_id: str, limits: GroupLimits, *, is_begun: bool = False) -> list[Effect]:
+    """A member's session begins anew; its rebalance timeout when it is told to give something up."""
+    session, rebalance = (TimerKey(kind, turn.group.group_id, member_id) for kind in _KINDS)
+    member = turn.group.members.get(member_id)
+    if member is None:
+        return [CancelTimer(key=session), CancelTimer(key=rebalance)]
+    effects: list[Effect] = [StartTimer(key=session, delay_ms=limits.consumer_session_timeout_ms)]
+    if turn.group.reached_by(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
+        effects.append(CancelTimer(key=rebalance))
+    elif is_begun or any(
+        fact.key == ConsumerGroupKey(CURRENT_KIND, turn.group.group_id, member_id) for fact in turn.facts
+    ):
+        effects.append(StartTimer(key=rebalance, delay_ms=max(member.rebalance_timeout_ms, 0)))
+    return effects

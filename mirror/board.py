@@ -85,6 +85,8 @@ class Row:
     target: Leader = NOBODY
     # Generation and offset to fetch; None while the flow does not want batches.
     wanted: tuple[int, int] | None = None
+    # False while another daemon of the link mirrors it: shown, counted and compared by that one.
+    is_ours: bool = True
     # Who goes first under congestion (core/priorities.py).
     rank: int = NORMAL_RANK
     # The fetcher that has batches of it in hand, accepted and not queued yet.
@@ -120,6 +122,10 @@ class FlowBoard:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def our_rows(self) -> list[tuple[PartitionKey, Row]]:
+        """The partitions that this daemon mirrors."""
+        return [(key, row) for key, row in self._rows.items() if row.is_ours]
 
     def rows(self) -> Iterator[tuple[PartitionKey, Row]]:
         """All partitions."""

@@ -174,7 +174,7 @@ class MirrorMetrics(Collector):
         )
         end_offset = GaugeMetricFamily("antipode_mirror_target_log_end_offset", "End at the target.", labels=labels)
         watermark = GaugeMetricFamily("antipode_mirror_source_high_watermark", "End at the source.", labels=labels)
-        for key, row in list(self._board.rows()):
+        for key, row in self._board.our_rows():
             place = [link, key.topic, str(key.partition)]
             facts, lag = row.facts, self._board.lag(key)
             lag_records.add_metric(place, _known(lag.records))
@@ -195,7 +195,7 @@ class MirrorMetrics(Collector):
         labels = ["source", "target", "topic", "partition"]
         records = CounterMetricFamily(f"{_MIRROR_MAKER}_record_count", "Records mirrored.", labels=labels)
         sizes = CounterMetricFamily(f"{_MIRROR_MAKER}_byte_count", "Bytes mirrored.", labels=labels)
-        for key, row in list(self._board.rows()):
+        for key, row in self._board.our_rows():
             place = [link.source_site, link.site, key.topic, str(key.partition)]
             records.add_metric(place, row.facts.progress.mirrored_records)
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)

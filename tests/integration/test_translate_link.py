@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
 from tests.support.java_clients import KafkaPrograms
-from tests.support.mirror_sites import mirror_ports, start_lone_site
+from tests.support.mirror_sites import describe_mirror, mirror_ports, start_lone_site
 from tests.support.ports import LOOPBACK
-from tests.support.processes import Processes
+from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
     ROOT,
     create_topic,
@@ -404,3 +405,41 @@ async def antipode(*arguments: str) -> Any:
     printed, complaint = await process.communicate()
     assert process.returncode == 0, complaint.decode()
     return json.loads(printed)
+
+
+async def test_daemons_that_share_a_link_split_it_and_take_over_from_one_that_dies(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "shared", 6)
+    settings = {"whitelist": "shared", "link.name": "shared", "antipode.sharing.enabled": "true"}
+    mirrors = [start_translate_mirror(processes, tmp_path, name, source, target, settings) for name in ("one", "two")]
+    await eventually(lambda: shares_of(mirrors, "shared", [3, 3]), 30_000)
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 0, 20)
+    await wait_equal(source, target, "shared", 6)
+    mirrors[0].kill()
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 20, 20)
+    await wait_equal(source, target, "shared", 6)
+    mirrors[0].start()
+    mirrors.append(start_translate_mirror(processes, tmp_path, "three", source, target, settings))
+    await eventually(lambda: shares_of(mirrors, "shared", [2, 2, 2]), 40_000)
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 40, 20)
+    await wait_equal(source, target, "shared", 6)
+    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirrors[2])['grpc']}", "--output", "json"]
+    verified = await antipode("links", "verify", "shared", "--topic", "shared", *at)
+    assert [(one["verdict"], one["records"]) for one in verified] == [("equal", 300)] * 2, verified
+
+
+async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
+    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these, each of another one."""
+    owned: list[list[int]] = []
+    for mirror in mirrors:
+        reply = await describe_mirror(mirror)
+        owned.append([one.partition for one in reply.partitions if one.topic == topic and one.state == "MIRRORING"])
+    assert [len(partitions) for partitions in owned] == list(sizes), owned
+    together = [partition for partitions in owned for partition in partitions]
+    assert len(set(together)) == len(together), owned
+    return True

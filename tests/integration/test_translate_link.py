@@ -25,10 +25,10 @@ from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
     ROOT,
     create_topic,
+    mirrored_something,
     produce_batches,
     read_partition,
     start_translate_mirror,
-    total_end,
     until_a_random_moment,
     wait_equal,
 )
@@ -91,16 +91,6 @@ async def test_a_mirror_killed_at_random_moments_loses_and_repeats_nothing(
     stop.set()
     assert await loading > 0
     await wait_equal(source, target, "killed", 3, within_ms=60_000)
-
-
-async def mirrored_something(target: str, topic: str, partitions: int) -> None:
-    """Wait until the target has more than it has now."""
-    before = await total_end(target, topic, partitions)
-
-    async def has_more() -> bool:
-        return await total_end(target, topic, partitions) > before
-
-    await eventually(has_more, 30_000)
 
 
 async def test_aborted_transactions_are_left_out_and_committed_ones_arrive_whole(

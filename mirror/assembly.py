@@ -139,6 +139,7 @@ class Mirror:
             clock=clock,
             restarts=lambda: self.restarts,
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
+            throttle_waited_ms=lambda: self.throttle.waited_ms,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer

@@ -88,7 +88,9 @@ class MirrorMetrics(Collector):
         clock: Clock,
         restarts: Callable[[], dict[str, int]],
         groups_synced_at_ms: Callable[[], int],
+        throttle_waited_ms: Callable[[], float],
     ) -> None:
+        self._throttle_waited_ms = throttle_waited_ms
         self._board = board
         self._queue = queue
         self._link = link
@@ -148,6 +150,11 @@ class MirrorMetrics(Collector):
         )
         waited.add_metric([link.name], self._queue.wait_on_put_ms / 1000)
         yield waited
+        throttled = CounterMetricFamily(
+            "antipode_mirror_throttle_wait_seconds", "Time that fetchers waited for the byte rate.", labels=["link"]
+        )
+        throttled.add_metric([link.name], self._throttle_waited_ms() / 1000)
+        yield throttled
         timeouts = CounterMetricFamily(
             "antipode_mirror_enqueue_timeouts", "Batches that found no room in time, fetched again.", labels=["link"]
         )

@@ -238,6 +238,88 @@ async def test_two_links_between_topics_of_one_name_do_not_make_a_loop(
     await eventually(has_exactly_all, 30_000)
 
 
+async def test_a_ring_of_three_sites_brings_every_record_everywhere_once(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """M5: each site is mirrored to the next one only, under the same names."""
+    third = await start_lone_site(processes, tmp_path, "c")
+    sites = {"a": apache_kafka.bootstrap_servers, "b": kafka_b.bootstrap_servers, "c": third.bootstrap}
+    for bootstrap in sites.values():
+        await create_topic(bootstrap, "ring", 1)
+    for source, target in (("a", "b"), ("b", "c"), ("c", "a")):
+        settings = {
+            "link.name": f"ring-{source}-{target}",
+            "source.alias": source,
+            "target.alias": target,
+            "whitelist": "ring",
+            "topic.naming.policy": "identity",
+            "antipode.target.existing": "append",
+        }
+        start_translate_mirror(processes, tmp_path, f"{source}-{target}", sites[source], sites[target], settings)
+    for number in range(4):
+        for position, bootstrap in enumerate(sites.values()):
+            await produce_batches(bootstrap, "ring", 0, 10 * number + 3 * position, 3)
+
+    async def has_all(expected: int) -> bool:
+        counts = [len((await read_partition(bootstrap, "ring", 0)).records) for bootstrap in sites.values()]
+        assert min(counts) >= expected, counts
+        return True
+
+    await eventually(lambda: has_all(180), 40_000)
+    await produce_batches(sites["b"], "ring", 0, 100, 1)
+    await eventually(lambda: has_all(185), 30_000)
+    contents = [sorted((await read_partition(bootstrap, "ring", 0)).records, key=str) for bootstrap in sites.values()]
+    assert len(contents[0]) == 185
+    assert contents[0] == contents[1] == contents[2]
+
+
+@pytest.mark.parametrize("is_antipode_the_target", [True, False], ids=["antipode", "apache kafka"])
+async def test_batches_with_holes_and_brokers_times_arrive_whole(
+    apache_kafka: ApacheKafka,
+    kafka_b: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    is_antipode_the_target: bool,
+) -> None:
+    """Compaction's holes and LogAppendTime: the two kinds of batches that are written anew, killed in between."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    if is_antipode_the_target:
+        target = (await start_lone_site(processes, tmp_path, "site")).bootstrap
+    compacted, stamped = f"compacted-{is_antipode_the_target}", f"stamped-{is_antipode_the_target}"
+    configs = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.001",
+        "segment.bytes": "1048576",
+        "min.compaction.lag.ms": "0",
+    }
+    await create_topic(source, compacted, 1, configs)
+    await create_topic(source, stamped, 1, {"message.timestamp.type": "LogAppendTime"})
+    for number in range(3):
+        await produce_batches(source, compacted, 0, 20 * number, 20, size=10_000)
+        await produce_batches(source, stamped, 0, 20 * number, 20)
+    before = len((await read_partition(source, compacted, 0)).records)
+
+    async def is_compacted() -> bool:
+        return len((await read_partition(source, compacted, 0)).records) < before
+
+    await eventually(is_compacted, 40_000)
+    settings = {"whitelist": f"{compacted},{stamped}", "link.name": compacted, "sync.topic.configs.enabled": "false"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await mirrored_something(target, f"a.{stamped}", 1)
+    mirror.kill()
+    mirror.start()
+    await wait_equal(source, target, stamped, are_batches_equal=False)
+    theirs = await read_partition(source, compacted, 0)
+
+    async def has_the_last_of_each_key() -> bool:
+        ours = await read_partition(target, f"a.{compacted}", 0)
+        last = {record.key: record for record in ours.records}
+        assert last == {record.key: record for record in theirs.records}
+        return True
+
+    await eventually(has_the_last_of_each_key, 30_000)
+
+
 async def test_a_target_topic_that_was_deleted_is_mirrored_again_from_the_start(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:

@@ -65,6 +65,8 @@ class Ports:
     workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     finish: Callable[[], Awaitable[None]] | None = None
     verifier: Verifier | None = None
+    # Which partitions this daemon mirrors, where several share the link.
+    owns: Callable[[PartitionKey], bool] = lambda _: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Mirror:
             lanes=config.producers,
             timeout_ms=config.queue_enqueue_timeout_ms,
         )
-        self.pauses = Pauses(self.board, config.pause_file)
+        self.pauses = Pauses(self.board, config.pause_file, owns=ports.owns)
         self._supervisor = Supervisor(chance=chance, on_broken=self._fail)
         self._prober = Prober(self.board, source=ports.source, target=ports.target)
         self._link_watch = LinkWatch(
@@ -137,6 +139,7 @@ class Mirror:
             clock=clock,
             restarts=lambda: self.restarts,
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
+            throttle_waited_ms=lambda: self.throttle.waited_ms,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer

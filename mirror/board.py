@@ -88,6 +88,8 @@ class Row:
     wanted: tuple[int, int] | None = None
     # The topic is at neither site: nothing is mirrored or shown, but workers may still have it in hand.
     is_retired: bool = False
+    # False while another daemon of the link mirrors it: shown, counted and compared by that one.
+    is_ours: bool = True
     # Who goes first under congestion (core/priorities.py).
     rank: int = NORMAL_RANK
     # The fetcher that has batches of it in hand, accepted and not queued yet.
@@ -123,6 +125,10 @@ class FlowBoard:
 
     def __len__(self) -> int:
         return sum(1 for _ in self.rows())
+
+    def our_rows(self) -> list[tuple[PartitionKey, Row]]:
+        """The partitions that this daemon mirrors."""
+        return [(key, row) for key, row in self.rows() if row.is_ours]
 
     def rows(self) -> Iterator[tuple[PartitionKey, Row]]:
         """All partitions that are at a site."""

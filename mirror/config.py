@@ -156,6 +156,14 @@ class MirrorConfig(Settings):
         ge=0,
         description="a partition that is further behind counts as backfill and goes after all that is not",
     )
+    is_sharing: bool = Field(
+        default=False,
+        alias="antipode.sharing.enabled",
+        description="true shares the link's partitions with the other daemons of the link that say so",
+    )
+    sharing_session_timeout_ms: int = Field(
+        default=6000, alias="antipode.sharing.session.timeout.ms", ge=1000, description="1000 ms or more"
+    )
     pause_file: Path | None = Field(
         default=None, alias="antipode.pause.file", description="a file in which pauses outlast the daemon, or empty"
     )

@@ -82,7 +82,9 @@ class GroupSync:
         return {
             key: offset
             for key, offset in offsets.items()
-            if key in self._board and self._board.row(key).facts.progress.target_log_end_offset >= 0
+            if key in self._board
+            and self._board.row(key).is_ours
+            and self._board.row(key).facts.progress.target_log_end_offset >= 0
         }
 
     async def _carry(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -19,6 +20,7 @@ from mirror.kafka_transfer import KafkaAppend, KafkaFetch
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
 from mirror.ports import Unreachable
 from mirror.service import SERVICE_NAME, MirrorAdminService
+from mirror.sharing import Sharing
 from mirror.topic_actor import ControllerActor
 from mirror.translate_link import TranslateLink
 from mirror.verifier import ExactVerifier
@@ -54,7 +56,8 @@ class MirrorDaemon:
         self._metrics_server: MetricsServer | None = None
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
-        self._closing: list[KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
+        self._closing: list[Sharing | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
+        self._sharing: Sharing | None = None
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
         self.grpc_port: int | None = None
@@ -111,6 +114,8 @@ class MirrorDaemon:
     async def _bring_up(self) -> None:
         try:
             config, ports, standing = await self._find_ends()
+            if config.is_sharing:
+                ports = self._shared(ports)
             self.mirror = Mirror(
                 config,
                 ports,
@@ -132,6 +137,8 @@ class MirrorDaemon:
             return await self._open_translate_link()
         standing, target_bootstrap = await self._find_link()
         check_filters(self._config, standing)
+        if self._config.is_sharing:
+            self._sharing = self._make_sharing(target_bootstrap)
         return self._config, self._ports(standing, target_bootstrap), standing
 
     async def _open_translate_link(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
@@ -145,6 +152,10 @@ class MirrorDaemon:
                 except Unreachable as error:
                     self._admin.explain(str(error))
                     raise
+        if self._config.is_sharing:
+            self._sharing = self._make_sharing(self._config.target_bootstrap_servers)
+            self._sharing.on_gain = link.translations.reload
+            link.translations.owns = self._sharing.owns
         return link.mirror_config(), link.ports(), standing
 
     async def _find_link(self) -> tuple[LinkStanding, tuple[HostPort, ...]]:
@@ -190,6 +201,22 @@ class MirrorDaemon:
             read_link=self._links.read,
             verifier=ExactVerifier(source_client, target_client),
         )
+
+    def _shared(self, ports: Ports) -> Ports:
+        """The ports of a daemon that is one of several."""
+        assert self._sharing is not None
+        workers = {**ports.workers, "sharing": self._sharing.run}
+        return replace(ports, workers=workers, owns=self._sharing.owns)
+
+    def _make_sharing(self, target: Sequence[HostPort]) -> Sharing:
+        config = self._config
+        options = ConnectionOptions(client_id=CLIENT_ID, request_timeout_ms=config.request_timeout_ms)
+        client = KafkaClient(target, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        sharing = Sharing(
+            client, config.link_name, session_timeout_ms=config.sharing_session_timeout_ms, clock=self._clock
+        )
+        self._closing.insert(0, sharing)
+        return sharing
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():

@@ -88,7 +88,9 @@ class MirrorMetrics(Collector):
         clock: Clock,
         restarts: Callable[[], dict[str, int]],
         groups_synced_at_ms: Callable[[], int],
+        throttle_waited_ms: Callable[[], float],
     ) -> None:
+        self._throttle_waited_ms = throttle_waited_ms
         self._board = board
         self._queue = queue
         self._link = link
@@ -148,6 +150,11 @@ class MirrorMetrics(Collector):
         )
         waited.add_metric([link.name], self._queue.wait_on_put_ms / 1000)
         yield waited
+        throttled = CounterMetricFamily(
+            "antipode_mirror_throttle_wait_seconds", "Time that fetchers waited for the byte rate.", labels=["link"]
+        )
+        throttled.add_metric([link.name], self._throttle_waited_ms() / 1000)
+        yield throttled
         timeouts = CounterMetricFamily(
             "antipode_mirror_enqueue_timeouts", "Batches that found no room in time, fetched again.", labels=["link"]
         )
@@ -174,7 +181,7 @@ class MirrorMetrics(Collector):
         )
         end_offset = GaugeMetricFamily("antipode_mirror_target_log_end_offset", "End at the target.", labels=labels)
         watermark = GaugeMetricFamily("antipode_mirror_source_high_watermark", "End at the source.", labels=labels)
-        for key, row in list(self._board.rows()):
+        for key, row in self._board.our_rows():
             place = [link, key.topic, str(key.partition)]
             facts, lag = row.facts, self._board.lag(key)
             lag_records.add_metric(place, _known(lag.records))
@@ -195,7 +202,7 @@ class MirrorMetrics(Collector):
         labels = ["source", "target", "topic", "partition"]
         records = CounterMetricFamily(f"{_MIRROR_MAKER}_record_count", "Records mirrored.", labels=labels)
         sizes = CounterMetricFamily(f"{_MIRROR_MAKER}_byte_count", "Bytes mirrored.", labels=labels)
-        for key, row in list(self._board.rows()):
+        for key, row in self._board.our_rows():
             place = [link.source_site, link.site, key.topic, str(key.partition)]
             records.add_metric(place, row.facts.progress.mirrored_records)
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)

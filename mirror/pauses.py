@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mirror.board import FlowBoard
 from mirror.core.flow_events import LinkRole, Pause, Resume
 from mirror.core.flow_state import FlowState
+from mirror.core.partitions import PartitionKey
 from runtime.configuration import ConfigurationError
 from wire.links import matches
 
 ALL_TOPICS = ".*"
 REASON = "paused by an operator"
+ELSEWHERE = "another daemon of the link mirrors it"
 
 
 class Pauses:
-    """One mirror's. One event loop only."""
+    """One mirror's. Partitions that another daemon owns are held in the same way. One event loop only."""
 
-    def __init__(self, board: FlowBoard, file: Path | None) -> None:
+    def __init__(
+        self, board: FlowBoard, file: Path | None, *, owns: Callable[[PartitionKey], bool] = lambda _: True
+    ) -> None:
         self._board = board
+        self._owns = owns
         self._file = file
         self._patterns: list[str] = _load(file)
 
@@ -50,9 +55,11 @@ class Pauses:
         """Pause and resume what is not as it should be."""
         for key, row in list(self._board.rows()):
             facts = row.facts
-            is_wanted = facts.role is LinkRole.MIRRORING and self._is_paused(key.topic)
+            row.is_ours = self._owns(key)
+            is_paused = facts.role is LinkRole.MIRRORING and self._is_paused(key.topic)
+            is_wanted = is_paused or not row.is_ours
             if is_wanted and facts.state not in (FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET):
-                self._board.submit(key, Pause(reason=REASON))
+                self._board.submit(key, Pause(reason=REASON if row.is_ours else ELSEWHERE))
             elif not is_wanted and facts.state is FlowState.PAUSED and facts.role is not LinkRole.GONE:
                 self._board.submit(key, Resume())
 
@@ -65,7 +72,7 @@ class Pauses:
             written.write_text(json.dumps(self._patterns), encoding="utf-8")
             os.replace(written, self._file)
         self.enforce()
-        return sum(self._is_paused(key.topic) for key, _ in self._board.rows())
+        return sum(self._is_paused(key.topic) for key, _ in self._board.our_rows())
 
 
 def _load(file: Path | None) -> list[str]:

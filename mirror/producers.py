@@ -274,11 +274,14 @@ class Producer:
                 self._again(sent, verdict)
             case Refusal():
                 self._refused(sent, verdict)
+                if sent.entry is None and verdict.refusal is TargetRefusal.OFFSET_MISMATCH:
+                    self._check_kept(sent, answer.log_end_offset)
 
     def _appended(self, sent: _Sent, log_end_offset: int) -> None:
         entry = sent.entry
         if entry is None:
             self._board.submit(sent.key, Acknowledged(generation=sent.generation, log_end_offset=log_end_offset))
+            self._check_kept(sent, log_end_offset)
             return
         window = self._windows[sent.key]
         for done in window.acknowledge(entry, log_end_offset):
@@ -294,6 +297,14 @@ class Producer:
             self.on_appended(sent.key, done)
             self._board.submit(sent.key, acknowledged)
         self._after_answer(sent.key, window)
+
+    def _check_kept(self, sent: _Sent, log_end_offset: int) -> None:
+        """A report is all that tells, while the source is quiet, that the target has lost what it had acknowledged."""
+        acknowledged = self._board.row(sent.key).facts.progress.target_log_end_offset
+        if 0 <= log_end_offset < min(acknowledged, sent.expected_log_end_offset):
+            reason = f"the target's log ends at {log_end_offset}, it had acknowledged {acknowledged}"
+            refused = AppendRefused(generation=sent.generation, refusal=TargetRefusal.OFFSET_MISMATCH, reason=reason)
+            self._board.submit(sent.key, refused)
 
     def _again(self, sent: _Sent, verdict: SendAgain) -> None:
         if verdict.is_link_in_doubt:

@@ -109,7 +109,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mirror cannot compare")
             return
         patterns = list(request.topics) or [ALL_TOPICS]
-        for key in sorted(parts.board):
+        for key in sorted(key for key, _ in parts.board.our_rows()):
             if not matches(key.topic, whitelist=patterns, blacklist=()):
                 continue
             end = max(0, parts.board.row(key).facts.progress.target_log_end_offset)
@@ -139,7 +139,7 @@ def _paused(pauses: Pauses, partitions: int) -> pb.PauseMirrorReply:
 def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
     """The reply of DescribeMirror."""
     link = parts.link()
-    partitions = [_partition(parts.board, key) for key in sorted(parts.board)]
+    partitions = [_partition(parts.board, key) for key, _ in sorted(parts.board.our_rows(), key=lambda row: row[0])]
     states = [(FlowState(partition.state), partition.reason) for partition in partitions]
     outage = parts.outage()
     state, reason = gravest([*states, outage] if outage is not None else states)

@@ -7,7 +7,7 @@ far the mirror came (`core/resume.py`); the topic only makes that a short look, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from mirror.core.partitions import PartitionKey
@@ -39,11 +39,20 @@ class Translations:
         self._target_starts: dict[PartitionKey, int] = {}
         self._allocating = asyncio.Lock()
         self.saved_at_ms = -1
+        # Where several daemons share the link, each writes of its own partitions alone.
+        self.owns: Callable[[PartitionKey], bool] = lambda _: True
 
     async def load(self) -> None:
         """Read the link's topic. Unreachable; OperationalFailure when the target refuses the topic."""
         self._stored = await self._store.load()
         self._by_key.clear()
+
+    async def reload(self) -> None:
+        """Read again what other daemons of the link have written; what this one owns now stays as it is in memory."""
+        stored = await self._store.load()
+        kept = {key: translation for key, translation in self._by_key.items() if self.owns(key)}
+        stored.producers.update(self._stored.producers)
+        self._stored, self._by_key = stored, kept
 
     @property
     def producers(self) -> Mapping[str, int]:
@@ -73,7 +82,11 @@ class Translations:
         before = self.binding(topic)
         binding = Binding(topic=topic, source_id=source_id, target=target, target_id=target_id)
         records = [[topic_record(binding)]]
-        places = {key for key in (*self._by_key, *self._stored.positions, *self._stored.chunks) if key.topic == topic}
+        places = {
+            key
+            for key in (*self._by_key, *self._stored.positions, *self._stored.chunks)
+            if key.topic == topic and self.owns(key)
+        }
         if before is not None:
             records += [tombstones(key, self._chunks_written(key), with_position=True) for key in places]
         await self._store.save(records, now_ms=self._clock.now_ms())
@@ -118,7 +131,9 @@ class Translations:
 
     async def save(self) -> None:
         """Write what has changed. Unreachable: it will be written with the next save."""
-        changed = [(key, translation) for key, translation in self._by_key.items() if translation.is_dirty]
+        changed = [
+            (key, translation) for key, translation in self._by_key.items() if translation.is_dirty and self.owns(key)
+        ]
         if not changed:
             return
         groups = []
@@ -158,5 +173,5 @@ class Translations:
                 is_failing = True
 
     def known(self) -> Iterable[tuple[PartitionKey, Translation]]:
-        """All partitions that have been looked at."""
-        return list(self._by_key.items())
+        """All partitions of this daemon that have been looked at."""
+        return [(key, translation) for key, translation in self._by_key.items() if self.owns(key)]

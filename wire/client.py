@@ -375,6 +375,10 @@ class KafkaClient:
             self._coordinators[group_id] = await requests.request_coordinator(await self._any_connection(), group_id)
         return self._coordinators[group_id]
 
+    def forget_coordinator(self, group_id: str) -> None:
+        """Look the group's coordinator up again when it is next needed."""
+        self._coordinators.pop(group_id, None)
+
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, FetchedOffset]:

@@ -18,6 +18,9 @@ LEADER_EPOCH_BAND = 1 << 20
 
 LEADER_EPOCH_MAX = (1 << 31) - 1
 
+MIRROR_GROUP_PREFIX = "__antipode-mirror."
+"""Groups by which the daemons of one link share its partitions; each site has its own."""
+
 
 class SiteRole(enum.Enum):
     """What one site is for the topics of a link."""
@@ -59,8 +62,10 @@ def carries_topic(link: LinkRecord, topic: str) -> bool:
 
 
 def carries_group(link: LinkRecord, group: str) -> bool:
-    """True when the link brings the consumer group's offsets along."""
-    return matches(group, whitelist=link.group_whitelist, blacklist=link.group_blacklist)
+    """True when the link brings the consumer group's offsets along. Groups of mirrors among themselves are never carried."""
+    return not group.startswith(MIRROR_GROUP_PREFIX) and matches(
+        group, whitelist=link.group_whitelist, blacklist=link.group_blacklist
+    )
 
 
 def link_of_topic(links: Iterable[LinkRecord], topic: str) -> LinkRecord | None:

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from runtime.grpc_server import open_channel
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
 from tests.support.mirror_sites import describe_mirror, mirror_ports, raw_log, scrape, start_pair
 from tests.support.processes import Processes, RunningProcess
 from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
+from wire.control import mirror_pb2, mirror_pb2_grpc
 from wire.control.cluster_pb2 import LinkPhase
 
 INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state"}
@@ -274,3 +276,38 @@ async def test_idle_partitions_tell_the_target_how_the_source_is(processes: Proc
         return partition.source_high_watermark == 20 and partition.source_seen_at_ms > began_ms
 
     await eventually(is_told)
+
+
+async def test_daemons_that_share_an_exact_link_take_over_from_one_that_dies(
+    processes: Processes, tmp_path: Path
+) -> None:
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders", 4)
+    mirrors = [pair.start_mirror({"antipode.sharing.enabled": "true"}) for _ in range(2)]
+
+    async def is_split() -> bool:
+        replies = [await describe_mirror(mirror) for mirror in mirrors]
+        assert sorted(len(reply.partitions) for reply in replies) == [2, 2], replies
+        return True
+
+    await eventually(is_split, 30_000)
+    for partition in range(4):
+        await pair.produce("orders", partition, 10)
+    await pair.caught_up("orders", 4)
+    mirrors[0].kill()
+    for partition in range(4):
+        await pair.produce("orders", partition, 10)
+    await pair.caught_up("orders", 4, within_ms=30_000)
+
+
+async def test_an_exact_link_is_verified_while_it_mirrors(processes: Processes, tmp_path: Path) -> None:
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders", 2)
+    await pair.produce("orders", 1, 30)
+    mirror = pair.start_mirror()
+    await pair.caught_up("orders", 2)
+    await wait_for_state(mirror, "MIRRORING")
+    async with open_channel(f"127.0.0.1:{mirror_ports(mirror)['grpc']}") as channel:
+        stub = mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
+        found = [one async for one in stub.VerifyMirror(mirror_pb2.VerifyMirrorRequest(), timeout=20)]
+    assert [(one.partition, one.verdict, one.records) for one in found] == [(0, "equal", 0), (1, "equal", 300)]

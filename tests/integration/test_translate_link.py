@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,16 @@ from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
 from tests.support.java_clients import KafkaPrograms
-from tests.support.mirror_sites import mirror_ports, start_lone_site
+from tests.support.mirror_sites import describe_mirror, mirror_ports, start_lone_site
 from tests.support.ports import LOOPBACK
-from tests.support.processes import Processes
+from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
     ROOT,
     create_topic,
+    mirrored_something,
     produce_batches,
     read_partition,
     start_translate_mirror,
-    total_end,
     until_a_random_moment,
     wait_equal,
 )
@@ -90,16 +91,6 @@ async def test_a_mirror_killed_at_random_moments_loses_and_repeats_nothing(
     stop.set()
     assert await loading > 0
     await wait_equal(source, target, "killed", 3, within_ms=60_000)
-
-
-async def mirrored_something(target: str, topic: str, partitions: int) -> None:
-    """Wait until the target has more than it has now."""
-    before = await total_end(target, topic, partitions)
-
-    async def has_more() -> bool:
-        return await total_end(target, topic, partitions) > before
-
-    await eventually(has_more, 30_000)
 
 
 async def test_aborted_transactions_are_left_out_and_committed_ones_arrive_whole(
@@ -245,6 +236,88 @@ async def test_two_links_between_topics_of_one_name_do_not_make_a_loop(
         return True
 
     await eventually(has_exactly_all, 30_000)
+
+
+async def test_a_ring_of_three_sites_brings_every_record_everywhere_once(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """M5: each site is mirrored to the next one only, under the same names."""
+    third = await start_lone_site(processes, tmp_path, "c")
+    sites = {"a": apache_kafka.bootstrap_servers, "b": kafka_b.bootstrap_servers, "c": third.bootstrap}
+    for bootstrap in sites.values():
+        await create_topic(bootstrap, "ring", 1)
+    for source, target in (("a", "b"), ("b", "c"), ("c", "a")):
+        settings = {
+            "link.name": f"ring-{source}-{target}",
+            "source.alias": source,
+            "target.alias": target,
+            "whitelist": "ring",
+            "topic.naming.policy": "identity",
+            "antipode.target.existing": "append",
+        }
+        start_translate_mirror(processes, tmp_path, f"{source}-{target}", sites[source], sites[target], settings)
+    for number in range(4):
+        for position, bootstrap in enumerate(sites.values()):
+            await produce_batches(bootstrap, "ring", 0, 10 * number + 3 * position, 3)
+
+    async def has_all(expected: int) -> bool:
+        counts = [len((await read_partition(bootstrap, "ring", 0)).records) for bootstrap in sites.values()]
+        assert min(counts) >= expected, counts
+        return True
+
+    await eventually(lambda: has_all(180), 40_000)
+    await produce_batches(sites["b"], "ring", 0, 100, 1)
+    await eventually(lambda: has_all(185), 30_000)
+    contents = [sorted((await read_partition(bootstrap, "ring", 0)).records, key=str) for bootstrap in sites.values()]
+    assert len(contents[0]) == 185
+    assert contents[0] == contents[1] == contents[2]
+
+
+@pytest.mark.parametrize("is_antipode_the_target", [True, False], ids=["antipode", "apache kafka"])
+async def test_batches_with_holes_and_brokers_times_arrive_whole(
+    apache_kafka: ApacheKafka,
+    kafka_b: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    is_antipode_the_target: bool,
+) -> None:
+    """Compaction's holes and LogAppendTime: the two kinds of batches that are written anew, killed in between."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    if is_antipode_the_target:
+        target = (await start_lone_site(processes, tmp_path, "site")).bootstrap
+    compacted, stamped = f"compacted-{is_antipode_the_target}", f"stamped-{is_antipode_the_target}"
+    configs = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.001",
+        "segment.bytes": "1048576",
+        "min.compaction.lag.ms": "0",
+    }
+    await create_topic(source, compacted, 1, configs)
+    await create_topic(source, stamped, 1, {"message.timestamp.type": "LogAppendTime"})
+    for number in range(3):
+        await produce_batches(source, compacted, 0, 20 * number, 20, size=10_000)
+        await produce_batches(source, stamped, 0, 20 * number, 20)
+    before = len((await read_partition(source, compacted, 0)).records)
+
+    async def is_compacted() -> bool:
+        return len((await read_partition(source, compacted, 0)).records) < before
+
+    await eventually(is_compacted, 40_000)
+    settings = {"whitelist": f"{compacted},{stamped}", "link.name": compacted, "sync.topic.configs.enabled": "false"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await mirrored_something(target, f"a.{stamped}", 1)
+    mirror.kill()
+    mirror.start()
+    await wait_equal(source, target, stamped, are_batches_equal=False)
+    theirs = await read_partition(source, compacted, 0)
+
+    async def has_the_last_of_each_key() -> bool:
+        ours = await read_partition(target, f"a.{compacted}", 0)
+        last = {record.key: record for record in ours.records}
+        assert last == {record.key: record for record in theirs.records}
+        return True
+
+    await eventually(has_the_last_of_each_key, 30_000)
 
 
 async def test_a_target_topic_that_was_deleted_is_mirrored_again_from_the_start(
@@ -404,3 +477,41 @@ async def antipode(*arguments: str) -> Any:
     printed, complaint = await process.communicate()
     assert process.returncode == 0, complaint.decode()
     return json.loads(printed)
+
+
+async def test_daemons_that_share_a_link_split_it_and_take_over_from_one_that_dies(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "shared", 6)
+    settings = {"whitelist": "shared", "link.name": "shared", "antipode.sharing.enabled": "true"}
+    mirrors = [start_translate_mirror(processes, tmp_path, name, source, target, settings) for name in ("one", "two")]
+    await eventually(lambda: shares_of(mirrors, "shared", [3, 3]), 30_000)
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 0, 20)
+    await wait_equal(source, target, "shared", 6)
+    mirrors[0].kill()
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 20, 20)
+    await wait_equal(source, target, "shared", 6)
+    mirrors[0].start()
+    mirrors.append(start_translate_mirror(processes, tmp_path, "three", source, target, settings))
+    await eventually(lambda: shares_of(mirrors, "shared", [2, 2, 2]), 40_000)
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 40, 20)
+    await wait_equal(source, target, "shared", 6)
+    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirrors[2])['grpc']}", "--output", "json"]
+    verified = await antipode("links", "verify", "shared", "--topic", "shared", *at)
+    assert [(one["verdict"], one["records"]) for one in verified] == [("equal", 300)] * 2, verified
+
+
+async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
+    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these, each of another one."""
+    owned: list[list[int]] = []
+    for mirror in mirrors:
+        reply = await describe_mirror(mirror)
+        owned.append([one.partition for one in reply.partitions if one.topic == topic and one.state == "MIRRORING"])
+    assert [len(partitions) for partitions in owned] == list(sizes), owned
+    together = [partition for partitions in owned for partition in partitions]
+    assert len(set(together)) == len(together), owned
+    return True

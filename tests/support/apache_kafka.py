@@ -5,11 +5,13 @@ Takes a few seconds to start and 0.4 GB; comes by `make setup-java`, so take the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from deploy.apache_kafka import ApacheKafkaServer
-from tests.support.ports import free_ports
+from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes, RunningProcess
+from tests.support.toxiproxy import Proxy, Toxiproxy
 
 FEW_PARTITIONS = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
 READY_WITHIN_MS = 60_000
@@ -26,8 +28,23 @@ class ApacheKafka:
 def start_apache_kafka(processes: Processes, directory: Path) -> ApacheKafka:
     """A broker that serves, with its data under `directory`."""
     port, controller_port = free_ports(2)
+    return _start(processes, directory, port, controller_port, FEW_PARTITIONS)
+
+
+def start_proxied_kafka(processes: Processes, directory: Path, toxiproxy: Toxiproxy) -> tuple[ApacheKafka, Proxy]:
+    """A broker that all its clients reach through a proxy, by its advertised address."""
+    port, controller_port = free_ports(2)
+    proxy = toxiproxy.create(directory.name, f"{LOOPBACK}:{port}")
+    settings = {**FEW_PARTITIONS, "advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+    kafka = _start(processes, directory, port, controller_port, settings)
+    return ApacheKafka(proxy.address, kafka.process), proxy
+
+
+def _start(
+    processes: Processes, directory: Path, port: int, controller_port: int, settings: Mapping[str, str]
+) -> ApacheKafka:
     server = ApacheKafkaServer(
-        name="kafka", directory=directory, port=port, controller_port=controller_port, settings=FEW_PARTITIONS
+        name="kafka", directory=directory, port=port, controller_port=controller_port, settings=settings
     )
     server.format()
     process = processes.run(server.child())

@@ -152,6 +152,16 @@ async def total_end(bootstrap: str, topic: str, partitions: int) -> int:
         return sum(ends.values())
 
 
+async def mirrored_something(target: str, topic: str, partitions: int) -> None:
+    """Wait until the target has more than it has now."""
+    before = await total_end(target, topic, partitions)
+
+    async def has_more() -> bool:
+        return await total_end(target, topic, partitions) > before
+
+    await eventually(has_more, 30_000)
+
+
 def _collect(found: PartitionContent, records: memoryview, aborted: Sequence[tuple[int, int]]) -> int:
     next_offset = -1
     waiting = sorted(aborted, key=lambda one: one[1])

@@ -46,7 +46,7 @@ from mirror.core.flow_events import (
     TargetRefusal,
     TargetWaiting,
 )
-from mirror.core.flow_state import FlowState
+from mirror.core.flow_state import FlowState, Step
 from mirror.core.partitions import BatchRun, PartitionKey
 from mirror.core.window import QueuedBatches, SendWindow
 
@@ -277,6 +277,14 @@ class World:
             self.queued_bytes -= freed
             self.submit(Settled(generation=self.window.generation))
 
+    def report(self) -> None:
+        """An idle partition's empty append finds out that the target has lost what it had acknowledged."""
+        is_idle = self.window.is_idle and not self.queue and self.flow.facts.step is Step.STREAMING
+        if is_idle and self.is_target_up and self.target_end < self.flow.facts.progress.target_log_end_offset:
+            refusal = TargetRefusal.OFFSET_MISMATCH
+            generation = self.flow.facts.generation
+            self.submit(AppendRefused(generation=generation, refusal=refusal, reason="the target lost its end"))
+
     def producer_dies(self) -> None:
         """Its successor knows nothing; the flow starts again from the target's log end."""
         self.in_flight.clear()
@@ -344,7 +352,7 @@ class World:
         assert self.queued_bytes == sum(entry.size_bytes for entry in self.queue) + self.window.kept_bytes
 
 
-WORK = ("answer_question", "ask", "fetch", "pull", "send", "deliver", "fire_timer")
+WORK = ("answer_question", "ask", "fetch", "pull", "send", "deliver", "fire_timer", "report")
 FAULTLESS = ("produce", *WORK, *WORK)
 REPAIRS = ("resume", "source_comes_back", "target_comes_back")
 FAULTS = (

@@ -1,0 +1,65 @@
+"""How several daemons share a link: partitions lie in slots, and each daemon has as many slots as the others.
+
+A partition's slot follows from its name, so that new topics and partitions belong to somebody at once, without anybody being asked;
+partitions of one topic follow each other round the slots. When daemons come or go, only so many slots move as must: everyone
+keeps what it has up to its share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import cycle
+
+from mirror.core.assignment import stable_slot
+from mirror.core.partitions import PartitionKey
+
+SLOTS = 240
+"""Divisible by 1 to 6, 8, 10 and 12, so that so many daemons share evenly."""
+
+
+def slot_of(key: PartitionKey) -> int:
+    """The slot of a partition."""
+    return stable_slot(key, SLOTS)
+
+
+def share_slots(members: Collection[str], held: Mapping[str, Collection[int]]) -> dict[str, frozenset[int]]:
+    """All slots over the members, evenly, moving as few as can be. `held` is what each says it has; claims may overlap."""
+    if not members:
+        return {}
+    fair, extra = divmod(SLOTS, len(members))
+    # Those who hold most get the odd slots, so that they need not give them away.
+    by_size = sorted(members, key=lambda member: (-len(held.get(member, ())), member))
+    quotas = {member: fair + (number < extra) for number, member in enumerate(by_size)}
+    shares: dict[str, set[int]] = {member: set() for member in members}
+    free = set(range(SLOTS))
+    for member in by_size:
+        kept = _spread(sorted(free.intersection(held.get(member, ()))), quotas[member])
+        shares[member].update(kept)
+        free.difference_update(kept)
+    # In turns, so that neighbouring slots, which hold one topic's partitions, come to different members.
+    turns = cycle(by_size)
+    for slot in sorted(free):
+        member = next(member for member in turns if len(shares[member]) < quotas[member])
+        shares[member].add(slot)
+    return {member: frozenset(slots) for member, slots in shares.items()}
+
+
+def _spread(slots: Sequence[int], count: int) -> list[int]:
+    """So many of the slots, evenly out of all of them."""
+    if count >= len(slots):
+        return list(slots)
+    return [slots[number * len(slots) // count] for number in range(count)]
+
+
+def encode_slots(slots: Iterable[int]) -> bytes:
+    """Slots as a group's metadata or assignment carries them."""
+    return json.dumps({"slots": sorted(slots)}, separators=(",", ":")).encode()
+
+
+def decode_slots(data: bytes) -> frozenset[int]:
+    """The slots; none of what is not ours to read."""
+    try:
+        return frozenset(int(slot) for slot in json.loads(data)["slots"]) & frozenset(range(SLOTS))
+    except (ValueError, KeyError, TypeError):
+        return frozenset()

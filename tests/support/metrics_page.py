@@ -45,6 +45,7 @@ def _mirror_families() -> Iterable[Metric]:
         clock=MagicMock(),
         restarts=lambda: {"worker": 0},
         groups_synced_at_ms=lambda: 0,
+        throttle_waited_ms=lambda: 0.0,
     )
     return registry.collect()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from mirror.board import NOBODY, FlowBoard
@@ -101,7 +102,7 @@ class TopicSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             return False
         source_topics, target_topics = await asyncio.gather(
-            _asking(Side.SOURCE, self._source.topics()), _asking(Side.TARGET, self._target.topics())
+            _asking(Side.SOURCE, self._source.topics), _asking(Side.TARGET, self._target.topics)
         )
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
@@ -119,18 +120,18 @@ class TopicSync:
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._configs_at_ms >= self._config_interval_ms:
             both = sorted(source.keys() & target.keys())
-            ours = await _asking(Side.SOURCE, self._source.configs(sorted(source))) if source else {}
-            theirs = await _asking(Side.TARGET, self._target.configs(both)) if both else {}
+            ours = await _asking(Side.SOURCE, lambda: self._source.configs(sorted(source))) if source else {}
+            theirs = await _asking(Side.TARGET, lambda: self._target.configs(both)) if both else {}
             self._configs_at_ms = now_ms
             return ours, theirs
         missing = sorted(source.keys() - target.keys())
-        return (await _asking(Side.SOURCE, self._source.configs(missing)) if missing else {}), {}
+        return (await _asking(Side.SOURCE, lambda: self._source.configs(missing)) if missing else {}), {}
 
     async def _act(self, actions: Sequence[Action], link: LinkStanding) -> bool:
         has_changed = False
         for action in actions:
-            acting = self._actor.act(action, link=link.name, link_epoch=link.epoch)
-            problem = await _asking(Side.TARGET, acting)
+            act = partial(self._actor.act, action, link=link.name, link_epoch=link.epoch)
+            problem = await _asking(Side.TARGET, act)
             if problem:
                 _log.warning("the target's controller refuses", action=_describe(action), reason=problem)
             else:
@@ -200,9 +201,9 @@ class TopicSync:
         self._poked.clear()
 
 
-async def _asking(side: Side, call: Awaitable[Result]) -> Result:
+async def _asking(side: Side, call: Callable[[], Awaitable[Result]]) -> Result:
     try:
-        return await call
+        return await call()
     except Unreachable as error:
         raise SiteUnreachable(side, str(error)) from error
 

@@ -124,7 +124,7 @@ async def test_refusals_that_pass_cost_nothing_but_time(error: ErrorCode) -> Non
     async with mirroring(world) as mirror:
         await eventually(world.is_equal, 20_000)
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
-        assert mirror.queue.used_bytes == 0
+        await eventually(lambda: mirror.queue.used_bytes == 0)
 
 
 async def test_a_topic_deleted_at_the_source_is_a_reset_and_one_deleted_at_both_sites_is_forgotten() -> None:
@@ -152,7 +152,7 @@ async def test_corruption_that_stays_is_a_fault_that_says_where() -> None:
     async with mirroring(world) as mirror:
         await eventually(lambda: states(mirror) == {FlowState.FAULTED})
         assert "the batches are sound here" in mirror.board.row(FIRST).facts.reason
-        assert mirror.queue.used_bytes == 0
+        await eventually(lambda: mirror.queue.used_bytes == 0)
 
 
 async def test_abort_on_send_failure_ends_the_daemon() -> None:

@@ -83,6 +83,15 @@ class Mover:
             move.future.truncate_fully_and_start_at(_first_offset(source))
         return move.future
 
+    async def is_nearly_done(self, move: Move) -> bool:
+        """Force to disk what was copied, so that the rest holds the loop only for a moment; whether little has come since."""
+        future, source = move.future, move.source
+        if future is None or move.is_cancelled:
+            return False
+        await future.flush()
+        left_bytes = source.bytes_between(max(future.log_end_offset, source.log_start_offset), source.log_end_offset)
+        return left_bytes <= CHUNK_BYTES and not move.is_cancelled
+
     def copy_rest(self, move: Move) -> bool:
         """Copy what came since, holding the loop, and mark the copy complete; False when a cut came in between."""
         future, source = move.future, move.source

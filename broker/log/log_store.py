@@ -326,7 +326,7 @@ class LogStore:
             move = next(iter(self.moves.values()))
             try:
                 copied = await self._mover.copy(move)
-                if not (copied or move.is_cancelled) and self._mover.copy_rest(move):
+                if not copied and await self._mover.is_nearly_done(move) and self._mover.copy_rest(move):
                     sentences.append(self._exchange(move))
             except StorageError as error:
                 sentences.append(self._give_up(move, error))

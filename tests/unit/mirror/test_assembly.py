@@ -135,10 +135,10 @@ async def test_a_topic_deleted_at_the_source_is_a_reset_and_one_deleted_at_both_
         world.source.delete("orders")
         await eventually(lambda: mirror.board.row(FIRST).facts.state is FlowState.RESET)
         assert "is not at the source (any more); the target keeps it" in mirror.board.row(FIRST).facts.reason
-        assert describe(mirror.parts).state == "RESET"
+        await eventually(lambda: describe(mirror.parts).state == "RESET")
         world.target.delete("orders")
         await eventually(lambda: FIRST not in list(mirror.board))
-        assert describe(mirror.parts).state == "MIRRORING"
+        await eventually(lambda: describe(mirror.parts).state == "MIRRORING")
         world.source.add("orders", 1, number=3)
         world.source.produce("orders", 0, 5)
         await eventually(lambda: FIRST in list(mirror.board))

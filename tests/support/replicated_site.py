@@ -38,9 +38,8 @@ class ReplicatedSite:
         self.nodes = {node_id: SiteNode(processes, directory, connect, node_id, given) for node_id in NODES}
         for node in self.nodes.values():
             node.wait_ready()
-        self.admin = AdminClient(
-            {"bootstrap.servers": self.bootstrap, "topic.metadata.refresh.interval.ms": 200, "log_level": 2}
-        )
+        self.admin = _admin(self.bootstrap)
+        self._askers = [_admin(node.bootstrap) for node in self.nodes.values()]
 
     @property
     def bootstrap(self) -> str:
@@ -74,13 +73,15 @@ class ReplicatedSite:
         return int(self._metadata(None).controller_id)
 
     def _metadata(self, topic: str | None) -> ClusterMetadata:
-        """From whichever broker answers: one that is paused does not."""
+        """From whichever broker answers: one that is paused does not, and a client that is connected to it alone asks no other."""
 
         def ask() -> ClusterMetadata | None:
-            try:
-                return self.admin.list_topics(topic, timeout=2)
-            except KafkaException:
-                return None
+            for asker in self._askers:
+                try:
+                    return asker.list_topics(topic, timeout=1)
+                except KafkaException:
+                    continue
+            return None
 
         return eventually_sync(ask, SETTLE_WITHIN_MS)
 
@@ -107,3 +108,7 @@ class ReplicatedSite:
             return True
 
         eventually_sync(are_equal, SETTLE_WITHIN_MS)
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "topic.metadata.refresh.interval.ms": 200, "log_level": 2})

@@ -61,8 +61,8 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         self._stub: Any = None
         self._broker: cluster_pb2.BrokerInfo | None = None
         self._epoch = 1
-        self._next_producer_id = 0
         self._load()
+        self._next_producer_id = self._epoch << 20  # never one that an earlier process handed out
 
     def _load(self) -> None:
         if os.path.exists(self._state_path):

@@ -189,12 +189,12 @@ class GroupCoordinator:
         """OffsetDelete."""
         return await self._ask_member(command, PartitionsReply)
 
-    async def commit_in_transaction(self, command: CommitTransactionOffsets) -> PartitionsReply:
-        """TxnOffsetCommit, admitted; answers when the offsets are committed to the log. They count with the transaction."""
+    async def commit_in_transaction(self, shard: GroupShard, command: CommitTransactionOffsets) -> PartitionsReply:
+        """TxnOffsetCommit, admitted by this shard; answers when the offsets are in the log. They count with the transaction."""
         error = self._routing.commit_error(command.group_id)
         if error is not ErrorCode.none:
             raise CoordinatorRefusal(error)
-        return await self._ask(self._shard(command.group_id), command, PartitionsReply)
+        return await self._ask(shard, command, PartitionsReply)
 
     def admission(self, group_id: str) -> GroupShard:
         """The shard that admits transactions' offsets of the group. CoordinatorRefusal."""

@@ -206,6 +206,8 @@ class Replicas:
         is_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
             _begin_writing(hosted, link)
+        if change is not LeadershipChange.UNCHANGED:
+            hosted.guards.withdraw_all()
         if hosted.state.refresh_high_watermark():
             self._follow_high_watermark(hosted, high_watermark)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:

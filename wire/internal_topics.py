@@ -5,9 +5,9 @@
 | an offset | version 1: group, topic, partition | written as version 3, or 1 when the client asked for an expiry time of its own |
 | a group | version 2: group | written as version 3 |
 
-Older values (0 to 2) and the flexible version 4 are read too. A null value is a tombstone. Keys of other kinds (KIP-848
-groups: `consumer_group_records.py`) are returned as None, to be passed over.
-Called by the broker's coordinator and by tools; what the fields mean is `broker/core`'s business.
+Older values (0 to 2) and the flexible version 4 are read too. A null value is a tombstone. Keys of other kinds (KIP-848 groups:
+`consumer_group_records.py`) are returned as None, to be passed over. Called by the broker's coordinator and by tools; what the
+fields mean is `broker/core`'s business.
 """
 
 from __future__ import annotations

@@ -24,6 +24,10 @@ from wire.consumer_group_records import (
     TargetEpoch,
 )
 
+TopicShape = tuple[bytes, int]
+"""A topic's id and partition count."""
+TopicShapes = Mapping[str, TopicShape]
+
 JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
 LEAVING_STATIC_EPOCH: Final = -2
@@ -73,6 +77,8 @@ class ConsumerGroup:
     members: dict[str, MemberMetadata] = field(default_factory=dict)
     targets: dict[str, Owned] = field(default_factory=dict)
     reached: dict[str, Reached] = field(default_factory=dict)
+    checked_topics: TopicShapes | None = field(default=None, compare=False)
+    """Topics of which it is known that they change nothing: spares a look at every subscription with each heartbeat."""
 
     def put(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
         """Let a record be true."""
@@ -83,6 +89,7 @@ class ConsumerGroup:
                 self.epoch, self.metadata_hash = value
             case MemberMetadata():
                 self.members[key.member_id] = value
+                self.checked_topics = None
             case TargetEpoch():
                 self.target_epoch = value.epoch
             case TargetAssignment():
@@ -97,6 +104,7 @@ class ConsumerGroup:
                 )
 
     def _remove(self, key: ConsumerGroupKey) -> None:
+        self.checked_topics = None
         match key.kind:
             case 5:
                 self.members.pop(key.member_id, None)
@@ -175,8 +183,3 @@ def copy_of(group: ConsumerGroup) -> ConsumerGroup:
         targets=dict(group.targets),
         reached=dict(group.reached),
     )
-
-
-TopicShape = tuple[bytes, int]
-"""A topic's id and partition count."""
-TopicShapes = Mapping[str, TopicShape]

@@ -105,15 +105,36 @@ def heartbeat(
     known: ConsumerGroup, said: MemberHeartbeat, topics: TopicShapes, *, size_max: int
 ) -> tuple[ConsumerTurn, HeartbeatReply]:
     """What follows from a heartbeat; `topics` are all that clients see."""
+    if known.checked_topics is topics and _changes_nothing(known, said):
+        reply = HeartbeatReply(member_id=said.member_id, member_epoch=said.member_epoch)
+        return ConsumerTurn(known, topics, size_max), reply
     turn = ConsumerTurn(copy_of(known), topics, size_max)
     try:
         if said.member_epoch in (LEAVING_EPOCH, LEAVING_STATIC_EPOCH):
             return turn, _leave(turn, said)
-        return turn, _stay(turn, said)
+        reply = _stay(turn, said)
     except Refused as refused:
         turn.facts.clear()
         turn.reason = f"{said.member_id}: {refused.error.name}"
         return turn, HeartbeatReply(error=refused.error, message=refused.message)
+    known.checked_topics = topics if turn.group.epoch == known.epoch else None
+    return turn, reply
+
+
+def _changes_nothing(known: ConsumerGroup, said: MemberHeartbeat) -> bool:
+    """Whether a member that has reached the target only says that it lives."""
+    reached = known.reached.get(said.member_id)
+    return (
+        reached is not None
+        and reached.state is MemberState.STABLE
+        and said.member_epoch == reached.epoch == known.target_epoch == known.epoch
+        and all(
+            news is None
+            for news in (said.topic_names, said.topic_regex, said.server_assignor, said.owned, said.rack_id)
+        )
+        and said.instance_id is None
+        and said.rebalance_timeout_ms == NO_TIMEOUT
+    )
 
 
 def remove_member(known: ConsumerGroup, member_id: str, reason: str) -> ConsumerTurn:

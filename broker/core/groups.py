@@ -167,6 +167,9 @@ class Groups:
         if isinstance(command, JoinGroup | DeleteGroup):
             return replace(decision, records=(*consumer_groups.removal(consumers), *decision.records))
         kept = tuple(record for record in decision.records if not isinstance(record, GroupRemoved))
+        if isinstance(command, ExpireOffsets) and len(kept) < len(decision.records):
+            # neither members nor offsets are left
+            kept = (*kept, *consumer_groups.removal(consumers))
         return replace(decision, records=kept)
 
     def _decide_for_classic(self, command: Command, *, now_ms: int, token: int) -> Decision:

@@ -45,6 +45,10 @@ class VerificationGuards:
         if self._guards.get(producer_id) == guard:
             del self._guards[producer_id]
 
+    def withdraw_all(self) -> None:
+        """Leadership changed: markers may have passed elsewhere."""
+        self._guards.clear()
+
     def withdraw(self, producer_id: int) -> None:
         """A marker of the producer passes."""
         self._guards.pop(producer_id, None)

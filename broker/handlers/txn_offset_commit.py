@@ -42,7 +42,7 @@ async def _commit(services: BrokerServices, context: RequestContext, request: An
     shard = services.groups.admission(request.group_id)
     producer_id, epoch = request.producer_id, request.producer_epoch
     if shard.has_transaction(producer_id, epoch):
-        return await services.groups.commit_in_transaction(_command(services, request, NO_GUARD))
+        return await services.groups.commit_in_transaction(shard, _command(services, request, NO_GUARD))
     guard = shard.guards.begin(producer_id)
     try:
         partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
@@ -53,7 +53,7 @@ async def _commit(services: BrokerServices, context: RequestContext, request: An
         )
         if outcomes[partition] is not ErrorCode.none:
             return PartitionsReply(error=outcomes[partition])
-        return await services.groups.commit_in_transaction(_command(services, request, guard))
+        return await services.groups.commit_in_transaction(shard, _command(services, request, guard))
     finally:
         shard.guards.end(producer_id, guard)
 

@@ -182,7 +182,9 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """Up to where read-committed readers may read: the first open transaction or the high watermark."""
         first_unstable = self._producers.first_unstable_offset
-        return self._high_watermark if first_unstable is None else min(first_unstable, self._high_watermark)
+        if first_unstable is None:
+            return self._high_watermark
+        return min(max(first_unstable, self.log_start_offset), self._high_watermark)
 
     @property
     def segments(self) -> Segments:

@@ -1,4 +1,4 @@
-"""Transactions and the two sites of a link: who coordinates them, what a standby shows, what a promotion does to those that were open."""
+"""Transactions, and groups of the newer protocol, at the two sites of a link: who coordinates them, and what a promotion does to them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dr.core.playbook import FailoverPolicy
 from dr.failover import failover
 from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
+from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.processes import Processes
 from tests.support.transactional_clients import WITHIN_S, read_values, transactional_producer
 from wire.broker_requests import OffsetQuery
@@ -93,3 +94,55 @@ async def test_a_promoted_site_shows_what_was_committed_and_aborts_what_was_open
     await asyncio.to_thread(goes_on)
     values = await asyncio.to_thread(read_values, sites.b.bootstrap, "flights", 1)
     assert values[0] == [b"one", b"two", b"three"]
+
+
+async def test_a_group_of_the_newer_protocol_goes_on_at_the_promoted_site(sites: LinkedSites) -> None:
+    from confluent_kafka import Consumer, KafkaException
+
+    await asyncio.to_thread(librdkafka_produce, sites.a.bootstrap, "flights", [Record(value=b"before")] * 5)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": f"{sites.b.bootstrap},{sites.a.bootstrap}",
+            "group.id": "board",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "topic.metadata.refresh.interval.ms": 1000,
+        }
+    )
+    consumer.subscribe(["flights"])
+    read: list[tuple[int, bytes]] = []
+
+    async def has_read(count: int) -> bool:
+        message = await asyncio.to_thread(consumer.poll, 0.1)
+        if message is not None and message.error() is None:
+            read.append((message.offset() or 0, message.value() or b""))
+        return len(read) >= count
+
+    await eventually(lambda: has_read(5), 20_000)
+    await asyncio.to_thread(consumer.commit, asynchronous=False)
+
+    async def offsets_are_there() -> bool:
+        async with KafkaClient(sites.b.bootstrap, site_local=True) as client:
+            found = (await client.committed("board")).get(("flights", 0))
+            return found is not None and found.offset == 5
+
+    await eventually(offsets_are_there, 20_000)
+    sites.a.process.kill()
+    report = await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))
+    assert report.is_done, report
+    await asyncio.to_thread(librdkafka_produce, sites.b.bootstrap, "flights", [Record(value=b"after")] * 3)
+    await eventually(lambda: has_read(8), 30_000)
+    assert read == [(offset, b"before") for offset in range(5)] + [(offset, b"after") for offset in range(5, 8)]
+
+    async def is_committed() -> bool:
+        """Once the member has heard, with a heartbeat, that it must join anew."""
+        await has_read(8)
+        try:
+            await asyncio.to_thread(consumer.commit, asynchronous=False)
+        except KafkaException:
+            return False
+        return True
+
+    await eventually(is_committed, 30_000)
+    await asyncio.to_thread(consumer.close)

@@ -42,8 +42,18 @@ class Recorded(TransactionScene):
                     self.lost.update(value for _, value in written)
 
     def take_note(self, name: str, partition: TopicPartition, value: str, outcome: ErrorCode) -> None:
-        if outcome is ErrorCode.none:
+        """A write was answered.
+
+        In the older protocol one that comes between decision and marker shares the fate of its transaction: its producer broke
+        its promise to write nothing after the end.
+        """
+        transaction = self.transactions.get(name)
+        if outcome is not ErrorCode.none:
+            self.lost.add(value)
+        elif transaction is None or not transaction.state.is_ending:
             self.open.setdefault(name, []).append((partition, value))
+        elif transaction.state is TransactionState.PREPARE_COMMIT:
+            self.committed.append((partition, value))
         else:
             self.lost.add(value)
 
@@ -102,23 +112,7 @@ class TransactionHistory(RuleBasedStateMachine):
     def a_late_write_arrives(self, data: st.DataObject) -> None:
         if self.late:
             name, late = self.late.pop(data.draw(st.integers(0, len(self.late) - 1)))
-            transaction = self.scene.transactions.get(name)
-            is_over = transaction is None or transaction.state is not TransactionState.ONGOING
-            outcome = self.scene.finish_write(late)
-            if is_over and outcome is ErrorCode.none:
-                self._late_in_decided(name, late)
-            else:
-                self.scene.take_note(name, late.partition, late.value, outcome)
-
-    def _late_in_decided(self, name: str, late: LateWrite) -> None:
-        """Its marker is still on the way: the record shares the fate of its transaction."""
-        transaction = self.scene.transactions.get(name)
-        assert transaction is not None
-        assert transaction.state.is_ending
-        if transaction.state is TransactionState.PREPARE_COMMIT:
-            self.scene.committed.append((late.partition, late.value))
-        else:
-            self.scene.lost.add(late.value)
+            self.scene.take_note(name, late.partition, late.value, self.scene.finish_write(late))
 
     @rule(name=NAMES, is_commit=st.booleans(), is_bumped=st.booleans(), data=st.data())
     def end(self, name: str, is_commit: bool, is_bumped: bool, data: st.DataObject) -> None:

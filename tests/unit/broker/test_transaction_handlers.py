@@ -1,0 +1,251 @@
+"""The transaction APIs' handlers in every version they advertise: requests in, responses that can be encoded out."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Collection, Mapping
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32Timedelta
+
+from broker.core.cluster_image import ClusterImage, apply_batch
+from broker.core.group_messages import TopicPartition
+from broker.core.transaction_states import Transaction, TransactionState
+from broker.core.transactions import TransactionLimits
+from broker.services import RequestContext
+from broker.transaction_coordinator import TransactionCoordinator
+from broker.transaction_markers import TransactionEnd
+from broker.transaction_routing import TransactionRouting
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from tests.support.memory_log import MemoryLog
+from wire import schemas
+from wire.control.broker_pb2 import ControlBatch
+from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
+from wire.entity_building import build_entity
+from wire.transaction_records import TRANSACTIONS_TOPIC
+
+APIS = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
+    "describe_transactions",
+    "end_txn",
+    "find_coordinator",
+    "init_producer_id",
+    "list_transactions",
+    "write_txn_markers",
+]
+HANDLERS = {name: importlib.import_module(f"broker.handlers.{name}") for name in APIS}
+
+
+def versions(name: str) -> list[int]:
+    return list(range(HANDLERS[name].MIN_VERSION, HANDLERS[name].MAX_VERSION + 1))
+
+
+class Ids:
+    async def next_id(self) -> int:
+        return 7
+
+
+class SwiftMarkers:
+    """For the coordinator, and for the WriteTxnMarkers handler: everything is written at once."""
+
+    def __init__(self) -> None:
+        self.ends: list[TransactionEnd] = []
+
+    async def send(self, transaction: Transaction, coordinator_epoch: int) -> None:
+        await asyncio.sleep(0)
+
+    async def write(
+        self, end: TransactionEnd, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        self.ends.append(end)
+        return dict.fromkeys(partitions, ErrorCode.none)
+
+
+@pytest.fixture
+async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
+    log = MemoryLog()
+    log.epochs = {0: 1}
+    partitions = [PartitionState(partition=0, leader=1)]
+    batch = ControlBatch(
+        is_full=True,
+        brokers=[BrokerInfo(node_id=1, endpoints=[Endpoint(listener="CLIENT", host="host", port=1)])],
+        topics=[
+            TopicInfo(name=TRANSACTIONS_TOPIC, topic_id=b"x" * 16, partitions=partitions),
+            TopicInfo(name="t", topic_id=b"t" * 16, partitions=partitions),
+        ],
+    )
+    image = apply_batch(ClusterImage(site="a", node_id=1), batch)
+    routing, markers = TransactionRouting(lambda: image), SwiftMarkers()
+    coordinator = TransactionCoordinator(TransactionLimits(), log, routing, clock, producer_ids=Ids(), markers=markers)
+    await coordinator.on_image(image, image)
+    await eventually(lambda: not coordinator.is_loading)
+    yield SimpleNamespace(
+        image=image,
+        clock=clock,
+        transactions=coordinator,
+        transaction_routing=routing,
+        transaction_markers=markers,
+        groups=SimpleNamespace(partition_of=lambda group_id: 3),
+    )
+    await coordinator.stop()
+
+
+async def ask(services: Any, name: str, version: int, **values: Any) -> Any:
+    """The handler's response after a trip through its bytes."""
+    module = HANDLERS[name]
+    context = RequestContext(
+        api_key=module.API_KEY,
+        api_version=version,
+        correlation_id=1,
+        client_id="client",
+        listener="CLIENT",
+        client_address="127.0.0.1",
+    )
+    request = build_entity(schemas.request_type(module.API_KEY, version), values)
+    response = await module.handle(services, context, request)
+    encoded = schemas.encode(response)
+    if name == "describe_transactions":
+        return response  # kio does not read the start time of what is not open
+    return schemas.decode(schemas.response_type(module.API_KEY, version), encoded)
+
+
+async def init(services: Any, version: int = 5, **values: Any) -> Any:
+    timeout = i32Timedelta.parse(timedelta(seconds=10))
+    return await ask(
+        services, "init_producer_id", version, transactional_id="tx", transaction_timeout=timeout, **values
+    )
+
+
+async def add(services: Any, version: int, *, epoch: int = 0, topic: str = "t", **values: Any) -> ErrorCode:
+    topics = [{"name": topic, "partitions": (0,)}]
+    given: dict[str, Any] = {
+        "v3_and_below_transactional_id": "tx",
+        "v3_and_below_producer_id": 7,
+        "v3_and_below_producer_epoch": epoch,
+        "v3_and_below_topics": topics,
+    }
+    if version >= 4:
+        transaction = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": epoch, "topics": topics, **values}
+        given = {"transactions": [transaction]}
+    response = await ask(services, "add_partitions_to_txn", version, **given)
+    results = (
+        response.results_by_transaction[0].topic_results if version >= 4 else response.results_by_topic_v3_and_below
+    )
+    code: ErrorCode = results[0].results_by_partition[0].partition_error_code
+    return code
+
+
+@pytest.mark.parametrize("version", versions("init_producer_id"))
+async def test_a_transactional_producer_gets_an_id_and_its_next_epoch(services: Any, version: int) -> None:
+    first = await init(services, version)
+    assert (first.error_code, first.producer_id, first.producer_epoch) == (ErrorCode.none, 7, 0)
+    assert (await init(services, version)).producer_epoch == 1
+    if version >= 3:
+        stale = await init(services, version, producer_id=7, producer_epoch=0)
+        wanted = ErrorCode.producer_fenced if version >= 4 else ErrorCode.invalid_producer_epoch
+        assert stale.error_code is wanted
+
+
+@pytest.mark.parametrize("version", versions("add_partitions_to_txn"))
+async def test_partitions_are_added_and_zombies_refused(services: Any, version: int) -> None:
+    await init(services)
+    if version >= 4:
+        unknown = ErrorCode.transaction_abortable if version >= 5 else ErrorCode.invalid_txn_state
+        assert await add(services, version, verify_only=True) is unknown
+    assert await add(services, version) is ErrorCode.none
+    assert await add(services, version, topic="nowhere") is ErrorCode.unknown_topic_or_partition
+    fenced = ErrorCode.producer_fenced if version >= 2 else ErrorCode.invalid_producer_epoch
+    assert await add(services, version, epoch=5) is fenced
+
+
+@pytest.mark.parametrize("version", versions("add_offsets_to_txn"))
+async def test_a_groups_partition_takes_part(services: Any, version: int) -> None:
+    await init(services)
+    given = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 0}
+    assert (await ask(services, "add_offsets_to_txn", version, group_id="g", **given)).error_code is ErrorCode.none
+    assert services.transactions.describe("tx").partitions == {TopicPartition("__consumer_offsets", 3)}
+    refused = await ask(services, "add_offsets_to_txn", version, group_id="", **given)
+    assert refused.error_code is ErrorCode.invalid_group_id
+
+
+@pytest.mark.parametrize("version", versions("end_txn"))
+async def test_from_version_5_on_an_end_brings_the_next_epoch(services: Any, version: int) -> None:
+    await init(services)
+    await add(services, 3)
+    given = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 0, "committed": True}
+    ended = await ask(services, "end_txn", version, **given)
+    assert ended.error_code is ErrorCode.none
+    if version >= 5:
+        assert (ended.producer_id, ended.producer_epoch) == (7, 1)
+    await eventually(lambda: services.transactions.describe("tx").state is TransactionState.COMPLETE_COMMIT)
+    other = await ask(services, "end_txn", version, **{**given, "producer_epoch": 9})
+    fenced = ErrorCode.producer_fenced if version >= 2 else ErrorCode.invalid_producer_epoch
+    assert other.error_code is fenced
+
+
+@pytest.mark.parametrize("version", versions("list_transactions"))
+async def test_transactions_are_listed_with_filters(services: Any, version: int, clock: ManualClock) -> None:
+    await init(services)
+    await add(services, 3)
+    clock.advance(5_000)
+
+    async def listed(**values: Any) -> list[str]:
+        given = {"state_filters": (), "producer_id_filters": (), **values}
+        response = await ask(services, "list_transactions", version, **given)
+        return [state.transactional_id for state in response.transaction_states]
+
+    assert await listed() == ["tx"]
+    assert await listed(state_filters=("Ongoing",)) == ["tx"]
+    assert await listed(state_filters=("CompleteCommit",)) == []
+    assert await listed(producer_id_filters=(8,)) == []
+    if version >= 1:
+        assert await listed(duration_filter=1_000) == ["tx"]
+        assert await listed(duration_filter=6_000) == []
+    if version >= 2:
+        assert await listed(transactional_id_pattern="t.") == ["tx"]
+        assert await listed(transactional_id_pattern="t") == []
+        broken = await ask(
+            services,
+            "list_transactions",
+            version,
+            state_filters=(),
+            producer_id_filters=(),
+            transactional_id_pattern="(",
+        )
+        assert broken.error_code is ErrorCode.invalid_regular_expression
+
+
+async def test_a_transactional_id_is_described(services: Any) -> None:
+    await init(services)
+    await add(services, 3)
+    response = await ask(services, "describe_transactions", 0, transactional_ids=("tx", "other"))
+    known, unknown = response.transaction_states
+    assert (known.transaction_state, known.producer_id, known.topics[0].topic) == ("Ongoing", 7, "t")
+    assert unknown.error_code is ErrorCode.transactional_id_not_found
+
+
+async def test_markers_are_written_for_other_coordinators(services: Any) -> None:
+    marker = {
+        "producer_id": 7,
+        "producer_epoch": 2,
+        "transaction_result": True,
+        "coordinator_epoch": 4,
+        "topics": [{"name": "t", "partition_indexes": (0,)}],
+    }
+    response = await ask(services, "write_txn_markers", 1, markers=[marker])
+    assert response.markers[0].topics[0].partitions[0].error_code is ErrorCode.none
+    assert services.transaction_markers.ends == [TransactionEnd(7, 2, True, 4)]
+
+
+@pytest.mark.parametrize("version", versions("find_coordinator")[1:])
+async def test_the_coordinator_of_a_transactional_id_is_found(services: Any, version: int) -> None:
+    response = await ask(services, "find_coordinator", version, key="tx", key_type=1, coordinator_keys=("tx",))
+    found = response.coordinators[0] if version >= 4 else response
+    assert (found.error_code, found.node_id, found.host) == (ErrorCode.none, 1, "host")

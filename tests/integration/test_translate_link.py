@@ -340,6 +340,114 @@ async def test_a_target_topic_that_was_deleted_is_mirrored_again_from_the_start(
     await wait_equal(source, target, "wiped")
 
 
+async def state_of(mirror: RunningProcess, topic: str, wanted: str) -> str:
+    """Wait until the topic's first partition is in a state; its reason."""
+
+    async def is_so() -> str:
+        reply = await describe_mirror(mirror)
+        states = {one.topic: (one.state, one.reason) for one in reply.partitions if one.partition == 0}
+        assert topic in states, states
+        assert states[topic][0] == wanted, states[topic]
+        return states[topic][1]
+
+    return await eventually(is_so, 30_000)
+
+
+async def test_a_source_topic_that_was_made_anew_is_a_reset_until_its_copy_is_deleted(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """M9."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "anew", 1)
+    await produce_batches(source, "anew", 0, 0, 10)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "anew"})
+    await wait_equal(source, target, "anew")
+    before = await read_partition(target, "a.anew", 0)
+    async with KafkaClient(source) as client:
+        await client.delete_topics(["anew"])
+        await eventually(lambda: is_gone(client, "anew"))
+    await create_topic(source, "anew", 1)
+    await produce_batches(source, "anew", 0, 50, 20)
+    assert "deleted and created again" in await state_of(mirror, "anew", "RESET")
+    assert (await read_partition(target, "a.anew", 0)).records == before.records
+    async with KafkaClient(target) as client:
+        await client.delete_topics(["a.anew"])
+    await wait_equal(source, target, "anew")
+
+
+async def is_gone(client: KafkaClient, topic: str) -> bool:
+    return topic not in (await client.metadata()).topics
+
+
+async def test_a_source_whose_log_starts_later_is_mirrored_from_there(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "begun", 1)
+    await produce_batches(source, "begun", 0, 0, 10)
+    await asyncio.to_thread(delete_records, source, "begun", 20)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "begun"})
+    await wait_equal(source, target, "begun")
+    mirror.kill()
+    await produce_batches(source, "begun", 0, 10, 10)
+    mirror.start()
+    await wait_equal(source, target, "begun")
+
+
+async def test_records_that_expired_before_they_were_mirrored_are_a_gap(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """M9, and its way out: to go on and count them."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "gap", 1)
+    await produce_batches(source, "gap", 0, 0, 10)
+    settings = {"whitelist": "gap", "link.name": "gap"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, "gap")
+    mirror.stop()
+    await produce_batches(source, "gap", 0, 10, 10)
+    await asyncio.to_thread(delete_records, source, "gap", 70)
+    mirror.start()
+    assert "20 offsets expired" in await state_of(mirror, "gap", "GAP")
+    mirror.stop()
+    skipping = {**settings, "antipode.gap.policy": "skip-and-record"}
+    start_translate_mirror(processes, tmp_path, "skipping", source, target, skipping)
+
+    async def has_the_rest() -> bool:
+        theirs, ours = await read_partition(source, "gap", 0), await read_partition(target, "a.gap", 0)
+        assert len(ours.records) == 80, len(ours.records)
+        assert ours.records[50:] == theirs.records
+        return True
+
+    await eventually(has_the_rest, 30_000)
+
+
+def delete_records(bootstrap: str, topic: str, before_offset: int) -> None:
+    """Have a broker forget what is below an offset."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for outcome in admin.delete_records([TopicPartition(topic, 0, before_offset)]).values():
+        outcome.result(20)
+
+
+async def test_a_batch_that_the_target_does_not_take_is_a_fault_until_it_does(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "large", 1)
+    await create_topic(target, "a.large", 1, {"max.message.bytes": "2000"})
+    await produce_batches(source, "large", 0, 0, 3)
+    await produce_batches(source, "large", 0, 3, 1, size=2000)
+    settings = {"whitelist": "large", "sync.topic.configs.enabled": "false"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    assert "message_too_large" in await state_of(mirror, "large", "FAULTED")
+    async with KafkaClient(target) as client:
+        await client.alter_topic_configs("a.large", to_set={"max.message.bytes": "100000"})
+    await wait_equal(source, target, "large")
+
+
 async def test_a_link_whose_notes_were_wiped_goes_on_where_the_copy_ends(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:

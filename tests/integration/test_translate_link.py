@@ -48,12 +48,20 @@ async def test_records_arrive_as_they_are_under_every_codec(
     await wait_equal(source, target, "codecs", 5)
 
 
+@pytest.mark.parametrize("is_antipode_the_target", [False, True], ids=["apache kafka", "antipode"])
 async def test_a_mirror_killed_at_random_moments_loses_and_repeats_nothing(
-    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+    apache_kafka: ApacheKafka,
+    kafka_b: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    is_antipode_the_target: bool,
 ) -> None:
     source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
-    await create_topic(source, "killed", 3)
-    settings = {"whitelist": "killed", "max.partition.fetch.bytes": "20000", "num.producers": "2"}
+    if is_antipode_the_target:
+        target = (await start_lone_site(processes, tmp_path, "site")).bootstrap
+    topic = f"killed-{is_antipode_the_target}"
+    await create_topic(source, topic, 3)
+    settings = {"whitelist": topic, "max.partition.fetch.bytes": "20000", "num.producers": "2"}
     mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
     chance = random.Random(8)
     stop = asyncio.Event()
@@ -62,19 +70,19 @@ async def test_a_mirror_killed_at_random_moments_loses_and_repeats_nothing(
         rounds = 0
         while not stop.is_set():
             for partition in range(3):
-                await produce_batches(source, "killed", partition, rounds * 40, 40, size=400)
+                await produce_batches(source, topic, partition, rounds * 40, 40, size=400)
             rounds += 1
         return rounds
 
     loading = asyncio.create_task(load())
     for _ in range(KILLS):
-        await mirrored_something(target, "a.killed", 3)
+        await mirrored_something(target, f"a.{topic}", 3)
         await until_a_random_moment(chance)
         mirror.kill()
         mirror.start()
     stop.set()
     assert await loading > 0
-    await wait_equal(source, target, "killed", 3, within_ms=60_000)
+    await wait_equal(source, target, topic, 3, within_ms=60_000)
 
 
 async def test_aborted_transactions_are_left_out_and_committed_ones_arrive_whole(

@@ -68,7 +68,9 @@ async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agr
 
     async def does_java_agree() -> bool:
         printed = await asyncio.to_thread(kafka_programs.run_source, program, target, "a", "readers")
-        assert printed.split() == [b"a.grouped-0", str(middle).encode(), b"upstream", b"a"], printed
+        *translated, upstream = printed.decode().split()
+        assert translated == ["a.grouped-0", str(middle), "upstream"], printed
+        assert "a" in upstream.split(","), printed
         return True
 
     await eventually(does_java_agree, 40_000)

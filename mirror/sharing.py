@@ -59,11 +59,14 @@ class Sharing:
 
     async def run(self) -> None:
         """Be a member until cancelled."""
+        told = ""
         while True:
             try:
                 await self._be_a_member()
             except KafkaClientError as error:
-                _log.info("not a member of the link's group for the moment", reason=str(error), group=self._group)
+                if str(error) != told:
+                    told = str(error)
+                    _log.warning("not a member of the link's group for the moment", reason=told, group=self._group)
                 if isinstance(error, BrokerError) and error.code in _NO_MEMBER_ANY_MORE:
                     self._member_id = NO_MEMBER
             await asyncio.sleep(RETRY_S)

@@ -11,6 +11,7 @@ from mirror.core.renumbering import batches_left_out
 from mirror.kafka_site import reached
 from mirror.ports import FetchAnswer, Unreachable
 from mirror.provenance import Provenance
+from wire.broker_requests import EARLIEST_TIMESTAMP
 from wire.client import KafkaClient
 from wire.client_errors import error_code
 from wire.fetch_codec import PartitionFetched
@@ -75,8 +76,12 @@ class SourceSieve:
         if code is ErrorCode.none and response.topics:
             fetched = response.topics[0].partitions[0]
             code = error_code(fetched.error_code)
-            if code is ErrorCode.offset_out_of_range and fetched.log_start_offset > offset:
-                return await self.read(client, key, fetched.log_start_offset, max_bytes=max_bytes)
+            if code is ErrorCode.offset_out_of_range:
+                # The error does not say where the log starts (Kafka answers -1).
+                place = (key.topic, key.partition)
+                start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
+                if start > offset:
+                    return await self.read(client, key, start, max_bytes=max_bytes)
             if code is ErrorCode.none:
                 records = fetched.records if isinstance(fetched.records, memoryview) else _NOTHING
                 return records, await self._left_out(records, fetched)

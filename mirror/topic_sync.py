@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from mirror.board import NOBODY, FlowBoard
 from mirror.core.flow_events import LinkRole, LinkTurned, Side, Start, TopicAgrees, TopicConflict, TopicReplaced
+from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, Finding, GrowTopic, Plan, TopicView, Trouble, plan
 from mirror.link_watch import LinkStanding
@@ -158,7 +159,7 @@ class TopicSync:
         """The partition on the board with its leaders; True when anything about it is new."""
         is_new = key not in self._board
         row = self._board.add(key, source.topic_id)
-        was_retired, row.is_retired = row.is_retired, False
+        row.is_retired = False
         before = (row.source, row.target)
         row.topic_id, row.source, row.target = (
             source.topic_id,
@@ -169,7 +170,8 @@ class TopicSync:
             link = self._link()
             self._board.submit(key, LinkTurned(role=link.role, reason=link.reason))
             self._board.submit(key, Start())
-        elif was_retired or key.topic in self._troubles:
+        elif row.facts.state in (FlowState.RESET, FlowState.FAULTED):
+            # Also when its copy was deleted meanwhile and has been made anew: then there was a round without a trouble.
             self._board.submit(key, TopicAgrees())
         return is_new or before != (row.source, row.target)
 

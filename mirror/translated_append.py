@@ -47,15 +47,6 @@ _SEQUENCE_TROUBLE = frozenset(
         ErrorCode.unknown_producer_id,
     }
 )
-_REFUSED_FOR_GOOD = frozenset(
-    {
-        ErrorCode.message_too_large,
-        ErrorCode.record_list_too_large,
-        ErrorCode.unsupported_compression_type,
-        ErrorCode.invalid_timestamp,
-        ErrorCode.invalid_record,
-    }
-)
 
 
 @dataclass(slots=True)
@@ -173,6 +164,7 @@ class TranslatedAppend:
                 expected=part.expected_log_end_offset,
                 left_out=part.left_out,
                 producer_of=self._tails.producer_of,
+                log_start_offset=part.source_log_start_offset,
             )
             for (place, header), plan in zip(places, plans, strict=True):
                 if plan is not None and plan.stamp is not None:
@@ -234,8 +226,9 @@ class TranslatedAppend:
                 return
             self._tails.doubted.add(key)
             part.fail(ErrorCode.offset_out_of_range, f"the target does not take the sequence: {message}")
-        elif code in _REFUSED_FOR_GOOD:
-            part.fail(ErrorCode.corrupt_message, f"{code.name}: {message}")
+        elif code is ErrorCode.invalid_record:
+            # What a broker says of records that a topic does not take, such as those without a key in a compacted one.
+            part.fail(ErrorCode.policy_violation, f"{code.name}: {message}")
         else:
             part.fail(code, message)
 

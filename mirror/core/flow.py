@@ -385,7 +385,7 @@ class Flow:
         match command.refusal:
             case TargetRefusal.OFFSET_MISMATCH:
                 return self._restart(command.reason, attempts=again)
-            case TargetRefusal.DIVERGED:
+            case TargetRefusal.DIVERGED | TargetRefusal.UNACCEPTABLE:
                 return self._halt(FlowState.FAULTED, command.reason)
             case TargetRefusal.STALE_LINK:
                 return self._restart(command.reason, RefreshLink(), attempts=again)

@@ -34,6 +34,7 @@ class TargetRefusal(enum.Enum):
     """Why the target did not append, in ways that sending again does not cure."""
 
     OFFSET_MISMATCH = "offset mismatch"
+    UNACCEPTABLE = "unacceptable"
     DIVERGED = "diverged"
     STALE_LINK = "stale link"
     ACTIVE = "active"

@@ -96,12 +96,16 @@ class Translation:
         expected: int,
         left_out: Collection[int],
         producer_of: Callable[[BatchHeader], int],
+        log_start_offset: int = START,
     ) -> list[Planned | None]:
         """A plan for each batch from `expected` on; None for those that are confirmed already.
 
         NotTheNextBatch unless `expected` continues the plan, or goes back over what has to be sent again; BrokenOff while that
-        has not happened.
+        has not happened. What lies before `log_start_offset` is gone from the source: the flow decided to go on there.
         """
+        if not self._planned and self.position.source_next < expected <= log_start_offset:
+            self.position.source_next, self.position.source_epoch = expected, -1
+            self.rest()
         if self._is_broken and expected <= self._first_unconfirmed:
             self.rest()
         if self._is_broken:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from mirror.offset_store import TOPIC_PREFIX
-from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
-from tests.support.java_clients import KafkaPrograms
-from tests.support.mirror_sites import describe_mirror, mirror_ports, start_lone_site
-from tests.support.ports import LOOPBACK
+from tests.support.mirror_sites import describe_mirror, start_lone_site
 from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
-    ROOT,
     create_topic,
     mirrored_something,
     produce_batches,
     read_partition,
+    run_transactions,
     start_translate_mirror,
     until_a_random_moment,
     wait_equal,
@@ -39,14 +31,6 @@ from wire.record_batch import Compression
 KILLS = examples(6)
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
-
-
-@pytest.fixture(scope="module")
-def kafka_b(
-    apache_kafka: ApacheKafka, session_processes: Processes, tmp_path_factory: pytest.TempPathFactory
-) -> ApacheKafka:
-    """A second Apache Kafka; the first one says whether there are any."""
-    return start_apache_kafka(session_processes, tmp_path_factory.mktemp("kafka-b"))
 
 
 async def test_records_arrive_as_they_are_under_every_codec(
@@ -64,12 +48,20 @@ async def test_records_arrive_as_they_are_under_every_codec(
     await wait_equal(source, target, "codecs", 5)
 
 
+@pytest.mark.parametrize("is_antipode_the_target", [False, True], ids=["apache kafka", "antipode"])
 async def test_a_mirror_killed_at_random_moments_loses_and_repeats_nothing(
-    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+    apache_kafka: ApacheKafka,
+    kafka_b: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    is_antipode_the_target: bool,
 ) -> None:
     source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
-    await create_topic(source, "killed", 3)
-    settings = {"whitelist": "killed", "max.partition.fetch.bytes": "20000", "num.producers": "2"}
+    if is_antipode_the_target:
+        target = (await start_lone_site(processes, tmp_path, "site")).bootstrap
+    topic = f"killed-{is_antipode_the_target}"
+    await create_topic(source, topic, 3)
+    settings = {"whitelist": topic, "max.partition.fetch.bytes": "20000", "num.producers": "2"}
     mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
     chance = random.Random(8)
     stop = asyncio.Event()
@@ -78,19 +70,19 @@ async def test_a_mirror_killed_at_random_moments_loses_and_repeats_nothing(
         rounds = 0
         while not stop.is_set():
             for partition in range(3):
-                await produce_batches(source, "killed", partition, rounds * 40, 40, size=400)
+                await produce_batches(source, topic, partition, rounds * 40, 40, size=400)
             rounds += 1
         return rounds
 
     loading = asyncio.create_task(load())
     for _ in range(KILLS):
-        await mirrored_something(target, "a.killed", 3)
+        await mirrored_something(target, f"a.{topic}", 3)
         await until_a_random_moment(chance)
         mirror.kill()
         mirror.start()
     stop.set()
     assert await loading > 0
-    await wait_equal(source, target, "killed", 3, within_ms=60_000)
+    await wait_equal(source, target, topic, 3, within_ms=60_000)
 
 
 async def test_aborted_transactions_are_left_out_and_committed_ones_arrive_whole(
@@ -108,45 +100,6 @@ async def test_aborted_transactions_are_left_out_and_committed_ones_arrive_whole
     assert copy.records
     assert all(record.value is not None and b"abort" not in record.value for record in copy.records)
     assert copy.offsets == list(range(len(copy.offsets))), "neither markers nor aborted records take offsets"
-
-
-async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agrees(
-    apache_kafka: ApacheKafka,
-    kafka_b: ApacheKafka,
-    processes: Processes,
-    tmp_path: Path,
-    kafka_programs: KafkaPrograms,
-) -> None:
-    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
-    await create_topic(source, "grouped", 1)
-    await asyncio.to_thread(run_transactions, source, "grouped", 0)
-    theirs = await read_partition(source, "grouped", 0)
-    middle = len(theirs.offsets) // 2
-    async with KafkaClient(source) as client:
-        outcomes = await client.commit("readers", {("grouped", 0): CommittedOffset(theirs.offsets[middle], -1, "note")})
-        assert set(outcomes.values()) == {ErrorCode.none}
-    settings = {"whitelist": "grouped", "groups": "readers"}
-    start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
-    await wait_equal(source, target, "grouped")
-
-    async def is_synced() -> bool:
-        async with KafkaClient(target) as client:
-            committed = await client.committed("readers")
-            assert committed, "nothing committed yet"
-            at = committed["a.grouped", 0]
-            assert (at.offset, at.metadata) == (middle, "note"), at
-            return True
-
-    await eventually(is_synced, 20_000)
-    program = tmp_path / "TranslatedOffsets.java"
-    program.write_text(TRANSLATED_OFFSETS, encoding="utf-8")
-
-    async def does_java_agree() -> bool:
-        printed = await asyncio.to_thread(kafka_programs.run_source, program, target, "a", "readers")
-        assert printed.split() == [b"a.grouped-0", str(middle).encode(), b"upstream", b"a"], printed
-        return True
-
-    await eventually(does_java_agree, 40_000)
 
 
 @pytest.mark.parametrize("is_antipode_the_source", [True, False], ids=["from antipode", "to antipode"])
@@ -340,6 +293,114 @@ async def test_a_target_topic_that_was_deleted_is_mirrored_again_from_the_start(
     await wait_equal(source, target, "wiped")
 
 
+async def state_of(mirror: RunningProcess, topic: str, wanted: str) -> str:
+    """Wait until the topic's first partition is in a state; its reason."""
+
+    async def is_so() -> str:
+        reply = await describe_mirror(mirror)
+        states = {one.topic: (one.state, one.reason) for one in reply.partitions if one.partition == 0}
+        assert topic in states, states
+        assert states[topic][0] == wanted, states[topic]
+        return states[topic][1]
+
+    return await eventually(is_so, 30_000)
+
+
+async def test_a_source_topic_that_was_made_anew_is_a_reset_until_its_copy_is_deleted(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """M9."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "anew", 1)
+    await produce_batches(source, "anew", 0, 0, 10)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "anew"})
+    await wait_equal(source, target, "anew")
+    before = await read_partition(target, "a.anew", 0)
+    async with KafkaClient(source) as client:
+        await client.delete_topics(["anew"])
+        await eventually(lambda: is_gone(client, "anew"))
+    await create_topic(source, "anew", 1)
+    await produce_batches(source, "anew", 0, 50, 20)
+    assert "deleted and created again" in await state_of(mirror, "anew", "RESET")
+    assert (await read_partition(target, "a.anew", 0)).records == before.records
+    async with KafkaClient(target) as client:
+        await client.delete_topics(["a.anew"])
+    await wait_equal(source, target, "anew")
+
+
+async def is_gone(client: KafkaClient, topic: str) -> bool:
+    return topic not in (await client.metadata()).topics
+
+
+async def test_a_source_whose_log_starts_later_is_mirrored_from_there(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "begun", 1)
+    await produce_batches(source, "begun", 0, 0, 10)
+    await asyncio.to_thread(delete_records, source, "begun", 20)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "begun"})
+    await wait_equal(source, target, "begun")
+    mirror.kill()
+    await produce_batches(source, "begun", 0, 10, 10)
+    mirror.start()
+    await wait_equal(source, target, "begun")
+
+
+async def test_records_that_expired_before_they_were_mirrored_are_a_gap(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """M9, and its way out: to go on and count them."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "gap", 1)
+    await produce_batches(source, "gap", 0, 0, 10)
+    settings = {"whitelist": "gap", "link.name": "gap"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, "gap")
+    mirror.stop()
+    await produce_batches(source, "gap", 0, 10, 10)
+    await asyncio.to_thread(delete_records, source, "gap", 70)
+    mirror.start()
+    assert "20 offsets expired" in await state_of(mirror, "gap", "GAP")
+    mirror.stop()
+    skipping = {**settings, "antipode.gap.policy": "skip-and-record"}
+    start_translate_mirror(processes, tmp_path, "skipping", source, target, skipping)
+
+    async def has_the_rest() -> bool:
+        theirs, ours = await read_partition(source, "gap", 0), await read_partition(target, "a.gap", 0)
+        assert len(ours.records) == 80, len(ours.records)
+        assert ours.records[50:] == theirs.records
+        return True
+
+    await eventually(has_the_rest, 30_000)
+
+
+def delete_records(bootstrap: str, topic: str, before_offset: int) -> None:
+    """Have a broker forget what is below an offset."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for outcome in admin.delete_records([TopicPartition(topic, 0, before_offset)]).values():
+        outcome.result(20)
+
+
+async def test_a_batch_that_the_target_does_not_take_is_a_fault_until_it_does(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "large", 1)
+    await create_topic(target, "a.large", 1, {"max.message.bytes": "2000"})
+    await produce_batches(source, "large", 0, 0, 3)
+    await produce_batches(source, "large", 0, 3, 1, size=2000)
+    settings = {"whitelist": "large", "sync.topic.configs.enabled": "false"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    assert "message_too_large" in await state_of(mirror, "large", "FAULTED")
+    async with KafkaClient(target) as client:
+        await client.alter_topic_configs("a.large", to_set={"max.message.bytes": "100000"})
+    await wait_equal(source, target, "large")
+
+
 async def test_a_link_whose_notes_were_wiped_goes_on_where_the_copy_ends(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
@@ -369,149 +430,3 @@ async def test_two_mirrors_of_one_link_at_once_repeat_nothing(
         for partition in range(2):
             await produce_batches(source, "twice", partition, first, 40)
     await wait_equal(source, target, "twice", 2, within_ms=60_000)
-
-
-def run_transactions(bootstrap: str, topic: str, attempt: int) -> None:
-    """Some transactions of librdkafka's, every third one aborted."""
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{attempt}", "compression.type": "lz4"}
-    )
-    producer.init_transactions(30)
-    for number in range(9):
-        producer.begin_transaction()
-        word = "abort" if number % 3 == 2 else "commit"
-        for index in range(4):
-            producer.produce(topic, f"{word}-{attempt}-{number}-{index}".encode(), partition=0)
-        if word == "abort":
-            producer.flush(10)
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
-
-
-TRANSLATED_OFFSETS = """
-import java.time.Duration;
-import java.util.Map;
-import org.apache.kafka.connect.mirror.RemoteClusterUtils;
-
-public class TranslatedOffsets {
-    public static void main(String[] given) throws Exception {
-        Map<String, Object> properties = Map.of("bootstrap.servers", given[0]);
-        RemoteClusterUtils.translateOffsets(properties, given[1], given[2], Duration.ofSeconds(15))
-            .forEach((place, at) -> System.out.println(place + " " + at.offset()));
-        System.out.println("upstream " + String.join(",", RemoteClusterUtils.upstreamClusters(properties)));
-        System.exit(0);
-    }
-}
-"""
-"""Kafka's own helper for clients of MirrorMaker 2, asked at the target."""
-
-
-async def test_a_mirror_maker_file_runs_as_it_is(
-    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
-) -> None:
-    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
-    await create_topic(source, "as-it-is", 1)
-    await produce_batches(source, "as-it-is", 0, 0, 5)
-    file = tmp_path / "connect-mirror-maker.properties"
-    file.write_text(
-        f"""
-        clusters = east, west
-        east.bootstrap.servers = {source}
-        west.bootstrap.servers = {target}
-        east->west.enabled = true
-        east->west.topics = as-it.*
-        west->east.enabled = false
-        replication.factor = 1
-        checkpoints.topic.replication.factor = 1
-        tasks.max = 4
-        sync.topic.acls.enabled = false
-        """,
-        encoding="utf-8",
-    )
-    command = [sys.executable, "-m", "cli.main", "mirror", "--config", str(file)]
-    mirror = processes.run_command("antipode", command, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)})
-    await wait_equal(source, target, "as-it-is", target_topic="east.as-it-is")
-    said = mirror.log_text()
-    assert "tasks.max: not needed" in said
-    assert "sync.topic.acls.enabled: not honoured" in said
-    mirror.stop()
-    assert mirror.exit_code == 0
-
-
-async def test_an_operator_pauses_resumes_and_verifies(
-    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
-) -> None:
-    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
-    await create_topic(source, "operated", 2)
-    await asyncio.to_thread(run_transactions, source, "operated", 0)
-    await produce_batches(source, "operated", 1, 0, 5, compression=Compression.GZIP)
-    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "operated"})
-    await wait_equal(source, target, "operated", 2)
-    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
-    paused = await antipode("links", "pause", "a-b", "--topic", "operated", *at)
-    assert paused == {"link": "a-b", "paused_topics": ["operated"], "partitions": 2}
-    described = await antipode("links", "describe", "a-b", *at)
-    states = {one["topic"]: one["state"] for one in described["partitions"]}
-    assert states["operated"] == "PAUSED"
-    assert described["mode"] == "translate"
-    await produce_batches(source, "operated", 1, 5, 5)
-    resumed = await antipode("links", "resume", "a-b", *at)
-    assert resumed["paused_topics"] == []
-    await wait_equal(source, target, "operated", 2)
-    verified = await antipode("links", "verify", "a-b", "--topic", "operated", *at)
-    assert [one["verdict"] for one in verified] == ["equal", "equal"], verified
-    assert [one["records"] for one in verified] == [24, 50]
-    last = await antipode("links", "verify", "a-b", "--topic", "operated", "--last", "10", *at)
-    assert [one["records"] for one in last][1] == 10
-
-
-async def antipode(*arguments: str) -> Any:
-    """A command's JSON."""
-    command = [sys.executable, "-m", "cli.main", *arguments]
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    printed, complaint = await process.communicate()
-    assert process.returncode == 0, complaint.decode()
-    return json.loads(printed)
-
-
-async def test_daemons_that_share_a_link_split_it_and_take_over_from_one_that_dies(
-    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
-) -> None:
-    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
-    await create_topic(source, "shared", 6)
-    settings = {"whitelist": "shared", "link.name": "shared", "antipode.sharing.enabled": "true"}
-    mirrors = [start_translate_mirror(processes, tmp_path, name, source, target, settings) for name in ("one", "two")]
-    await eventually(lambda: shares_of(mirrors, "shared", [3, 3]), 30_000)
-    for partition in range(6):
-        await produce_batches(source, "shared", partition, 0, 20)
-    await wait_equal(source, target, "shared", 6)
-    mirrors[0].kill()
-    for partition in range(6):
-        await produce_batches(source, "shared", partition, 20, 20)
-    await wait_equal(source, target, "shared", 6)
-    mirrors[0].start()
-    mirrors.append(start_translate_mirror(processes, tmp_path, "three", source, target, settings))
-    await eventually(lambda: shares_of(mirrors, "shared", [2, 2, 2]), 40_000)
-    for partition in range(6):
-        await produce_batches(source, "shared", partition, 40, 20)
-    await wait_equal(source, target, "shared", 6)
-    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirrors[2])['grpc']}", "--output", "json"]
-    verified = await antipode("links", "verify", "shared", "--topic", "shared", *at)
-    assert [(one["verdict"], one["records"]) for one in verified] == [("equal", 300)] * 2, verified
-
-
-async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
-    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these, each of another one."""
-    owned: list[list[int]] = []
-    for mirror in mirrors:
-        reply = await describe_mirror(mirror)
-        owned.append([one.partition for one in reply.partitions if one.topic == topic and one.state == "MIRRORING"])
-    assert [len(partitions) for partitions in owned] == list(sizes), owned
-    together = [partition for partitions in owned for partition in partitions]
-    assert len(set(together)) == len(together), owned
-    return True

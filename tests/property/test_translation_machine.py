@@ -287,6 +287,19 @@ def test_batches_that_skip_something_are_refused() -> None:
         plan(translation, 4)
 
 
+def test_what_expired_at_the_source_is_passed_when_the_flow_goes_on_after_it() -> None:
+    translation = Translation()
+    translation.confirm(plan(translation, 0), 0)
+    (planned,) = translation.plan(
+        [header(9, 2)], expected=9, left_out=(), producer_of=lambda _: OURS, log_start_offset=9
+    )
+    assert planned is not None
+    assert planned.stamp is not None
+    assert planned.stamp.sequence == 2
+    with pytest.raises(NotTheNextBatch):
+        Translation().plan([header(9, 2)], expected=9, left_out=(), producer_of=lambda _: OURS, log_start_offset=8)
+
+
 def test_a_target_that_lost_its_end_gets_it_again() -> None:
     translation = Translation()
     for offset in (0, 2, 4):

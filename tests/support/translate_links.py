@@ -162,6 +162,26 @@ async def mirrored_something(target: str, topic: str, partitions: int) -> None:
     await eventually(has_more, 30_000)
 
 
+def run_transactions(bootstrap: str, topic: str, attempt: int) -> None:
+    """Some transactions of librdkafka's, every third one aborted."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{attempt}", "compression.type": "lz4"}
+    )
+    producer.init_transactions(30)
+    for number in range(9):
+        producer.begin_transaction()
+        word = "abort" if number % 3 == 2 else "commit"
+        for index in range(4):
+            producer.produce(topic, f"{word}-{attempt}-{number}-{index}".encode(), partition=0)
+        if word == "abort":
+            producer.flush(10)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+
+
 def _collect(found: PartitionContent, records: memoryview, aborted: Sequence[tuple[int, int]]) -> int:
     next_offset = -1
     waiting = sorted(aborted, key=lambda one: one[1])

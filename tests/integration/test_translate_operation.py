@@ -1,0 +1,202 @@
+"""Translate links as operators and other programs meet them: commands, MirrorMaker 2's file and reader, several daemons."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.eventually import eventually
+from tests.support.java_clients import KafkaPrograms
+from tests.support.mirror_sites import describe_mirror, mirror_ports
+from tests.support.ports import LOOPBACK
+from tests.support.processes import Processes, RunningProcess
+from tests.support.translate_links import (
+    ROOT,
+    create_topic,
+    produce_batches,
+    read_partition,
+    run_transactions,
+    start_translate_mirror,
+    wait_equal,
+)
+from wire.broker_requests import CommittedOffset
+from wire.client import KafkaClient
+from wire.record_batch import Compression
+
+pytestmark = [pytest.mark.integration, pytest.mark.java]
+
+
+async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agrees(
+    apache_kafka: ApacheKafka,
+    kafka_b: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    kafka_programs: KafkaPrograms,
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "grouped", 1)
+    await asyncio.to_thread(run_transactions, source, "grouped", 0)
+    theirs = await read_partition(source, "grouped", 0)
+    middle = len(theirs.offsets) // 2
+    async with KafkaClient(source) as client:
+        outcomes = await client.commit("readers", {("grouped", 0): CommittedOffset(theirs.offsets[middle], -1, "note")})
+        assert set(outcomes.values()) == {ErrorCode.none}
+    settings = {"whitelist": "grouped", "groups": "readers"}
+    start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, "grouped")
+
+    async def is_synced() -> bool:
+        async with KafkaClient(target) as client:
+            committed = await client.committed("readers")
+            assert committed, "nothing committed yet"
+            at = committed["a.grouped", 0]
+            assert (at.offset, at.metadata) == (middle, "note"), at
+            return True
+
+    await eventually(is_synced, 20_000)
+    program = tmp_path / "TranslatedOffsets.java"
+    program.write_text(TRANSLATED_OFFSETS, encoding="utf-8")
+
+    async def does_java_agree() -> bool:
+        printed = await asyncio.to_thread(kafka_programs.run_source, program, target, "a", "readers")
+        *translated, upstream = printed.decode().split()
+        assert translated == ["a.grouped-0", str(middle), "upstream"], printed
+        assert "a" in upstream.split(","), printed
+        return True
+
+    await eventually(does_java_agree, 40_000)
+
+
+TRANSLATED_OFFSETS = """
+import java.time.Duration;
+import java.util.Map;
+import org.apache.kafka.connect.mirror.RemoteClusterUtils;
+
+public class TranslatedOffsets {
+    public static void main(String[] given) throws Exception {
+        Map<String, Object> properties = Map.of("bootstrap.servers", given[0]);
+        RemoteClusterUtils.translateOffsets(properties, given[1], given[2], Duration.ofSeconds(15))
+            .forEach((place, at) -> System.out.println(place + " " + at.offset()));
+        System.out.println("upstream " + String.join(",", RemoteClusterUtils.upstreamClusters(properties)));
+        System.exit(0);
+    }
+}
+"""
+"""Kafka's own client of MirrorMaker 2's topics, asked at the target."""
+
+
+async def test_a_mirror_maker_file_runs_as_it_is(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "as-it-is", 1)
+    await produce_batches(source, "as-it-is", 0, 0, 5)
+    file = tmp_path / "connect-mirror-maker.properties"
+    file.write_text(
+        f"""
+        clusters = east, west
+        east.bootstrap.servers = {source}
+        west.bootstrap.servers = {target}
+        east->west.enabled = true
+        east->west.topics = as-it.*
+        west->east.enabled = false
+        replication.factor = 1
+        checkpoints.topic.replication.factor = 1
+        tasks.max = 4
+        sync.topic.acls.enabled = false
+        """,
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "cli.main", "mirror", "--config", str(file)]
+    mirror = processes.run_command("antipode", command, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)})
+    await wait_equal(source, target, "as-it-is", target_topic="east.as-it-is")
+    said = mirror.log_text()
+    assert "tasks.max: not needed" in said
+    assert "sync.topic.acls.enabled: not honoured" in said
+    mirror.stop()
+    assert mirror.exit_code == 0
+
+
+async def test_an_operator_pauses_resumes_and_verifies(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "operated", 2)
+    await asyncio.to_thread(run_transactions, source, "operated", 0)
+    await produce_batches(source, "operated", 1, 0, 5, compression=Compression.GZIP)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "operated"})
+    await wait_equal(source, target, "operated", 2)
+    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
+    paused = await antipode("links", "pause", "a-b", "--topic", "operated", *at)
+    assert paused == {"link": "a-b", "paused_topics": ["operated"], "partitions": 2}
+    described = await antipode("links", "describe", "a-b", *at)
+    states = {one["topic"]: one["state"] for one in described["partitions"]}
+    assert states["operated"] == "PAUSED"
+    assert described["mode"] == "translate"
+    await produce_batches(source, "operated", 1, 5, 5)
+    resumed = await antipode("links", "resume", "a-b", *at)
+    assert resumed["paused_topics"] == []
+    await wait_equal(source, target, "operated", 2)
+    verified = await antipode("links", "verify", "a-b", "--topic", "operated", *at)
+    assert [one["verdict"] for one in verified] == ["equal", "equal"], verified
+    assert [one["records"] for one in verified] == [24, 50]
+    last = await antipode("links", "verify", "a-b", "--topic", "operated", "--last", "10", *at)
+    assert [one["records"] for one in last][1] == 10
+
+
+async def antipode(*arguments: str) -> Any:
+    """A command's JSON."""
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    printed, complaint = await process.communicate()
+    assert process.returncode == 0, complaint.decode()
+    return json.loads(printed)
+
+
+async def test_daemons_that_share_a_link_split_it_and_take_over_from_one_that_dies(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "shared", 6)
+    settings = {"whitelist": "shared", "link.name": "shared", "antipode.sharing.enabled": "true"}
+    mirrors = [start_translate_mirror(processes, tmp_path, name, source, target, settings) for name in ("one", "two")]
+    await eventually(lambda: shares_of(mirrors, "shared", [3, 3]), 30_000)
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 0, 20)
+    await wait_equal(source, target, "shared", 6)
+    mirrors[0].kill()
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 20, 20)
+    await wait_equal(source, target, "shared", 6)
+    mirrors[0].start()
+    mirrors.append(start_translate_mirror(processes, tmp_path, "three", source, target, settings))
+    await eventually(lambda: shares_of(mirrors, "shared", [2, 2, 2]), 40_000)
+    for partition in range(6):
+        await produce_batches(source, "shared", partition, 40, 20)
+    await wait_equal(source, target, "shared", 6)
+    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirrors[2])['grpc']}", "--output", "json"]
+    verified = await antipode("links", "verify", "shared", "--topic", "shared", *at)
+    assert [(one["verdict"], one["records"]) for one in verified] == [("equal", 300)] * 2, verified
+
+
+async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
+    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these, each of another one."""
+    owned: list[list[int]] = []
+    for mirror in mirrors:
+        reply = await describe_mirror(mirror)
+        owned.append([one.partition for one in reply.partitions if one.topic == topic and one.state == "MIRRORING"])
+    assert [len(partitions) for partitions in owned] == list(sizes), owned
+    together = [partition for partitions in owned for partition in partitions]
+    assert len(set(together)) == len(together), owned
+    return True

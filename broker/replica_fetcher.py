@@ -278,6 +278,8 @@ class ReplicaFetcher:
                 log_end_offset=hosted.log.log_end_offset,
                 reason=str(error),
             )
+            if isinstance(error, StorageError):
+                self._replicas.storage_failed(error)
             self._session.reset()
             followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
             return False

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.broker.test_site import Site
 from tests.support.java_clients import (
     CONFIGS,
     DELETE_RECORDS,
@@ -17,6 +16,7 @@ from tests.support.java_clients import (
     TOPICS,
     KafkaPrograms,
 )
+from tests.support.site_broker import SiteBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -24,15 +24,15 @@ Run = Callable[..., Awaitable[str]]
 
 
 @pytest.fixture
-async def site(zookeeper_connect: str, tmp_path: Path) -> AsyncIterator[Site]:
-    running = Site(zookeeper_connect, tmp_path / "log")
+async def site(zookeeper_connect: str, tmp_path: Path) -> AsyncIterator[SiteBroker]:
+    running = SiteBroker(zookeeper_connect, tmp_path / "log")
     await running.start()
     yield running
     await running.stop()
 
 
 @pytest.fixture
-def tool(site: Site, kafka_programs: KafkaPrograms) -> Run:
+def tool(site: SiteBroker, kafka_programs: KafkaPrograms) -> Run:
     async def run(main_class: str, *arguments: str) -> str:
         answer = await asyncio.to_thread(
             kafka_programs.run, main_class, "--bootstrap-server", site.bootstrap, *arguments
@@ -43,7 +43,7 @@ def tool(site: Site, kafka_programs: KafkaPrograms) -> Run:
 
 
 @pytest.fixture
-def refused(site: Site, kafka_programs: KafkaPrograms) -> Run:
+def refused(site: SiteBroker, kafka_programs: KafkaPrograms) -> Run:
     async def run(main_class: str, *arguments: str) -> str:
         return await asyncio.to_thread(
             kafka_programs.refused, main_class, "--bootstrap-server", site.bootstrap, *arguments
@@ -84,7 +84,7 @@ async def test_topics_that_cannot_be_made_or_changed_are_refused_in_kafkas_words
 
 
 async def test_configs_that_cannot_be_are_refused_by_name_and_others_outlive_a_restart(
-    site: Site, tool: Run, refused: Run
+    site: SiteBroker, tool: Run, refused: Run
 ) -> None:
     await tool(TOPICS, "--create", "--topic", "t")
     topic, broker = (
@@ -109,7 +109,7 @@ async def test_configs_that_cannot_be_are_refused_by_name_and_others_outlive_a_r
 
 
 async def test_records_and_offsets_of_what_is_not_there_are_refused(
-    tool: Run, refused: Run, site: Site, tmp_path: Path, kafka_programs: KafkaPrograms
+    tool: Run, refused: Run, site: SiteBroker, tmp_path: Path, kafka_programs: KafkaPrograms
 ) -> None:
     await tool(TOPICS, "--create", "--topic", "compacted", "--config", "cleanup.policy=compact")
     await asyncio.to_thread(kafka_programs.produce, site.bootstrap, "t", [b"x"] * 5)

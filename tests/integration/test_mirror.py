@@ -7,21 +7,30 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from runtime.grpc_server import open_channel
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
 from tests.support.mirror_sites import describe_mirror, mirror_ports, raw_log, scrape, start_pair
 from tests.support.processes import Processes, RunningProcess
+from tests.support.transactional_clients import WITHIN_S, transactional_producer
 from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 from wire.control import mirror_pb2, mirror_pb2_grpc
 from wire.control.cluster_pb2 import LinkPhase
 
-INTERNAL_TOPICS = {"__consumer_offsets", "__transaction_state"}
-
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+INTERNAL = {"__consumer_offsets", "__transaction_state"}
+
+
+def commit_one(bootstrap: str) -> None:
+    """One record and its marker to partition 0."""
+    producer = transactional_producer(bootstrap, "one")
+    producer.begin_transaction()
+    producer.produce("orders", b"one", partition=0)
+    producer.commit_transaction(WITHIN_S)
 
 
 async def wait_for_state(mirror: RunningProcess, state: str, reason: str = "") -> str:
@@ -37,15 +46,6 @@ async def wait_for_state(mirror: RunningProcess, state: str, reason: str = "") -
     return await eventually(is_so, 15_000)
 
 
-def commit_one(bootstrap_servers: str, topic: str) -> None:
-    """One record in a transaction, and the marker that commits it."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": "one", "log_level": 2})
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    producer.produce(topic, b"one", partition=0)
-    producer.commit_transaction(20)
-
-
 async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_path: Path) -> None:
     """M1, M8: codecs, empty partitions, transactions, null values; and the page of metrics."""
     pair = await start_pair(processes, tmp_path)
@@ -55,7 +55,7 @@ async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_pa
             for partition in range(3):
                 values = [(b"key", None), (None, b"value" * 50), (b"", b"")]
                 await client.produce("orders", partition, batch(values, codec=codec, timestamp_ms=1_700_000_000_000))
-    await asyncio.to_thread(commit_one, pair.source.bootstrap, "orders")
+    await asyncio.to_thread(commit_one, pair.source.bootstrap)
     mirror = pair.start_mirror()
     await pair.caught_up("orders", 4)
     await wait_for_state(mirror, "MIRRORING")
@@ -63,7 +63,7 @@ async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_pa
     for name in ("antipode_mirror_lag_records", "antipode_mirror_lag_seconds", "antipode_mirror_queue_bytes"):
         assert name in page
     place = 'partition="0",source="a",target="b",topic="orders"'
-    assert f"kafka_connect_mirror_mirrorsourceconnector_record_count_total{{{place}}} 17.0" in page
+    assert f"kafka_connect_mirror_mirrorsourceconnector_record_count_total{{{place}}} 17.0" in page  # with the marker
     assert f"kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms_avg{{{place}}}" in page
 
 
@@ -86,7 +86,7 @@ async def test_only_topics_of_the_link_are_mirrored(processes: Processes, tmp_pa
     pair.start_mirror()
     await pair.caught_up("orders")
     async with KafkaClient(pair.target.bootstrap, site_local=True) as client:
-        assert set((await client.metadata()).topics) - INTERNAL_TOPICS == {"orders"}
+        assert set((await client.metadata()).topics) - INTERNAL == {"orders"}
 
 
 async def test_filters_of_the_file_that_differ_from_the_links_are_an_error(

@@ -102,7 +102,7 @@ class TopicSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             return False
         source_topics, target_topics = await asyncio.gather(
-            _asking(Side.SOURCE, self._source.topics()), _asking(Side.TARGET, self._target.topics())
+            _topics_of(Side.SOURCE, self._source), _topics_of(Side.TARGET, self._target)
         )
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
@@ -197,6 +197,11 @@ class TopicSync:
             return
         await asyncio.sleep(PAUSE_WHEN_POKED_S)
         self._poked.clear()
+
+
+async def _topics_of(side: Side, site: SitePort) -> Mapping[str, SiteTopic]:
+    """The call is made inside, since a round may be ended before its two halves have begun."""
+    return await _asking(side, site.topics())
 
 
 async def _asking(side: Side, call: Awaitable[Result]) -> Result:

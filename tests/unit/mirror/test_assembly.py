@@ -67,7 +67,7 @@ async def test_the_target_becomes_equal_and_the_queue_empty() -> None:
     world = world_with()
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
-        assert mirror.queue.used_bytes == 0
+        await eventually(lambda: mirror.queue.used_bytes == 0)
         assert describe(mirror.parts).state == "MIRRORING"
 
 
@@ -124,7 +124,7 @@ async def test_refusals_that_pass_cost_nothing_but_time(error: ErrorCode) -> Non
     async with mirroring(world) as mirror:
         await eventually(world.is_equal, 20_000)
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
-        assert mirror.queue.used_bytes == 0
+        await eventually(lambda: mirror.queue.used_bytes == 0)
 
 
 async def test_corruption_that_stays_is_a_fault_that_says_where() -> None:
@@ -133,7 +133,7 @@ async def test_corruption_that_stays_is_a_fault_that_says_where() -> None:
     async with mirroring(world) as mirror:
         await eventually(lambda: states(mirror) == {FlowState.FAULTED})
         assert "the batches are sound here" in mirror.board.row(FIRST).facts.reason
-        assert mirror.queue.used_bytes == 0
+        await eventually(lambda: mirror.queue.used_bytes == 0)
 
 
 async def test_abort_on_send_failure_ends_the_daemon() -> None:

@@ -91,8 +91,8 @@ def _log_failure(context: RequestContext, reason: str, **where: str) -> None:
 
 
 def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:
-    """The one other site that leads all these topics, None when there is no such site."""
-    links = {topic: passive_link_for_new_topic(image, topic) for topic in topics}
+    """The one other site that leads all these topics, None when there is no such site, or when something has no topic's name."""
+    links = {topic: passive_link_for_new_topic(image, topic) if topic else None for topic in topics}
     sites = {None if link is None or not link.is_routed else other_site(link, image.site) for link in links.values()}
     return next(iter(sites)) if len(sites) == 1 else None
 

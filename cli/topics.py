@@ -216,7 +216,7 @@ def delete(
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "is_dry_run": is_dry_run})
     else:
-        console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} deleted")
+        console.print(f"topic {topic} {'would be' if is_dry_run else 'is'} deleted")
 
 
 @app.command("delete-records")

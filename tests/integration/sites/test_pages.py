@@ -126,9 +126,19 @@ def a_group_that_has_read(reader: Reader) -> None:
     librdkafka_consume(address, "orders", 60, group="shipping")
 
 
+def a_topic_with_records(reader: Reader) -> None:
+    """The topic of the page, with records in partition 3."""
+    reader.follow(Command("", "antipode topics create orders --partitions 4 -b 127.0.0.1:9092"))
+    records = [Record(value=b"%d" % number, partition=3) for number in range(100)]
+    librdkafka_produce(reader.sites.bootstrap("a"), "orders", records)
+
+
 PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("docs/reconcile.md", "How to prove two sites equal"): topics_to_compare,
     ("docs/topics-and-groups.md", "Groups"): a_group_that_has_read,
+    ("docs/configs.md", "Of a topic"): a_topic_with_records,
+    ("docs/log-directories.md", "Deleting records"): a_topic_with_records,
+    ("docs/transactions.md", "Commands"): a_topic_with_records,
 }
 """What must be there before the first command under a heading."""
 

@@ -54,9 +54,13 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 .PHONY: test
 test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	$(PYTEST) -q tests/unit tests/golden tests/property
-	$(PYTEST) -q tests/integration
-	$(PYTEST) -q tests/spark
-	$(PYTEST) -q -m "not long" tests/chaos
+	@mkdir -p out/test
+	@echo "tests/spark and tests/chaos run beside tests/integration; what they say comes after it"
+	@( $(PYTEST) -q tests/spark; $(PYTEST) -q -m "not long" tests/chaos ) > out/test/beside.log 2>&1 & \
+	beside=$$!; failed=0; \
+	$(PYTEST) -q tests/integration || failed=1; \
+	wait $$beside || failed=1; \
+	cat out/test/beside.log; exit $$failed
 
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: under a minute, no network

@@ -124,7 +124,11 @@ def test_no_key_loses_its_newest_value(start_broker: Callable[..., LoneBroker], 
         assert set(found) >= set(expected)
         behind = {key: (found[key], value) for key, value in expected.items() if found[key] < value}
         assert behind == {}
-    assert broker.process.log_text().count("is moved to") >= 1
+    with RawClient(broker.port) as client:
+        ((home, _),) = [place for place in homes(client, "t")[0] if not place[1]]
+        move(client, tmp_path, "t", "two" if home == "one" else "one")
+    broker.process.wait_logged("is moved to")
+    assert newest(broker.port) == found
     librdkafka_produce(broker.bootstrap, "t", [Record(b"%d" % (number + 1), key=b"key-0", partition=0)])
     read_by_librdkafka(broker.bootstrap, newest(broker.port))
     broker.process.stop()

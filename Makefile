@@ -63,7 +63,7 @@ test: setup-java check ## Set-up, check, then every test but the long chaos scen
 	cat out/test/beside.log; exit $$failed
 
 .PHONY: unit
-unit: setup ## Unit, golden and property tests: under a minute, no network
+unit: setup ## Unit, golden and property tests: a minute or two, loopback only
 	$(PYTEST) -q tests/unit tests/golden tests/property
 
 .PHONY: integration

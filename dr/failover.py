@@ -7,7 +7,6 @@ anywhere: all that matters is stored at the sites. Every call has a deadline; a 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -371,8 +370,3 @@ async def _source_client(
     name = other_site(record, target.name)
     addresses = agents.get(name) or list(record.sites[name].agents)
     return SiteClient(name, addresses, channels) if addresses else None
-
-
-def report_text(report: FailoverReport) -> str:
-    """The report as JSON text."""
-    return json.dumps(report.to_json(), indent=2)

@@ -7,7 +7,7 @@ of the name, not Python's own, which differs from process to process.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from mirror.core.partitions import PartitionKey
@@ -43,11 +43,3 @@ def assign_fetchers(
             fetcher = FetcherKey(leader, stable_slot(key, streams_per_broker), rank)
             assignment.setdefault(fetcher, set()).add(key)
     return {fetcher: frozenset(keys) for fetcher, keys in assignment.items()}
-
-
-def assign_producers(keys: Iterable[PartitionKey], *, producers: int) -> dict[int, frozenset[PartitionKey]]:
-    """Partitions to producers, by number."""
-    assignment: dict[int, set[PartitionKey]] = {}
-    for key in keys:
-        assignment.setdefault(stable_slot(key, producers), set()).add(key)
-    return {number: frozenset(members) for number, members in assignment.items()}

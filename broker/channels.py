@@ -1,16 +1,23 @@
 """The bytes of one connection, and what can be sent over it: buffers and pieces of files.
 
-`Channel` is a plain socket; one that encrypts would take its place and nothing else would change. Used by connections.py.
+`Channel` is a plain socket. `CompressedChannel` takes its place when a mirror asks for compression; one that encrypts would do
+likewise. Used by connections.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeGuard
+
+from wire.byte_reader import Buffer, Malformed
+from wire.compressed_stream import PLAIN_BYTES_MAX, RECEIVE_BYTES, ChunkPacker, ChunkUnpacker
+from wire.frames import MalformedRequest
 
 _LAST: Final = int(socket.MSG_NOSIGNAL)
 _MORE: Final = int(socket.MSG_NOSIGNAL) | int(socket.MSG_MORE)
@@ -71,6 +78,9 @@ class Channel:
 
     __slots__ = ("_socket", "fd")
 
+    has_received = False
+    """Whether something can be received that the socket's readiness does not tell of."""
+
     def __init__(self, plain: socket.socket) -> None:
         self._socket = plain
         self.fd = plain.fileno()
@@ -87,9 +97,90 @@ class Channel:
         """Bytes of the file taken."""
         return os.sendfile(self.fd, fd, position, length)
 
+    def flush(self) -> None:
+        """Send what was taken and not sent yet; BlockingIOError when the kernel takes no more."""
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+
+class CompressedChannel(Channel):
+    """A connection both of whose ends send compressed chunks. What it takes, it may have to send later: `flush`."""
+
+    __slots__ = ("_packer", "_received", "_unpacker", "_unsent", "_wire")
+
+    def __init__(self, plain: Channel, *, level: int) -> None:
+        super().__init__(plain._socket)
+        self._packer = ChunkPacker(level)
+        self._unpacker = ChunkUnpacker()
+        self._wire = memoryview(bytearray(RECEIVE_BYTES))
+        self._received: deque[memoryview] = deque()
+        self._unsent: deque[Buffer] = deque()
+
+    @property
+    def has_received(self) -> bool:  # type: ignore[override]
+        return bool(self._received)
+
+    def receive_into(self, view: memoryview) -> int:
+        if not self._received and not self._receive():
+            return 0
+        filled = 0
+        while self._received and filled < len(view):
+            head = self._received.popleft()
+            taken = min(len(head), len(view) - filled)
+            view[filled : filled + taken] = head[:taken]
+            filled += taken
+            if taken < len(head):
+                self._received.appendleft(head[taken:])
+        return filled
+
+    def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:  # noqa: ARG002
+        self.flush()
+        taken: list[memoryview] = []
+        room = PLAIN_BYTES_MAX
+        for buffer in buffers:
+            piece = memoryview(buffer)[:room]
+            taken.append(piece)
+            room -= len(piece)
+            if not room:
+                break
+        self._pack(b"".join(taken))
+        return PLAIN_BYTES_MAX - room
+
+    def send_file(self, fd: int, position: int, length: int) -> int:
+        self.flush()
+        plain = os.pread(fd, min(length, PLAIN_BYTES_MAX), position)
+        self._pack(plain)
+        return len(plain)
+
+    def flush(self) -> None:
+        while self._unsent:
+            sent = self._socket.sendmsg(self._unsent, (), _LAST)
+            while sent:
+                head = self._unsent.popleft()
+                if sent < len(head):
+                    self._unsent.appendleft(memoryview(head)[sent:])
+                    break
+                sent -= len(head)
+
+    def _receive(self) -> bool:
+        """True when plain bytes have come, False at the end of the stream. BlockingIOError when no chunk is whole yet."""
+        received = self._socket.recv_into(self._wire)
+        if not received:
+            return False
+        try:
+            self._received.extend(memoryview(plain) for plain in self._unpacker.unpack(self._wire[:received]))
+        except Malformed as error:
+            raise MalformedRequest(str(error)) from error
+        if not self._received:
+            raise BlockingIOError
+        return True
+
+    def _pack(self, plain: bytes) -> None:
+        self._unsent.extend(self._packer.pack(plain))
+        with contextlib.suppress(BlockingIOError):
+            self.flush()
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from broker.channels import Channel, FilePart, FileRest, Part, is_file, release_files
+from broker.channels import Channel, CompressedChannel, FilePart, FileRest, Part, is_file, release_files
 from broker.request_memory import RequestMemory
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -133,6 +133,8 @@ class Connection:
         self._is_reading = is_wanted
         if is_wanted:
             self._server.loop.add_reader(self._channel.fd, self._on_readable)
+            if self._channel.has_received:
+                self._server.loop.call_soon(self._on_received_before)
         else:
             self._server.loop.remove_reader(self._channel.fd)
 
@@ -148,6 +150,13 @@ class Connection:
             self.close(f"malformed request: {error}", is_fault=True)
         except OSError as error:
             self.close(f"connection failed: {error.strerror}")
+        if self._channel.has_received and self._is_reading:
+            self._server.loop.call_soon(self._on_received_before)
+
+    def _on_received_before(self) -> None:
+        """The channel holds bytes that no readiness will tell of."""
+        if self._is_reading and not self.is_closed and self._channel.has_received:
+            self._on_readable()
 
     def _receive_small(self) -> None:
         shared = self._server.shared_view
@@ -273,6 +282,14 @@ class Connection:
         if not self._is_handling:
             self._server.loop.call_soon(self._continue)
 
+    def compress(self, level: int) -> None:
+        """Both ways in compressed chunks from here on; call it right after the answer that says so."""
+        self._send_held()
+        if self._outgoing and not self.is_closed:
+            self.close("the answer before compression could not be sent")
+        if not self.is_closed:
+            self._channel = CompressedChannel(self._channel, level=level)
+
     def _may_hold(self, parts: Sequence[Part]) -> bool:
         """True for a small answer while more requests may be at hand: `_take_frames` sends it with the next ones."""
         if not self._is_handling:
@@ -328,6 +345,7 @@ class Connection:
                 buffers.append(part)
             sent = self._channel.send_buffers(buffers, has_more=len(buffers) < len(outgoing))
             self._drop_sent(buffers, sent)
+        self._channel.flush()
 
     def _drop_sent(self, buffers: Sequence[bytes | bytearray | memoryview], sent: int) -> None:
         self.progress_bytes += sent

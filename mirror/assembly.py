@@ -38,6 +38,7 @@ from mirror.workers import FetcherPool, ProducerPool
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.process import OperationalFailure
+from wire.compressed_stream import CompressionTally
 
 STALE_GRACE_MS = 1_000
 """Silence of the source beyond its long poll after which a lag of zero is no longer believed."""
@@ -65,6 +66,8 @@ class Ports:
     workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     finish: Callable[[], Awaitable[None]] | None = None
     verifier: Verifier | None = None
+    # What compressed connections save, by end.
+    tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
 
@@ -140,6 +143,7 @@ class Mirror:
             restarts=lambda: self.restarts,
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
             throttle_waited_ms=lambda: self.throttle.waited_ms,
+            tallies=ports.tallies,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer

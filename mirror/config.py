@@ -19,6 +19,7 @@ from mirror.core.mirror_maker_file import UnusableFile, Verdict, is_mirror_maker
 from mirror.core.naming import Naming, NamingPolicy, parse_table
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
+from wire.compressed_stream import LEVEL_MAX, LEVEL_MIN
 
 OLD_SPELLINGS = {
     "queue.enqueueTimeout.ms": "queue.enqueue.timeout.ms",
@@ -53,6 +54,13 @@ class OffsetSyncsLocation(enum.Enum):
 
     SOURCE = "source"
     TARGET = "target"
+
+
+class CompressionType(enum.Enum):
+    """How the bytes between the mirror and one end travel."""
+
+    NONE = "none"
+    ZSTD = "zstd"
 
 
 class MirrorConfig(Settings):
@@ -114,6 +122,22 @@ class MirrorConfig(Settings):
     )
     socket_send_buffer_bytes: int = Field(
         default=-1, alias="send.buffer.bytes", ge=-1, description="bytes, -1 leaves it to the system"
+    )
+    source_compression_type: CompressionType = Field(
+        default=CompressionType.NONE,
+        alias="antipode.source.compression.type",
+        description="none, or zstd for a narrow line to an Antipode source; batches arrive unchanged",
+    )
+    source_compression_level: int = Field(
+        default=3, alias="antipode.source.compression.level", ge=LEVEL_MIN, le=LEVEL_MAX, description="1 to 19"
+    )
+    target_compression_type: CompressionType = Field(
+        default=CompressionType.NONE,
+        alias="antipode.target.compression.type",
+        description="none, or zstd for a narrow line to an Antipode target; batches arrive unchanged",
+    )
+    target_compression_level: int = Field(
+        default=3, alias="antipode.target.compression.level", ge=LEVEL_MIN, le=LEVEL_MAX, description="1 to 19"
     )
     topics_refresh_interval_ms: int = Field(
         default=1000, alias="topics.refresh.interval.ms", ge=50, description="50 ms or more"

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
+from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
@@ -33,7 +34,6 @@ from runtime.metrics import MetricsServer, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.client import KafkaClient
-from wire.connection import ConnectionOptions
 from wire.control import mirror_pb2_grpc
 
 CLIENT_ID = "antipode-mirror"
@@ -174,14 +174,11 @@ class MirrorDaemon:
     def _ports(self, standing: LinkStanding, target: Sequence[HostPort]) -> Ports:
         config = self._config
         source = config.source_bootstrap_servers or source_bootstrap(standing)
-        options = ConnectionOptions(client_id=CLIENT_ID, request_timeout_ms=config.request_timeout_ms)
-        append_options = ConnectionOptions(
-            client_id=CLIENT_ID, request_timeout_ms=config.request_timeout_ms, in_flight_max=config.in_flight_max
-        )
-        source_site, target_site = KafkaSite(source, options), KafkaSite(target, options)
+        dialing = Dialing(config, client_id=CLIENT_ID)
+        source_site, target_site = KafkaSite(source, dialing.source), KafkaSite(target, dialing.target)
         actor = ControllerActor(config.site_agents)
-        source_client = KafkaClient(source, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        target_client = KafkaClient(target, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        source_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        target_client = KafkaClient(target, dialing.target, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         self._closing += [source_site, target_site, actor, source_client, target_client]
         return Ports(
             source=source_site,
@@ -191,14 +188,15 @@ class MirrorDaemon:
             actor=actor,
             open_fetch=lambda: KafkaFetch(
                 source,
-                options,
+                dialing.source,
                 min_bytes=config.fetch_min_bytes,
                 max_bytes=config.fetch_max_bytes,
                 partition_max_bytes=config.partition_fetch_max_bytes,
                 max_wait_ms=config.fetch_wait_max_ms,
             ),
-            open_append=lambda: KafkaAppend(target, append_options),
+            open_append=lambda: KafkaAppend(target, dialing.appends(in_flight_max=config.in_flight_max)),
             read_link=self._links.read,
+            tallies=dialing.tallies,
             verifier=ExactVerifier(source_client, target_client),
         )
 
@@ -210,7 +208,7 @@ class MirrorDaemon:
 
     def _make_sharing(self, target: Sequence[HostPort]) -> Sharing:
         config = self._config
-        options = ConnectionOptions(client_id=CLIENT_ID, request_timeout_ms=config.request_timeout_ms)
+        options = Dialing(config, client_id=CLIENT_ID).target
         client = KafkaClient(target, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         sharing = Sharing(
             client, config.link_name, session_timeout_ms=config.sharing_session_timeout_ms, clock=self._clock

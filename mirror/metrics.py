@@ -7,7 +7,7 @@ last half to whole minute, as MirrorMaker's are. A lag that cannot be known is N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -23,6 +23,7 @@ from mirror.core.window import QueuedBatches
 from mirror.link_watch import LinkStanding
 from mirror.queue import ByteQueue
 from runtime.clock import Clock
+from wire.compressed_stream import CompressionTally
 
 WINDOW_MS = 30_000
 TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
@@ -89,7 +90,9 @@ class MirrorMetrics(Collector):
         restarts: Callable[[], dict[str, int]],
         groups_synced_at_ms: Callable[[], int],
         throttle_waited_ms: Callable[[], float],
+        tallies: Mapping[str, CompressionTally],
     ) -> None:
+        self._tallies = tallies
         self._throttle_waited_ms = throttle_waited_ms
         self._board = board
         self._queue = queue
@@ -122,6 +125,7 @@ class MirrorMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """All families; called from the thread of the metrics server."""
         yield from self._queue_families()
+        yield from self._compression_families()
         yield from self._partition_families()
         yield from self._mirror_maker_families()
 
@@ -166,6 +170,19 @@ class MirrorMetrics(Collector):
         for worker, count in sorted(self._restarts().items()):
             restarts.add_metric([link.name, worker], count)
         yield restarts
+
+    def _compression_families(self) -> Iterable[Metric]:
+        labels = ["link", "end"]
+        families = (
+            ("plain_bytes", "Bytes of compressed connections before compression, both ways."),
+            ("wire_bytes", "Bytes that compressed connections put on the line, both ways."),
+            ("refusals", "Connections without the compression that was wished, because the broker does not offer it."),
+        )
+        for name, text in families:
+            counter = CounterMetricFamily(f"antipode_mirror_compression_{name}", text, labels=labels)
+            for end, tally in sorted(self._tallies.items()):
+                counter.add_metric([self._link().name, end], getattr(tally, name))
+            yield counter
 
     def _partition_families(self) -> Iterable[Metric]:
         labels = ["link", "topic", "partition"]

@@ -13,6 +13,7 @@ from typing import Final
 from mirror.assembly import Ports
 from mirror.config import ExistingTarget, MirrorConfig
 from mirror.core.naming import HEARTBEATS, NamingPolicy
+from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaFetch
 from mirror.link_watch import LinkStanding, stand
@@ -59,14 +60,11 @@ class TranslateLink:
     def __init__(self, config: MirrorConfig, *, client_id: str, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._options = ConnectionOptions(client_id=client_id, request_timeout_ms=config.request_timeout_ms)
-        self._append_options = ConnectionOptions(
-            client_id=client_id, request_timeout_ms=config.request_timeout_ms, in_flight_max=PIPELINED_REQUESTS_MAX
-        )
-        self._source_client = self._client(config.source_bootstrap_servers)
-        self._target_client = self._client(config.target_bootstrap_servers)
-        self._source = KafkaSite(config.source_bootstrap_servers, self._options)
-        self._target = KafkaSite(config.target_bootstrap_servers, self._options)
+        self._dialing = Dialing(config, client_id=client_id)
+        self._source_client = _client(config.source_bootstrap_servers, self._dialing.source)
+        self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
+        self._source = KafkaSite(config.source_bootstrap_servers, self._dialing.source)
+        self._target = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
         store = OffsetStore(self._target_client, config.link_name, replication_factor=config.replication_factor)
         self.translations = Translations(self._target_client, store, clock=clock)
         self._provenance = Provenance(self._source_client, source_alias=config.source_alias)
@@ -136,6 +134,7 @@ class TranslateLink:
                 "mirror-maker": self._mirror_maker.run,
             },
             finish=self._finish,
+            tallies=self._dialing.tallies,
             verifier=TranslateVerifier(
                 self._source_client,
                 self._target_client,
@@ -150,14 +149,11 @@ class TranslateLink:
         for closing in (self._source, self._target, self._source_client, self._target_client):
             await closing.close()
 
-    def _client(self, bootstrap: Sequence[HostPort], options: ConnectionOptions | None = None) -> KafkaClient:
-        return KafkaClient(bootstrap, options or self._options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-
     def _open_fetch(self) -> KafkaFetch:
         config = self._config
         return KafkaFetch(
             config.source_bootstrap_servers,
-            self._options,
+            self._dialing.source,
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             partition_max_bytes=config.partition_fetch_max_bytes,
@@ -167,7 +163,10 @@ class TranslateLink:
 
     def _open_append(self) -> TranslatedAppend:
         return TranslatedAppend(
-            self._client(self._config.target_bootstrap_servers, self._append_options),
+            _client(
+                self._config.target_bootstrap_servers,
+                self._dialing.appends(in_flight_max=PIPELINED_REQUESTS_MAX),
+            ),
             naming=self._config.naming,
             translations=self.translations,
             tails=self._tails,
@@ -209,3 +208,7 @@ def standing_of(config: MirrorConfig) -> LinkStanding:
         group_blacklist=config.group_blacklist,
     )
     return stand(record, config.target_alias)
+
+
+def _client(bootstrap: Sequence[HostPort], options: ConnectionOptions) -> KafkaClient:
+    return KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)

@@ -2,7 +2,7 @@
 
 Between connecting and the first request of a user stands one place for authentication: `handshake`, which may exchange requests on the
 connection as it likes; TLS comes as an `ssl.SSLContext`. Then ApiVersions is negotiated, under the software name that makes
-Antipode's brokers advertise their private messages.
+Antipode's brokers advertise their private messages, and compression is agreed on where it is wanted and offered.
 
 Order: requests are written in the order of the calls, and Kafka answers in the order of the requests. At most `in_flight_max` are
 unanswered, further callers wait. A request that misses its deadline closes the connection, because everything behind it would wait too; a
@@ -14,6 +14,7 @@ Not here: which broker to ask, retries, reconnection (wire/connection_pool.py, w
 import asyncio
 import contextlib
 import importlib.metadata
+import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -26,11 +27,12 @@ from kio.schema.errors import ErrorCode
 from runtime.addresses import HostPort
 from wire import frames, schemas
 from wire.byte_reader import Buffer, ByteReader, Malformed
-from wire.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
+from wire.client_errors import RequestTimedOut, Unreachable, UnsupportedApi, broker_error
+from wire.compressed_stream import CompressedStream, Compression
 from wire.entity_building import build_entity
 from wire.frame_stream import FrameStream
 from wire.frames import VersionRange
-from wire.private import CLIENT_SOFTWARE_NAME
+from wire.private import CLIENT_SOFTWARE_NAME, CODEC_ZSTD, COMPRESS_CONNECTION
 
 NEGOTIATED_VERSION: Final = 3
 """Of ApiVersions: the first that carries the software name; every broker answers a version that it does not know in version 0."""
@@ -48,6 +50,10 @@ class ConnectionOptions:
     request_timeout_ms: float = 30_000
     in_flight_max: int = 5
     frame_bytes_max: int = 256 * 1024 * 1024
+    receive_buffer_bytes: int = -1
+    """The socket's (SO_RCVBUF); -1 leaves it to the system, which grows it as the link needs, up to its own limits."""
+    send_buffer_bytes: int = -1
+    compression: Compression | None = None
     ssl_context: ssl.SSLContext | None = None
     handshake: Handshake | None = None
 
@@ -78,6 +84,12 @@ class Connection:
         self._order = asyncio.Lock()
         self._slots = asyncio.Semaphore(options.in_flight_max)
         self._lost_because: str | None = None
+        self._compressed: CompressedStream | None = None
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether what is sent and received travels in compressed chunks."""
+        return self._compressed is not None
 
     @property
     def is_open(self) -> bool:
@@ -100,10 +112,12 @@ class Connection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(options.connect_timeout_ms / 1000):
-                await loop.create_connection(lambda: self._stream, *self.address, ssl=options.ssl_context)
+                await self._open_transport(loop)
                 if options.handshake is not None:
                     await options.handshake(self)
                 self.versions = await self._negotiate()
+                if options.compression is not None:
+                    await self._compress(options.compression)
         except (OSError, TimeoutError) as error:
             reason = "timed out" if isinstance(error, TimeoutError) else (error.strerror or str(error))
             self.close(reason)
@@ -180,7 +194,10 @@ class Connection:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         prefix = frames.request_prefix(api_key, version, correlation_id, self._options.client_id, body_size=body_size)
-        self._stream.transport.writelines([prefix, *body])
+        if self._compressed is None:
+            self._stream.transport.writelines([prefix, *body])
+        else:
+            self._compressed.write([prefix, *body])
 
     def _check_open(self, api_key: int) -> None:
         if self._lost_because is not None:
@@ -220,6 +237,26 @@ class Connection:
             self.close(str(error))
             raise Unreachable(f"the answer is malformed: {error}", node=str(self.address)) from error
 
+    async def _open_transport(self, loop: asyncio.AbstractEventLoop) -> None:
+        options, ssl_context = self._options, self._options.ssl_context
+        if options.receive_buffer_bytes < 0 and options.send_buffer_bytes < 0:
+            await loop.create_connection(lambda: self._stream, *self.address, ssl=ssl_context)
+            return
+        # Buffers count for the window that is agreed on while connecting, so they are set before.
+        connected = await _connected_socket(loop, self.address, options)
+        host = self.address.host if ssl_context is not None else None
+        await loop.create_connection(lambda: self._stream, sock=connected, ssl=ssl_context, server_hostname=host)
+
+    async def _compress(self, compression: Compression) -> None:
+        """From here on in compressed chunks, both ways, if the broker offers it."""
+        if COMPRESS_CONNECTION not in self.versions:
+            compression.tally.refusals += 1
+            return
+        answer = await self.call(COMPRESS_CONNECTION, {"codec": CODEC_ZSTD, "level": compression.level})
+        if answer.error_code:
+            raise broker_error(answer.error_code, node=str(self.address), api_key=COMPRESS_CONNECTION)
+        self._compressed = CompressedStream(self._stream, compression)
+
     async def _negotiate(self) -> dict[int, VersionRange]:
         """Ask what the broker speaks; once more in an older version when it refuses ours (KIP-511)."""
         values = {"client_software_name": self._options.software_name, "client_software_version": installed_version()}
@@ -252,6 +289,32 @@ async def connected(address: HostPort, options: ConnectionOptions) -> AsyncItera
         yield connection
     finally:
         connection.close()
+
+
+async def _connected_socket(
+    loop: asyncio.AbstractEventLoop, address: HostPort, options: ConnectionOptions
+) -> socket.socket:
+    failure: OSError | None = None
+    for family, kind, protocol, _, place in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        connecting = socket.socket(family, kind, protocol)
+        try:
+            connecting.setblocking(False)
+            for name, size in (
+                (socket.SO_RCVBUF, options.receive_buffer_bytes),
+                (socket.SO_SNDBUF, options.send_buffer_bytes),
+            ):
+                if size >= 0:
+                    connecting.setsockopt(socket.SOL_SOCKET, name, size)
+            await loop.sock_connect(connecting, place)
+        except OSError as error:
+            connecting.close()
+            failure = error
+        except BaseException:
+            connecting.close()
+            raise
+        else:
+            return connecting
+    raise failure or OSError(f"no address of {address.host}")
 
 
 def _refused(answer: Answer) -> bool:

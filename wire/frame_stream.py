@@ -109,6 +109,16 @@ class FrameStream(asyncio.BufferedProtocol):
             frame, self._large = self._large, None
             self._on_frame(frame)
 
+    def feed(self, data: bytes) -> None:
+        """Take bytes that came another way than from the transport: decompressed ones."""
+        rest = memoryview(data)
+        while rest:
+            room = self.get_buffer(-1)
+            taken = min(len(room), len(rest))
+            room[:taken] = rest[:taken]
+            self.buffer_updated(taken)
+            rest = rest[taken:]
+
     def _cut_scratch(self) -> None:
         """Deliver the frames in the scratch buffer; what is left is the start of the next one."""
         start = 0

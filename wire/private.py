@@ -5,6 +5,7 @@
 | 20001 | MirrorAppend | 0 | below |
 | 20002 | SiteMetadata | 12 | that of Metadata version 12, with the same number |
 | 20003 | MirrorOffsetCommit | 8 and 9 | that of OffsetCommit, link and link epoch in the group instance id (`link_claim`) |
+| 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (wire/compressed_stream.py) |
 
 A broker advertises them in ApiVersions only to clients whose software name is `antipode`. MirrorAppend's error codes, by partition:
 
@@ -32,11 +33,15 @@ from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.schema.types import TopicName
 from kio.static.constants import EntityType
-from kio.static.primitive import Records, i16, i32, i32Timedelta, i64
+from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
 MIRROR_APPEND: Final = 20001
 SITE_METADATA: Final = 20002
 MIRROR_OFFSET_COMMIT: Final = 20003
+COMPRESS_CONNECTION: Final = 20004
+
+CODEC_ZSTD: Final = 4
+"""As in the attributes of a record batch."""
 
 CLIENT_SOFTWARE_NAME: Final = "antipode"
 """Software name in ApiVersions requests to which brokers advertise these messages."""
@@ -45,8 +50,14 @@ PRIVATE_NAMES: Final = {
     MIRROR_APPEND: "mirror_append",
     SITE_METADATA: "site_metadata",
     MIRROR_OFFSET_COMMIT: "mirror_offset_commit",
+    COMPRESS_CONNECTION: "compress_connection",
 }
-PRIVATE_VERSIONS: Final = {MIRROR_APPEND: (0, 0), SITE_METADATA: (12, 12), MIRROR_OFFSET_COMMIT: (8, 9)}
+PRIVATE_VERSIONS: Final = {
+    MIRROR_APPEND: (0, 0),
+    SITE_METADATA: (12, 12),
+    MIRROR_OFFSET_COMMIT: (8, 9),
+    COMPRESS_CONNECTION: (0, 0),
+}
 
 NO_DIVERGENCE: Final = -1
 
@@ -165,19 +176,57 @@ class MirrorAppendResponse:
     """Each topic of the request, in its order."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressConnectionRequest:
+    """The wish to compress a connection, both ways, from the answer on; no other request may be under way."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(COMPRESS_CONNECTION)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    codec: i8 = field(metadata={"kafka_type": "int8"})
+    """CODEC_ZSTD."""
+    level: i8 = field(metadata={"kafka_type": "int8"})
+    """How hard the broker shall try: 1 to 19."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressConnectionResponse:
+    """INVALID_REQUEST for a level out of range, UNSUPPORTED_COMPRESSION_TYPE for a codec that the broker lacks."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(COMPRESS_CONNECTION)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """NONE when the next byte of either side is the first of a chunk."""
+
+
+_OWN_REQUESTS: Final[dict[int, type[Any]]] = {
+    MIRROR_APPEND: MirrorAppendRequest,
+    COMPRESS_CONNECTION: CompressConnectionRequest,
+}
+_OWN_RESPONSES: Final[dict[int, type[Any]]] = {
+    MIRROR_APPEND: MirrorAppendResponse,
+    COMPRESS_CONNECTION: CompressConnectionResponse,
+}
+
+
 def load_private_request(api_key: int, version: int) -> type[Any]:
     """The entity of a private request. Raises LookupError for an unknown key or version."""
     _check_version(api_key, version)
-    if api_key == MIRROR_APPEND:
-        return MirrorAppendRequest
+    if api_key in _OWN_REQUESTS:
+        return _OWN_REQUESTS[api_key]
     return load_request_schema(_BORROWED_SCHEMAS[api_key], version)
 
 
 def load_private_response(api_key: int, version: int) -> type[Any]:
     """The entity of a private response. Raises LookupError for an unknown key or version."""
     _check_version(api_key, version)
-    if api_key == MIRROR_APPEND:
-        return MirrorAppendResponse
+    if api_key in _OWN_RESPONSES:
+        return _OWN_RESPONSES[api_key]
     return load_response_schema(_BORROWED_SCHEMAS[api_key], version)
 
 

@@ -46,6 +46,7 @@ def _mirror_families() -> Iterable[Metric]:
         restarts=lambda: {"worker": 0},
         groups_synced_at_ms=lambda: 0,
         throttle_waited_ms=lambda: 0.0,
+        tallies={},
     )
     return registry.collect()
 

@@ -1,0 +1,41 @@
+"""How a mirror connects to its two ends: deadlines, socket buffers and compression, as the configuration says for each.
+
+Compression is for the end that lies across the narrow line; an end that does not offer it (any broker but Antipode's) is talked to
+without, which is counted and logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirror.config import CompressionType, MirrorConfig
+from wire.compressed_stream import Compression, CompressionTally
+from wire.connection import ConnectionOptions
+
+
+class Dialing:
+    """Options for connections to the source and to the target, and what compression saves at each."""
+
+    def __init__(self, config: MirrorConfig, *, client_id: str) -> None:
+        self.tallies = {"source": CompressionTally(), "target": CompressionTally()}
+        plain = ConnectionOptions(
+            client_id=client_id,
+            request_timeout_ms=config.request_timeout_ms,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+        )
+        self.source = replace(
+            plain,
+            compression=self._wish("source", config.source_compression_type, config.source_compression_level),
+        )
+        self.target = replace(
+            plain,
+            compression=self._wish("target", config.target_compression_type, config.target_compression_level),
+        )
+
+    def appends(self, *, in_flight_max: int) -> ConnectionOptions:
+        """Options of the connections that carry batches to the target."""
+        return replace(self.target, in_flight_max=in_flight_max)
+
+    def _wish(self, end: str, kind: CompressionType, level: int) -> Compression | None:
+        return Compression(level=level, tally=self.tallies[end]) if kind is CompressionType.ZSTD else None

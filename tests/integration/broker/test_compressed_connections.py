@@ -1,0 +1,151 @@
+"""Connections that a mirror asked to compress: the same answers, fewer bytes, and bounds that hostile bytes do not pass."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from runtime.addresses import HostPort
+from tests.support.log_batches import batch
+from tests.support.lone_broker_process import LoneBroker
+from tests.support.toxiproxy import Toxiproxy
+from wire import frames
+from wire.client import KafkaClient, NewTopic
+from wire.compressed_stream import Compression, CompressionTally
+from wire.connection import Connection, ConnectionOptions, connected
+from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.private import CODEC_ZSTD, COMPRESS_CONNECTION, CompressConnectionRequest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+TOPIC = "orders"
+FETCH_BYTES = 3 * 1024 * 1024
+VALUES = [f"an order of {number} pieces, paid, to be sent tomorrow".encode() for number in range(1_000)]
+MORE_THAN_SOCKETS_HOLD = 200
+NOISE_BYTES = 64_000
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., LoneBroker]) -> LoneBroker:
+    return start_broker(socket_request_max_bytes=str(8 * 1024 * 1024))
+
+
+@pytest.fixture
+def tally() -> CompressionTally:
+    return CompressionTally()
+
+
+@pytest.fixture
+async def client(broker: LoneBroker, tally: CompressionTally) -> AsyncIterator[KafkaClient]:
+    options = ConnectionOptions(compression=Compression(level=3, tally=tally))
+    async with KafkaClient(broker.bootstrap, options) as compressed:
+        await compressed.create_topics([NewTopic(name=TOPIC, partition_count=1, replication_factor=1)])
+        yield compressed
+
+
+async def fetched(client: KafkaClient, offset: int = 0) -> bytes:
+    topic_id = (await client.metadata([TOPIC])).topics[TOPIC].topic_id
+    wanted = TopicToFetch(TOPIC, topic_id, [PartitionToFetch(0, offset, FETCH_BYTES)])
+    response = await client.fetch(await client.leader(TOPIC, 0), FetchRequest([wanted], max_bytes=FETCH_BYTES))
+    return bytes(response.topics[0].partitions[0].records or b"")
+
+
+def chance() -> random.Random:
+    return random.Random(4)
+
+
+async def test_the_same_bytes_arrive_as_without(
+    broker: LoneBroker, client: KafkaClient, tally: CompressionTally
+) -> None:
+    for codec in range(5):
+        for _ in range(8):
+            await client.produce(TOPIC, 0, batch([(None, value) for value in VALUES], codec=codec))
+    through_chunks = await fetched(client)
+    async with KafkaClient(broker.bootstrap) as plain:
+        assert through_chunks == await fetched(plain)
+    assert len(through_chunks) > 5 * len(VALUES)
+    assert tally.wire_bytes < tally.plain_bytes / 2
+    assert not tally.refusals
+
+
+async def test_what_cannot_be_compressed_costs_next_to_nothing(client: KafkaClient, tally: CompressionTally) -> None:
+    noise = chance().randbytes(NOISE_BYTES)
+    for _ in range(20):
+        await client.produce(TOPIC, 0, batch([(None, noise)]))
+    assert noise in await fetched(client)
+    assert tally.wire_bytes < tally.plain_bytes * 1.01 + 1_000
+
+
+async def test_answers_keep_their_order_when_many_requests_are_under_way(client: KafkaClient) -> None:
+    for number in range(20):
+        await client.produce(TOPIC, 0, batch([(None, b"%d" % number)]))
+    offsets = [number % 20 for number in range(100)]
+    answers = await asyncio.gather(*(fetched(client, offset) for offset in offsets))
+    assert [int.from_bytes(answer[:8], "big") for answer in answers] == offsets
+
+
+async def test_a_slow_line_gets_all_of_it(broker: LoneBroker, client: KafkaClient, toxiproxy: Toxiproxy) -> None:
+    """The socket fills within a chunk, and again."""
+    for _ in range(20):
+        await client.produce(TOPIC, 0, batch([(None, chance().randbytes(NOISE_BYTES)), (None, bytes(NOISE_BYTES))]))
+    expected = await fetched(client)
+    proxy = toxiproxy.create("narrow", broker.bootstrap)
+    proxy.add("slicer", average_size=700, size_variation=300)
+    proxy.add("bandwidth", rate=4_000)
+    options = ConnectionOptions(compression=Compression(level=1), receive_buffer_bytes=8_192)
+    async with connected(HostPort("127.0.0.1", proxy.port), options) as connection:
+        assert connection.is_compressed
+        records = await _fetch_through(connection, client)
+    assert records == expected
+
+
+async def _fetch_through(connection: Connection, client: KafkaClient) -> bytes:
+    from wire.broker_requests import request_fetch
+
+    topic_id = (await client.metadata([TOPIC])).topics[TOPIC].topic_id
+    wanted = TopicToFetch(TOPIC, topic_id, [PartitionToFetch(0, 0, FETCH_BYTES)])
+    response = await request_fetch(connection, FetchRequest([wanted], max_bytes=FETCH_BYTES), timeout_ms=30_000)
+    return bytes(response.topics[0].partitions[0].records or b"")
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "error"),
+    [
+        (CODEC_ZSTD, 0, ErrorCode.invalid_request),
+        (CODEC_ZSTD, 20, ErrorCode.invalid_request),
+        (1, 3, ErrorCode.unsupported_compression_type),
+    ],
+)
+async def test_an_unusable_wish_is_refused_and_the_connection_stays_plain(
+    broker: LoneBroker, codec: int, level: int, error: ErrorCode
+) -> None:
+    async with connected(HostPort("127.0.0.1", broker.port), ConnectionOptions()) as connection:
+        for _ in range(2):
+            answer = await connection.call(COMPRESS_CONNECTION, {"codec": codec, "level": level})
+            assert answer.error_code is error
+
+
+async def test_a_broker_that_does_not_offer_it_is_talked_to_without(broker: LoneBroker) -> None:
+    wish = Compression(level=3)
+    options = ConnectionOptions(software_name="somebody-else", compression=wish)
+    async with connected(HostPort("127.0.0.1", broker.port), options) as connection:
+        assert not connection.is_compressed
+    assert wish.tally.refusals == 1
+
+
+async def test_bytes_that_are_no_chunks_cost_their_sender_the_connection(
+    broker: LoneBroker, client: KafkaClient
+) -> None:
+    request = CompressConnectionRequest(codec=CODEC_ZSTD, level=3)
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as hostile:
+        hostile.sendall(frames.encode_request(COMPRESS_CONNECTION, 0, 1, "hostile", request))
+        assert hostile.recv(100)
+        hostile.sendall(struct.pack(">II", 50, 2**31) + bytes(50))
+        assert hostile.recv(100) == b""
+    await client.produce(TOPIC, 0, batch([(None, b"still here")]))

@@ -129,7 +129,7 @@ class MirrorConfig(Settings):
         description="none, or zstd for a narrow line to an Antipode source; batches arrive unchanged",
     )
     source_compression_level: int = Field(
-        default=3, alias="antipode.source.compression.level", ge=LEVEL_MIN, le=LEVEL_MAX, description="1 to 19"
+        default=1, alias="antipode.source.compression.level", ge=LEVEL_MIN, le=LEVEL_MAX, description="1 to 19"
     )
     target_compression_type: CompressionType = Field(
         default=CompressionType.NONE,
@@ -137,7 +137,7 @@ class MirrorConfig(Settings):
         description="none, or zstd for a narrow line to an Antipode target; batches arrive unchanged",
     )
     target_compression_level: int = Field(
-        default=3, alias="antipode.target.compression.level", ge=LEVEL_MIN, le=LEVEL_MAX, description="1 to 19"
+        default=1, alias="antipode.target.compression.level", ge=LEVEL_MIN, le=LEVEL_MAX, description="1 to 19"
     )
     topics_refresh_interval_ms: int = Field(
         default=1000, alias="topics.refresh.interval.ms", ge=50, description="50 ms or more"

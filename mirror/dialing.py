@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mirror.config import CompressionType, MirrorConfig
+from runtime.logs import get_logger
 from wire.compressed_stream import Compression, CompressionTally
 from wire.connection import ConnectionOptions
+
+_log = get_logger("mirror")
 
 
 class Dialing:
@@ -38,4 +41,10 @@ class Dialing:
         return replace(self.target, in_flight_max=in_flight_max)
 
     def _wish(self, end: str, kind: CompressionType, level: int) -> Compression | None:
-        return Compression(level=level, tally=self.tallies[end]) if kind is CompressionType.ZSTD else None
+        if kind is CompressionType.NONE:
+            return None
+        return Compression(level=level, tally=self.tallies[end], on_refused=lambda address: self._warn(end, address))
+
+    def _warn(self, end: str, address: str) -> None:
+        if self.tallies[end].refusals == 1:
+            _log.warning("the broker does not offer compression, so connections go without", end=end, broker=address)

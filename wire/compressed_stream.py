@@ -11,7 +11,7 @@ Used by wire/connection.py and broker/channels.py.
 
 import asyncio
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,6 +50,8 @@ class Compression:
 
     level: int
     tally: CompressionTally = field(default_factory=CompressionTally)
+    on_refused: Callable[[str], None] | None = None
+    """Told the address of each broker that does not offer it."""
 
 
 class ChunkPacker:

@@ -251,6 +251,8 @@ class Connection:
         """From here on in compressed chunks, both ways, if the broker offers it."""
         if COMPRESS_CONNECTION not in self.versions:
             compression.tally.refusals += 1
+            if compression.on_refused is not None:
+                compression.on_refused(str(self.address))
             return
         answer = await self.call(COMPRESS_CONNECTION, {"codec": CODEC_ZSTD, "level": compression.level})
         if answer.error_code:

@@ -67,6 +67,33 @@ async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_pa
     assert f"kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms_avg{{{place}}}" in page
 
 
+async def test_compressed_connections_carry_the_same_bytes(processes: Processes, tmp_path: Path) -> None:
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders", 2)
+    compressed = {
+        "antipode.source.compression.type": "zstd",
+        "antipode.target.compression.type": "zstd",
+        "antipode.target.compression.level": "1",
+        "socket.receive.buffer.bytes": "262144",
+        "send.buffer.bytes": "262144",
+    }
+    mirror = pair.start_mirror(compressed)
+    for partition in range(2):
+        await pair.produce("orders", partition, 30, records=100, size=200)
+    await pair.caught_up("orders", 2)
+    page = scrape(mirror)
+    for end in ("source", "target"):
+        plain, wire = (_counted(page, f"antipode_mirror_compression_{name}_bytes", end) for name in ("plain", "wire"))
+        assert plain > 1_000_000
+        assert wire < plain / 5
+        assert _counted(page, "antipode_mirror_compression_refusals", end) == 0
+
+
+def _counted(page: str, name: str, end: str) -> float:
+    start = f'{name}_total{{end="{end}",link="a-b"}} '
+    return next(float(line.removeprefix(start)) for line in page.splitlines() if line.startswith(start))
+
+
 async def test_the_first_record_is_there_soon_after_the_start(processes: Processes, tmp_path: Path) -> None:
     pair = await start_pair(processes, tmp_path)
     await pair.create("orders")

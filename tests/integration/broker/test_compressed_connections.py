@@ -14,7 +14,6 @@ from kio.schema.errors import ErrorCode
 from runtime.addresses import HostPort
 from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
-from tests.support.toxiproxy import Toxiproxy
 from wire import frames
 from wire.client import KafkaClient, NewTopic
 from wire.compressed_stream import Compression, CompressionTally
@@ -25,15 +24,14 @@ from wire.private import CODEC_ZSTD, COMPRESS_CONNECTION, CompressConnectionRequ
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
 TOPIC = "orders"
-FETCH_BYTES = 3 * 1024 * 1024
+FETCH_BYTES = 4 * 1024 * 1024
 VALUES = [f"an order of {number} pieces, paid, to be sent tomorrow".encode() for number in range(1_000)]
-MORE_THAN_SOCKETS_HOLD = 200
 NOISE_BYTES = 64_000
 
 
 @pytest.fixture
 def broker(start_broker: Callable[..., LoneBroker]) -> LoneBroker:
-    return start_broker(socket_request_max_bytes=str(8 * 1024 * 1024))
+    return start_broker(message_max_bytes=str(FETCH_BYTES + 1_000_000))
 
 
 @pytest.fixture
@@ -90,19 +88,22 @@ async def test_answers_keep_their_order_when_many_requests_are_under_way(client:
     assert [int.from_bytes(answer[:8], "big") for answer in answers] == offsets
 
 
-async def test_a_slow_line_gets_all_of_it(broker: LoneBroker, client: KafkaClient, toxiproxy: Toxiproxy) -> None:
-    """The socket fills within a chunk, and again."""
+async def test_a_reader_with_little_room_gets_all_of_it(broker: LoneBroker, client: KafkaClient) -> None:
+    """The socket is full within a chunk, and within the last one too."""
     for _ in range(20):
-        await client.produce(TOPIC, 0, batch([(None, chance().randbytes(NOISE_BYTES)), (None, bytes(NOISE_BYTES))]))
+        await client.produce(TOPIC, 0, batch([(None, chance().randbytes(2 * NOISE_BYTES))]))
     expected = await fetched(client)
-    proxy = toxiproxy.create("narrow", broker.bootstrap)
-    proxy.add("slicer", average_size=700, size_variation=300)
-    proxy.add("bandwidth", rate=4_000)
-    options = ConnectionOptions(compression=Compression(level=1), receive_buffer_bytes=8_192)
-    async with connected(HostPort("127.0.0.1", proxy.port), options) as connection:
+    options = ConnectionOptions(compression=Compression(level=1), receive_buffer_bytes=4_096)
+    async with connected(HostPort("127.0.0.1", broker.port), options) as connection:
         assert connection.is_compressed
         records = await _fetch_through(connection, client)
     assert records == expected
+
+
+async def test_a_request_that_becomes_larger_than_the_buffers_is_taken_whole(client: KafkaClient) -> None:
+    large = bytes(3_000_000)
+    await client.produce(TOPIC, 0, batch([(None, large)]))
+    assert large in await fetched(client)
 
 
 async def _fetch_through(connection: Connection, client: KafkaClient) -> bytes:

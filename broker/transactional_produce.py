@@ -7,6 +7,7 @@ beforehand. Called by the Produce handler only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
@@ -21,6 +22,7 @@ from wire.record_batch import InvalidBatch, read_header
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
+QUESTIONS_MAX: Final = 3
 _ADDS_PARTITIONS_FROM: Final = 12
 _KNOWS_ABORTABLE_FROM: Final = 11
 
@@ -55,10 +57,31 @@ class TransactionalProduce:
         return bool(self._unasked)
 
     async def ask(self) -> None:
-        """Ask the coordinator about every partition that the transaction is new to."""
+        """Ask the coordinator about every partition that the transaction is new to.
+
+        A marker that passes meanwhile may be that of the producer's transaction before this one, which has just come to its end; so
+        those partitions are asked about again, under a guard that was taken after it.
+        """
+        asked = list(self._unasked)
+        for _ in range(QUESTIONS_MAX):
+            await self._ask_about(asked)
+            asked = [hosted for hosted in asked if self._is_overtaken(hosted)]
+            if not asked:
+                return
+            for hosted in asked:
+                writer, overtaken = self._unasked[hosted]
+                hosted.guards.end(writer.producer_id, overtaken)
+                self._unasked[hosted] = writer, hosted.guards.begin(writer.producer_id)
+        self._errors.update(dict.fromkeys(asked, ErrorCode.concurrent_transactions))
+
+    def _is_overtaken(self, hosted: HostedPartition) -> bool:
+        writer, guard = self._unasked[hosted]
+        return self._errors[hosted] is ErrorCode.none and not hosted.guards.is_valid(writer.producer_id, guard)
+
+    async def _ask_about(self, asked: Sequence[HostedPartition]) -> None:
         by_writer: dict[Writer, list[HostedPartition]] = {}
-        for hosted, (writer, _) in self._unasked.items():
-            by_writer.setdefault(writer, []).append(hosted)
+        for hosted in asked:
+            by_writer.setdefault(self._unasked[hosted][0], []).append(hosted)
         for writer, partitions in by_writer.items():
             outcomes = await self._services.transaction_admission.admit(
                 writer,

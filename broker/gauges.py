@@ -110,6 +110,21 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.replicas.offline_count(),
     ),
     (
+        "antipode_broker_sync_partitions",
+        "Partitions of sync links led here: acknowledgements wait for the standby",
+        lambda parts: parts.replicas.held_count(),
+    ),
+    (
+        "antipode_broker_sync_degraded_partitions",
+        "Of these, partitions that showed records which the standby may not have",
+        lambda parts: parts.replicas.degraded_count(),
+    ),
+    (
+        "antipode_broker_sync_degradations",
+        "How often since the start a partition stopped waiting for a silent standby",
+        lambda parts: parts.replicas.degradations,
+    ),
+    (
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Log directories that are offline after a failure of their disks",
         lambda parts: len(parts.logs.offline),
@@ -152,7 +167,9 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
         "kafka_server_delayedoperationpurgatory_fetch_size",
         "Fetches that wait for records",
-        lambda parts: len(parts.replicas.fetches) + len(parts.replicas.follower_fetches),
+        lambda parts: (
+            len(parts.replicas.fetches) + len(parts.replicas.follower_fetches) + len(parts.replicas.mirror_fetches)
+        ),
     ),
     (
         "kafka_server_delayedoperationpurgatory_produce_size",

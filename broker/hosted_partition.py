@@ -11,7 +11,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.access import TOOL_REPLICA_ID
+from broker.core.access import MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.core.partition import Partition
 from broker.core.topic_configs import LogConfig
 from broker.core.verification_guards import VerificationGuards
@@ -121,10 +121,17 @@ class HostedPartition:
         if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync(self.config.insync_replicas_min):
             raise PartitionFailure(ErrorCode.not_enough_replicas)
 
+    @property
+    def safe_end(self) -> int:
+        """The offset below which no election here takes anything back: mirrors and tools see it while consumers wait for a standby."""
+        return max(self.state.replicated_end, self.state.high_watermark)
+
     def readable_end(self, *, replica_id: int, isolation_level: int) -> int:
         """The offset up to which a reader may see records."""
         if replica_id >= 0:
             return self.state.log_end_offset
+        if replica_id in (TOOL_REPLICA_ID, MIRROR_REPLICA_ID):
+            return self.safe_end
         if isolation_level == READ_COMMITTED:
             return min(self.log.last_stable_offset, self.state.high_watermark)
         return self.state.high_watermark

@@ -1,4 +1,4 @@
-"""What a broker does by itself, again and again: flushes, retention, compaction, checkpoints.
+"""What a broker does by itself, again and again: flushes, retention, compaction, checkpoints, a look at silent standbys.
 
 Each job is a loop of its own; a failing disk is reported and tried again at the next turn, it never ends the broker. Retention and
 compaction wait for the first whole image, because only then the topics' own configs are known.
@@ -13,6 +13,7 @@ from broker.config import BrokerSettings
 from broker.dynamic_configs import DynamicConfigs
 from broker.log.errors import StorageError
 from broker.log.log_store import LogStore
+from broker.replicas import Replicas
 from broker.services import Cluster
 from runtime.logs import get_logger
 
@@ -22,6 +23,8 @@ Interval = Callable[[BrokerSettings], float]
 """Milliseconds between two turns of a job, by the settings in force."""
 
 FIRST_RETENTION_DELAY_MS = 30_000
+STANDBY_INTERVAL_MS = 100
+"""How soon it is noticed that a sync link's standby is silent for too long."""
 MOVE_INTERVAL_MS = 200
 """How soon a move to another log directory begins."""
 
@@ -29,9 +32,10 @@ MOVE_INTERVAL_MS = 200
 class Housekeeping:
     """The background jobs over a broker's logs."""
 
-    def __init__(self, configs: DynamicConfigs, logs: LogStore, cluster: Cluster) -> None:
+    def __init__(self, configs: DynamicConfigs, logs: LogStore, replicas: Replicas, cluster: Cluster) -> None:
         self._configs = configs
         self._logs = logs
+        self._replicas = replicas
         self._cluster = cluster
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -43,6 +47,7 @@ class Housekeeping:
             ("retention", self._retain, lambda now: now.log_retention_check_interval_ms, first_ms),
             ("compaction", self._compact, lambda now: now.log_cleaner_backoff_ms, 0),
             ("move", self._move, lambda _: MOVE_INTERVAL_MS, 0),
+            ("standbys", self._check_standbys, lambda _: STANDBY_INTERVAL_MS, 0),
             ("checkpoint", self._checkpoint, lambda now: now.log_checkpoint_interval_ms, 0),
             ("high watermark checkpoint", self._mark, lambda now: now.high_watermark_checkpoint_interval_ms, 0),
         )
@@ -81,6 +86,9 @@ class Housekeeping:
     def _is_copy(self, topic: str) -> bool:
         """A standby's log ends and begins where its source's does; cleaning begins when the site takes writes itself."""
         return not self._cluster.image.role_of_topic(topic).may_write
+
+    async def _check_standbys(self) -> None:
+        self._replicas.check_standbys()
 
     async def _checkpoint(self) -> None:
         self._logs.checkpoint()

@@ -133,6 +133,7 @@ class Broker:
             self.metrics,
             fetches=Purgatory(self._clock),
             follower_fetches=Purgatory(self._clock),
+            mirror_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
         )
         self._logs.on_failure(self._lose_directory)
@@ -147,7 +148,7 @@ class Broker:
         )
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self._control, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
-        self._housekeeping = Housekeeping(self.configs, self._logs, self._cluster)
+        self._housekeeping = Housekeeping(self.configs, self._logs, self._replicas, self._cluster)
         self.configs.on_change(self._take_configs)
         self._ports: dict[str, int] = {}
         self._is_open = False

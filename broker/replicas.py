@@ -16,8 +16,9 @@ from kio.schema.errors import ErrorCode
 from broker.config import BrokerSettings
 from broker.core.access import CONSUMER_REPLICA_ID, read_error, write_error
 from broker.core.batch_checks import BatchRejected
-from broker.core.cluster_image import ClusterImage, ImageChange, PartitionImage, TopicImage
+from broker.core.cluster_image import ClusterImage, ImageChange, LinkRole, PartitionImage, TopicImage
 from broker.core.partition import LeadershipChange, Partition
+from broker.core.standby_hold import StandbyHold
 from broker.core.topic_configs import LogConfig
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
@@ -31,6 +32,7 @@ from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
+from wire.links import SyncPolicy, sync_policy
 from wire.record_batch import Buffer, InvalidBatch
 from wire.topic_configs import InvalidTopicConfig
 
@@ -55,6 +57,7 @@ class Replicas:
         *,
         fetches: Purgatory,
         follower_fetches: Purgatory,
+        mirror_fetches: Purgatory,
         produces: Purgatory,
     ) -> None:
         self._settings = settings
@@ -63,10 +66,13 @@ class Replicas:
         self._logs = logs
         self._metrics = metrics
         self._hosted: dict[PartitionKey, HostedPartition] = {}
+        self._held: dict[PartitionKey, HostedPartition] = {}
+        self.degradations = 0
         self.on_follower_outside: Callable[[HostedPartition, int], None] | None = None
         """Told after a fetch of a follower that is not in sync (`isr_proposals.py`)."""
         self.fetches = fetches
         self.follower_fetches = follower_fetches
+        self.mirror_fetches = mirror_fetches
         self.produces = produces
         logs.on_failure(self._lose)
         logs.on_moved = self._replace_log
@@ -203,6 +209,7 @@ class Replicas:
         if change is LeadershipChange.BECAME_FOLLOWER:
             hosted.log.truncate_to(hosted.log.log_end_offset)  # the epoch of a leadership that wrote nothing goes
         high_watermark = hosted.state.high_watermark
+        self._wait_for_standby(image, hosted, link)
         is_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
             _begin_writing(hosted, link)
@@ -231,6 +238,7 @@ class Replicas:
         """Whoever waits for the partition has to look again, whatever it waits for."""
         self.fetches.notify(hosted.key)
         self.follower_fetches.notify(hosted.key)
+        self.mirror_fetches.notify(hosted.key)
         self.produces.notify(hosted.key)
 
     def _delete_topic(self, topic: str) -> None:
@@ -243,6 +251,7 @@ class Replicas:
         hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
         self._logs.delete(hosted.log, is_durable=False)
         hosted.state.leave()
+        self._held.pop(hosted.key, None)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
         self._notify_all(hosted)
 
@@ -260,6 +269,7 @@ class Replicas:
         for key in failure.partitions:
             hosted = self._hosted.pop(key, None)
             if hosted is not None:
+                self._held.pop(key, None)
                 hosted.write_error = hosted.read_error = ErrorCode.kafka_storage_error
                 self._notify_all(hosted)
 
@@ -310,20 +320,88 @@ class Replicas:
     def record_growth(self, hosted: HostedPartition, grown_bytes: int) -> None:
         """The log has grown: followers can have it, and without followers in sync it is safe at once."""
         state = hosted.state
-        high_watermark = state.high_watermark
+        high_watermark, safe_end = state.high_watermark, hosted.safe_end
         self.follower_fetches.notify(hosted.key, grown_bytes)
         was_all_visible = high_watermark == state.log_end_offset
         if state.record_append(hosted.log.log_end_offset):
             self._follow_high_watermark(hosted, high_watermark, grown_bytes if was_all_visible else None)
+        self._tell_mirror(hosted, safe_end)
 
     def record_fetch(self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int) -> None:
         """A follower asked for `offset`: move the high watermark, and propose the follower for the ISR when it has caught up."""
         state = hosted.state
-        high_watermark = state.high_watermark
+        high_watermark, safe_end = state.high_watermark, hosted.safe_end
         if state.record_fetch(replica, offset, now_ms=self._clock.monotonic_ms(), broker_epoch=broker_epoch):
             self._follow_high_watermark(hosted, high_watermark)
+        self._tell_mirror(hosted, safe_end)
         if replica not in state.isr and self.on_follower_outside is not None:
             self.on_follower_outside(hosted, replica)
+
+    def _tell_mirror(self, hosted: HostedPartition, former: int) -> None:
+        """More than up to `former` may be mirrored now."""
+        reached = hosted.safe_end
+        if reached > former and self.mirror_fetches.is_awaited(hosted.key):
+            grown_bytes = hosted.log.bytes_between(max(former, hosted.log.log_start_offset), reached)
+            self.mirror_fetches.notify(hosted.key, max(grown_bytes, 1))
+
+    # --- the standby of a sync link
+
+    def _wait_for_standby(self, image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> None:
+        """Hold acknowledgements back, or no longer, as the link and this site's part in it say."""
+        policy = SyncPolicy.NONE if link is None else sync_policy(link)
+        is_source = hosted.state.is_leader and image.role_in(link) in (LinkRole.ACTIVE, LinkRole.FENCED)
+        if link is None or policy is SyncPolicy.NONE or not is_source:
+            hosted.state.wait_for_standby(None)
+            self._held.pop(hosted.key, None)
+        elif hosted.state.hold is None:
+            hold = StandbyHold(
+                may_degrade=policy is SyncPolicy.DEGRADE,
+                timeout_ms=link.sync_timeout_ms,
+                progressed_at_ms=self._clock.monotonic_ms(),
+            )
+            hosted.state.wait_for_standby(hold)
+            self._held[hosted.key] = hosted
+
+    def record_standby(self, image: ClusterImage, key: PartitionKey, acknowledged: int, *, link: str) -> ErrorCode:
+        """A mirror of the link says that the standby has everything below `acknowledged`; why that is refused, or `none`."""
+        hosted = self._hosted.get(key)
+        if hosted is None or not hosted.state.is_leader:
+            return ErrorCode.not_leader_or_follower
+        carrier = image.link_of(hosted.topic)
+        if carrier is None or carrier.name != link or acknowledged > hosted.safe_end:
+            return ErrorCode.invalid_request
+        hold, high_watermark = hosted.state.hold, hosted.state.high_watermark
+        was_degraded = hold is not None and hold.is_degraded
+        if hosted.state.record_standby(acknowledged, now_ms=self._clock.monotonic_ms()):
+            self._follow_high_watermark(hosted, high_watermark)
+        if hold is not None and was_degraded and not hold.is_degraded:
+            state_change.info("the standby has everything again", topic=key[0], partition=key[1], offset=acknowledged)
+        return ErrorCode.none
+
+    def check_standbys(self) -> None:
+        """Give up waiting for standbys that have been silent for longer than their links allow."""
+        now_ms = self._clock.monotonic_ms()
+        for hosted in tuple(self._held.values()):
+            high_watermark = hosted.state.high_watermark
+            if hosted.state.check_standby(now_ms=now_ms):
+                self.degradations += 1
+                state_change.warning(
+                    "the standby is not waited for any more",
+                    topic=hosted.topic,
+                    partition=hosted.index,
+                    acknowledged=hosted.state.hold.acknowledged if hosted.state.hold is not None else -1,
+                    high_watermark=high_watermark,
+                )
+                if hosted.state.refresh_high_watermark():
+                    self._follow_high_watermark(hosted, high_watermark)
+
+    def held_count(self) -> int:
+        """Partitions led here that wait for a standby, or would if it were not degraded."""
+        return len(self._held)
+
+    def degraded_count(self) -> int:
+        """Partitions of sync links that showed records which the standby may not have."""
+        return sum(1 for hosted in tuple(self._held.values()) if hosted.state.hold and hosted.state.hold.is_degraded)
 
     def _follow_high_watermark(self, hosted: HostedPartition, former: int, grown_bytes: int | None = None) -> None:
         """The high watermark moved up from `former`: readers see more (`grown_bytes` if known), producers have their answer."""
@@ -374,6 +452,7 @@ class Replicas:
                 source_seen_at_ms=hosted.source.seen_at_ms,
                 max_timestamp_ms=hosted.log.max_timestamp_ms,
                 size_bytes=hosted.log.size_bytes,
+                is_degraded=hosted.state.hold is not None and hosted.state.hold.is_degraded,
             )
 
     def sizes(self) -> dict[PartitionKey, tuple[int, int, int]]:

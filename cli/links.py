@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -21,6 +22,7 @@ from cli.output import (
 )
 from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode
+from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -40,6 +42,13 @@ app.command()(resume)
 app.command()(verify)
 
 Answer = TypeVar("Answer")
+
+
+class SyncChoice(enum.Enum):
+    """How the source waits for the target."""
+
+    BLOCK = SyncPolicy.BLOCK.value
+    DEGRADE = SyncPolicy.DEGRADE.value
 
 
 @app.command("list")
@@ -104,6 +113,16 @@ def create(
     is_routed: Annotated[
         bool, typer.Option("--routed/--no-routed", help="Send clients of either site to the active one.")
     ] = True,
+    sync: Annotated[
+        SyncChoice | None,
+        typer.Option(
+            help="block: acks=all is answered, and consumers see a record, only when the target has it. degrade: the same, until the "
+            "target is silent for --sync-timeout-ms.",
+        ),
+    ] = None,
+    sync_timeout_ms: Annotated[
+        int, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
+    ] = SYNC_TIMEOUT_MS,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check both sites, store nothing.")] = False,
@@ -131,6 +150,8 @@ def create(
         group_whitelist=split_list(group_whitelist),
         group_blacklist=split_list(group_blacklist),
         is_routed=is_routed,
+        sync=SyncPolicy.NONE if sync is None else SyncPolicy(sync.value),
+        sync_timeout_ms=sync_timeout_ms,
     )
 
     async def make(clients: dict[str, SiteClient]) -> LinkRecord:
@@ -273,11 +294,13 @@ def _print_description(entry: LinkAtSite) -> None:
         return
     record = entry.description.record
     rows = [
-        (item.topic, item.partition, item.log_start_offset, item.log_end_offset)
+        (item.topic, item.partition, item.log_start_offset, item.log_end_offset, "degraded" if item.is_degraded else "")
         for item in entry.description.partitions
     ]
     title = f"site {entry.site}: {record.active_site} is active in epoch {record.epoch}, {_phase(record)}"
-    print_table(title, ("topic", "partition", "start offset", "end offset"), rows)
+    if record.sync_policy:
+        title += f"; waits for the standby ({record.sync_policy})"
+    print_table(title, ("topic", "partition", "start offset", "end offset", "sync"), rows)
 
 
 def _print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:

@@ -18,6 +18,7 @@ from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite, SiteView
 from wire.control.site_pb2 import DescribeLinkReply, LinkStatus
+from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
 
 NOTICE_MS = 5_000
 """How long a site's agents may take to show a link that was stored."""
@@ -45,6 +46,8 @@ class LinkSpec:
     group_whitelist: Sequence[str] = (".*",)
     group_blacklist: Sequence[str] = ()
     is_routed: bool = True
+    sync: SyncPolicy = SyncPolicy.NONE
+    sync_timeout_ms: int = SYNC_TIMEOUT_MS
 
     def record(self, *, now_ms: int) -> LinkRecord:
         """The record of a new link: the source active, nothing fenced."""
@@ -61,6 +64,8 @@ class LinkSpec:
             group_whitelist=self.group_whitelist,
             group_blacklist=self.group_blacklist,
             is_routed=self.is_routed,
+            sync_policy=self.sync.value,
+            sync_timeout_ms=0 if self.sync is SyncPolicy.NONE else self.sync_timeout_ms,
             sites={
                 self.source_site: LinkSite(bootstrap_servers=self.source.bootstrap_servers, agents=self.source.agents),
                 self.target_site: LinkSite(bootstrap_servers=self.target.bootstrap_servers, agents=self.target.agents),

@@ -20,16 +20,18 @@ from mirror.core.flow_events import LinkRole, LinkTurned, Side
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
+from mirror.core.window import QueuedBatches
 from mirror.fetchers import Fetcher
 from mirror.group_sync import GroupSync
 from mirror.link_watch import LinkStanding, LinkWatch
 from mirror.metrics import MirrorMetrics
 from mirror.pauses import Pauses
-from mirror.ports import AppendPort, FetchPort, GroupPort, SitePort, TopicActor, Unreachable
+from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePort, TopicActor, Unreachable
 from mirror.prober import Prober
 from mirror.producers import Producer
 from mirror.queue import ByteQueue
 from mirror.service import MirrorParts
+from mirror.standby_reports import StandbyReports
 from mirror.supervision import Supervisor
 from mirror.throttle import Throttle
 from mirror.topic_sync import TopicSync
@@ -66,6 +68,8 @@ class Ports:
     workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     finish: Callable[[], Awaitable[None]] | None = None
     verifier: Verifier | None = None
+    # Where the source hears what the target has, for sync links.
+    open_progress: Callable[[], ProgressPort] | None = None
     # What compressed connections save, by end.
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
     # Which partitions this daemon mirrors, where several share the link.
@@ -134,6 +138,9 @@ class Mirror:
             interval_ms=config.group_sync_interval_ms,
         )
         self._topics = self._make_topics()
+        self._reports = (
+            None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
+        )
         self.metrics = MirrorMetrics(
             registry,
             board=self.board,
@@ -188,6 +195,8 @@ class Mirror:
         self._supervisor.start("topics", self._topics.run)
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
+        if self._reports is not None:
+            self._supervisor.start("standby-reports", self._reports.run)
         for name, worker in self._ports.workers.items():
             self._supervisor.start(name, worker)
 
@@ -208,6 +217,8 @@ class Mirror:
             await self._carry_groups_once_more()
         await self._supervisor.stop()
         await self._prober.close()
+        if self._reports is not None:
+            await self._reports.close()
         await self.producers.close()
         if self._ports.finish is not None:
             await self._ports.finish()
@@ -274,8 +285,13 @@ class Mirror:
             request_bytes_max=self._config.request_max_bytes,
             in_flight_max=self._config.in_flight_max,
         )
-        producer.on_appended = self.metrics.observe
+        producer.on_appended = self._appended
         return producer
+
+    def _appended(self, key: PartitionKey, entry: QueuedBatches) -> None:
+        self.metrics.observe(key, entry)
+        if self._reports is not None:
+            self._reports.acknowledged(key)
 
     def _make_fetcher(self, key: FetcherKey) -> Fetcher:
         return Fetcher(

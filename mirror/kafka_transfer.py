@@ -5,7 +5,7 @@ Records are views of the received frame on the one side and are handed to the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from wire.client import KafkaClient
 from wire.client_errors import error_code
 from wire.connection import ConnectionOptions
 from wire.fetch_codec import FetchResponse, PartitionFetched
-from wire.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
+from wire.fetch_requests import CONSUMER, FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
 from wire.fetch_session import FetchSession, SessionRequest
 from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 
@@ -60,8 +60,10 @@ class KafkaFetch:
         partition_max_bytes: int,
         max_wait_ms: int,
         sieve: Sieve | None = None,
+        replica_id: int = CONSUMER,
     ) -> None:
         self._sieve = sieve
+        self._replica_id = replica_id
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         self._session: FetchSession[PartitionKey, Position] = FetchSession()
         self._topic_ids: dict[str, UUID] = {}
@@ -99,6 +101,7 @@ class KafkaFetch:
         session = self._session.next_request({part.key: (part.offset, part.leader_epoch) for part in parts})
         return FetchRequest(
             self._named(session),
+            replica_id=self._replica_id,
             max_wait_ms=self._max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
@@ -166,6 +169,24 @@ class KafkaAppend:
             for topic in response.topics
             for answer in topic.partitions
         ]
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._client.close()
+
+
+class KafkaProgress:
+    """ProgressPort: what the target has, told to the brokers of the source."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+
+    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+        """Tell; empty when it was taken, else why not."""
+        offsets = {(key.topic, key.partition): offset for key, offset in acknowledged.items()}
+        told = self._client.link_progress(node_id, link=link, link_epoch=link_epoch, acknowledged=offsets)
+        code = await reached(told)
+        return "" if code is ErrorCode.none else code.name
 
     async def close(self) -> None:
         """Drop the connections."""

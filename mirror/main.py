@@ -17,7 +17,7 @@ from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
 from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
-from mirror.kafka_transfer import KafkaAppend, KafkaFetch
+from mirror.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
 from mirror.ports import Unreachable
 from mirror.service import SERVICE_NAME, MirrorAdminService
@@ -35,6 +35,7 @@ from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.client import KafkaClient
 from wire.control import mirror_pb2_grpc
+from wire.fetch_requests import MIRROR
 
 CLIENT_ID = "antipode-mirror"
 
@@ -193,7 +194,9 @@ class MirrorDaemon:
                 max_bytes=config.fetch_max_bytes,
                 partition_max_bytes=config.partition_fetch_max_bytes,
                 max_wait_ms=config.fetch_wait_max_ms,
+                replica_id=MIRROR,
             ),
+            open_progress=lambda: KafkaProgress(source, dialing.source),
             open_append=lambda: KafkaAppend(target, dialing.appends(in_flight_max=config.in_flight_max)),
             read_link=self._links.read,
             tallies=dialing.tallies,

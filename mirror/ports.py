@@ -175,6 +175,18 @@ class AppendPort(Protocol):
         ...
 
 
+class ProgressPort(Protocol):
+    """The connection over which the source's brokers hear what the target has."""
+
+    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+        """Tell; empty when it was taken, else why not. Unreachable on a lost connection."""
+        ...
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
+
+
 class TopicActor(Protocol):
     """The target's controller, acting in the link's name."""
 

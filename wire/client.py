@@ -42,7 +42,7 @@ from wire.connection_pool import ConnectionPool
 from wire.fetch_codec import FetchResponse
 from wire.fetch_requests import CONSUMER, FetchRequest
 from wire.mirror_append_codec import MirrorAppend
-from wire.private import MirrorAppendResponse
+from wire.private import LINK_PROGRESS, MirrorAppendResponse
 from wire.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, ProduceResponse, TopicRecords
 from wire.record_batch import Buffer
 
@@ -182,6 +182,18 @@ class KafkaClient:
     ) -> MirrorAppendResponse:
         """One MirrorAppend."""
         return await requests.request_mirror_append(await self.connection(node_id), request, timeout_ms=timeout_ms)
+
+    async def link_progress(
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
+    ) -> ErrorCode:
+        """Tell a source's broker what a sync link's target has of partitions that it leads."""
+        by_topic: dict[str, list[dict[str, int]]] = {}
+        for (topic, partition), offset in acknowledged.items():
+            by_topic.setdefault(topic, []).append({"index": partition, "acknowledged_offset": offset})
+        topics = [{"name": topic, "partitions": partitions} for topic, partitions in by_topic.items()]
+        values = {"link": link, "link_epoch": link_epoch, "topics": topics}
+        response = await (await self.connection(node_id)).call(LINK_PROGRESS, values)
+        return error_code(response.error_code)
 
     async def list_offsets(
         self,

@@ -1,7 +1,8 @@
 """Fetch requests, written by hand for all versions that kio describes (4 to 18); responses are in wire/fetch_codec.py.
 
 One set of types serves all versions: the replica id, for one, moved from the front to a tagged field in version 15, and callers
-need not know. Replica id -1 is a consumer; -2 is Kafka's "debugging consumer", which Antipode's brokers serve from any role.
+need not know. Replica id -1 is a consumer; -2 is Kafka's "debugging consumer", which Antipode's brokers serve from any role; -3 is
+an exact mirror.
 """
 
 import struct
@@ -15,6 +16,8 @@ from wire.fetch_codec import FLEXIBLE_FROM, read_topic, topic_bytes
 
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
+MIRROR: Final = -3
+"""Of an exact link: sees what the site's in-sync replicas have, before a sync link lets consumers see it."""
 UNKNOWN_HIGH_WATERMARK: Final = 2**63 - 1
 
 _LOG_START_FROM: Final = 5

@@ -30,6 +30,18 @@ class SiteRole(enum.Enum):
     PASSIVE = "passive"
 
 
+class SyncPolicy(enum.Enum):
+    """Whether the source acknowledges, and shows to consumers, only what the standby has."""
+
+    NONE = ""
+    BLOCK = "block"
+    DEGRADE = "degrade"
+
+
+SYNC_TIMEOUT_MS = 10_000
+"""How long a link that may degrade waits for a silent standby unless it says otherwise."""
+
+
 class InvalidPattern(ValueError):
     """A whitelist or blacklist entry is not a regular expression."""
 
@@ -85,6 +97,12 @@ def role_of(link: LinkRecord, site: str) -> SiteRole:
     if link.active_site != site:
         return SiteRole.PASSIVE
     return SiteRole.FENCED if link.phase == LinkPhase.FENCED else SiteRole.ACTIVE
+
+
+def sync_policy(link: LinkRecord) -> SyncPolicy:
+    """The link's policy; a word that this release does not know is taken for the strictest one."""
+    known = {policy.value: policy for policy in SyncPolicy}
+    return known.get(link.sync_policy, SyncPolicy.BLOCK)
 
 
 def other_site(link: LinkRecord, site: str) -> str:

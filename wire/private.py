@@ -6,6 +6,7 @@
 | 20002 | SiteMetadata | 12 | that of Metadata version 12, with the same number |
 | 20003 | MirrorOffsetCommit | 8 and 9 | that of OffsetCommit, link and link epoch in the group instance id (`link_claim`) |
 | 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (wire/compressed_stream.py) |
+| 20005 | LinkProgress | 0 | below; what a sync link's standby has, told to the source's leaders |
 
 A broker advertises them in ApiVersions only to clients whose software name is `antipode`. MirrorAppend's error codes, by partition:
 
@@ -39,6 +40,7 @@ MIRROR_APPEND: Final = 20001
 SITE_METADATA: Final = 20002
 MIRROR_OFFSET_COMMIT: Final = 20003
 COMPRESS_CONNECTION: Final = 20004
+LINK_PROGRESS: Final = 20005
 
 CODEC_ZSTD: Final = 4
 """As in the attributes of a record batch."""
@@ -51,12 +53,14 @@ PRIVATE_NAMES: Final = {
     SITE_METADATA: "site_metadata",
     MIRROR_OFFSET_COMMIT: "mirror_offset_commit",
     COMPRESS_CONNECTION: "compress_connection",
+    LINK_PROGRESS: "link_progress",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
     SITE_METADATA: (12, 12),
     MIRROR_OFFSET_COMMIT: (8, 9),
     COMPRESS_CONNECTION: (0, 0),
+    LINK_PROGRESS: (0, 0),
 }
 
 NO_DIVERGENCE: Final = -1
@@ -204,13 +208,75 @@ class CompressConnectionResponse:
     """NONE when the next byte of either side is the first of a chunk."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProgressPartition:
+    """How far one partition is safe at the target."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    acknowledged_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """Every in-sync replica of the target has what is below."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProgressTopic:
+    """The partitions of one topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    partitions: tuple[LinkProgressPartition, ...]
+    """Each partition of which something is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProgressRequest:
+    """What the target has acknowledged, told by the mirror to the leader at the source."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    link: str = field(metadata={"kafka_type": "string"})
+    """Name of the link."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """The link's epoch as the mirror knows it."""
+    topics: tuple[LinkProgressTopic, ...]
+    """Each topic of which something is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProgressResponse:
+    """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another link epoch; partitions not led here are passed over."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """NONE when everything that concerns this broker was taken."""
+
+
 _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendRequest,
     COMPRESS_CONNECTION: CompressConnectionRequest,
+    LINK_PROGRESS: LinkProgressRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
     COMPRESS_CONNECTION: CompressConnectionResponse,
+    LINK_PROGRESS: LinkProgressResponse,
 }
 
 

@@ -1,7 +1,8 @@
 """May this request touch a topic here? The table of ARCHITECTURE.md as code, in Kafka error codes.
 
 Pure. `replicas.py` and handlers ask before they touch a log. Replica ids: -1 is a client, -2 a tool that reads any role's
-copy up to the high watermark (Kafka's "debugging consumer").
+copy (Kafka's "debugging consumer"), -3 a mirror, which reads where a client may. Both see what all in-sync replicas have, under a sync
+link too, where the high watermark waits for the standby.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.cluster_image import ClusterImage, LinkRole
 from wire.control.cluster_pb2 import LinkRecord
+from wire.fetch_requests import MIRROR
 
 CONSUMER_REPLICA_ID = -1
 TOOL_REPLICA_ID = -2
+MIRROR_REPLICA_ID = MIRROR
 
 
 def write_error(image: ClusterImage, topic: str) -> ErrorCode:

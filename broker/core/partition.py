@@ -2,13 +2,14 @@
 
 Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`) tell it what happened (an append, a
 follower's fetch, a new leadership, the controller's answer) and act on what it says. The high watermark is the smallest log end
-offset of the in-sync replicas; with one replica it is the own log end.
+offset of the in-sync replicas; with one replica it is the own log end. Under a sync link it also waits for the standby
+(`standby_hold.py`), to which everything below `replicated_end` is sent.
 
 A leader changes the in-sync replicas only by proposing to the controller (KIP-497). While a proposal is open nobody knows which of the
 two sets is in force, so the high watermark waits for the members of both, and no other proposal is made.
 
-Invariants: P1 high watermark <= own log end offset. P2 it never decreases under a leadership. P3 a leadership with a leader epoch
-below the known one is refused, and so are in-sync replicas of an older partition epoch.
+Invariants: P1 high watermark <= replicated end (while it leads) <= own log end offset. P2 it never decreases under a leadership. P3 a
+leadership with a leader epoch below the known one is refused, and so are in-sync replicas of an older partition epoch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from broker.core.cluster_image import NO_NODE, UNKNOWN_EPOCH, PartitionImage
+from broker.core.standby_hold import StandbyHold
 
 UNCHECKED_EPOCH = -1
 """Broker epoch of a replica that did not say it (Fetch before version 15)."""
@@ -79,6 +81,9 @@ class Partition:
     proposed_isr: tuple[int, ...] | None = None
     high_watermark: int = 0
     log_end_offset: int = 0
+    replicated_end: int = 0
+    """While it leads: every in-sync replica of this site has what is below, so no election here takes it back."""
+    hold: StandbyHold | None = None
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
 
     @property
@@ -109,9 +114,11 @@ class Partition:
         was_leader = self.is_leader
         self.leader_epoch = image.leader_epoch
         self.followers.clear()
+        self.hold = None
         if image.leader == self.node_id:
             self.role = ReplicaRole.LEADER
             self.leader_epoch_start_offset = self.log_end_offset
+            self.replicated_end = self.high_watermark
             if not was_leader:
                 self.led_since_epoch = image.leader_epoch
             self._keep_followers(now_ms)
@@ -147,10 +154,11 @@ class Partition:
         """The own log was cut (only a follower or a mirror's target does this)."""
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
+        self.replicated_end = min(self.replicated_end, log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """The own log was emptied and goes on at `offset` (its source or leader begins above all that it had)."""
-        self.log_end_offset = self.high_watermark = offset
+        self.log_end_offset = self.high_watermark = self.replicated_end = offset
 
     # --- a follower's side
 
@@ -185,10 +193,34 @@ class Partition:
         for replica, progress in self.followers.items():
             if progress.log_end_offset < candidate and self._counts(replica):
                 candidate = progress.log_end_offset
-        if candidate <= self.high_watermark:
+        self.replicated_end = max(self.replicated_end, candidate)
+        bound = self.replicated_end if self.hold is None else self.hold.bound
+        visible = self.replicated_end if bound is None else min(self.replicated_end, bound)
+        if visible <= self.high_watermark:
             return False
-        self.high_watermark = candidate
+        self.high_watermark = visible
         return True
+
+    # --- the standby of a sync link
+
+    def wait_for_standby(self, hold: StandbyHold | None) -> None:
+        """From now on the high watermark waits for a standby, or (None) no longer does; `refresh_high_watermark` is due."""
+        self.hold = hold
+
+    def record_standby(self, acknowledged: int, *, now_ms: float) -> bool:
+        """The standby has everything below `acknowledged`; True when the high watermark moved."""
+        if self.hold is None:
+            return False
+        self.hold.report(
+            acknowledged, high_watermark=self.high_watermark, replicated_end=self.replicated_end, now_ms=now_ms
+        )
+        return self._advance_high_watermark()
+
+    def check_standby(self, *, now_ms: float) -> bool:
+        """True when the standby has been silent for so long that nothing waits for it any more."""
+        return self.hold is not None and self.hold.check(
+            high_watermark=self.high_watermark, replicated_end=self.replicated_end, now_ms=now_ms
+        )
 
     def _counts(self, replica: int) -> bool:
         return replica in self.isr or (self.proposed_isr is not None and replica in self.proposed_isr)
@@ -202,13 +234,13 @@ class Partition:
     def expanded_isr(self, replica: int, broker_epochs: Mapping[int, int]) -> tuple[int, ...] | None:
         """The in-sync replicas to propose because `replica` has caught up; None when there is nothing to propose.
 
-        It has when it is past the high watermark and past where this leadership began (what is below, it may have to cut), and when the
+        It has when it is past what all in sync have and past where this leadership began (what is below, it may have to cut), and when the
         broker that fetched is the one that is registered now.
         """
         progress = self.followers.get(replica)
         if progress is None or not self.is_leader or self.proposed_isr is not None or replica in self.isr:
             return None
-        if progress.log_end_offset < max(self.high_watermark, self.leader_epoch_start_offset):
+        if progress.log_end_offset < max(self.replicated_end, self.leader_epoch_start_offset):
             return None
         registered = broker_epochs.get(replica)
         if registered is None or progress.broker_epoch not in (UNCHECKED_EPOCH, registered):

@@ -2,8 +2,9 @@
 
 Behaviour: long polling by min bytes and max wait, max bytes for the whole and for each partition (the first batch always goes out
 whole), incremental sessions (KIP-227), topic ids, leader epochs and divergence (KIP-320, KIP-595), isolation level with the last
-stable offset and aborted transactions. Replica id -2 reads any role's log up to the high watermark. A follower (replica id 0 and up) reads
-to the log's end, and its fetch offset says what it has: high watermark and ISR follow from it.
+stable offset and aborted transactions. Replica id -2 reads any role's log. A follower (replica id 0 and up) reads
+to the log's end, and its fetch offset says what it has: high watermark and ISR follow from it. A mirror (replica id -3) and
+tools (-2) read what all in-sync replicas have, and are told its end as the high watermark.
 Versions: 4 to 18. Not done: preferred read replica, throttling.
 """
 
@@ -15,6 +16,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.core.cluster_image import ClusterImage
 from broker.core.fetch_sessions import FetchPartitionState, FetchPlan, PartitionKey, TopicKey
 from broker.entities import topic_id_bytes
@@ -44,6 +46,7 @@ API_KEY = 1
 MIN_VERSION = LOWEST_VERSION
 MAX_VERSION = HIGHEST_VERSION
 
+_SEES_SAFE_END: Final = (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
 _HINTED_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
@@ -141,7 +144,11 @@ class Fetch:
         self._missing_bytes = request.min_bytes - reading.size
         reading.release()
         replicas = self._services.replicas
-        fetches = replicas.follower_fetches if self._is_follower else replicas.fetches
+        fetches = replicas.fetches
+        if self._is_follower:
+            fetches = replicas.follower_fetches
+        elif request.replica_id != CONSUMER_REPLICA_ID:
+            fetches = replicas.mirror_fetches
         keys = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
         entry = fetches.wait(self, keys=keys, timeout_ms=request.max_wait_ms)
         self._exchange.connection.on_close = lambda: fetches.forget(entry)
@@ -190,7 +197,7 @@ class Fetch:
             end = log.epoch_end_offset(state.last_fetched_epoch)
             if end.epoch < state.last_fetched_epoch or end.end_offset < offset:
                 reading.has_error = True
-                return _fetched(hosted, b"", diverging_epoch=EpochEnd(end.epoch, end.end_offset))
+                return _fetched(hosted, request, b"", diverging_epoch=EpochEnd(end.epoch, end.end_offset))
         end_offset = hosted.readable_end(replica_id=request.replica_id, isolation_level=request.isolation_level)
         if offset < log.log_start_offset or offset > log.log_end_offset:
             hosted.metrics.failed_fetch += 1
@@ -198,7 +205,7 @@ class Fetch:
         if not self._is_recorded:
             self._services.replicas.record_fetch(hosted, request.replica_id, offset, broker_epoch=request.replica_epoch)
         if offset >= end_offset or (reading.bytes_left <= 0 and reading.size):
-            return _fetched(hosted, b"")
+            return _fetched(hosted, request, b"")
         piece = self._services.replicas.read(
             hosted,
             offset,
@@ -210,14 +217,14 @@ class Fetch:
         reading.bytes_left -= piece.length
         if not piece.length:
             piece.release()
-            return _fetched(hosted, b"")
+            return _fetched(hosted, request, b"")
         aborted: Sequence[AbortedTransaction] | None = None
         if request.isolation_level == READ_COMMITTED:
             aborted = [
                 AbortedTransaction(found.producer_id, found.first_offset)
                 for found in log.aborted_transactions(offset, piece.next_offset)
             ]
-        return _fetched(hosted, piece, aborted=aborted)
+        return _fetched(hosted, request, piece, aborted=aborted)
 
     # --- answering
 
@@ -271,6 +278,7 @@ def _topic_fetched(key: TopicKey, partitions: Sequence[PartitionFetched]) -> Top
 
 def _fetched(
     hosted: HostedPartition,
+    request: FetchRequest,
     records: LogSlice | bytes,
     *,
     aborted: Sequence[AbortedTransaction] | None = None,
@@ -279,7 +287,7 @@ def _fetched(
     return PartitionFetched(
         hosted.index,
         ErrorCode.none,
-        hosted.state.high_watermark,
+        hosted.safe_end if request.replica_id in _SEES_SAFE_END else hosted.state.high_watermark,
         hosted.log.last_stable_offset,
         hosted.log.log_start_offset,
         aborted,

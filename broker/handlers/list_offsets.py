@@ -1,6 +1,7 @@
 """ListOffsets: earliest, latest, by timestamp, and of the largest timestamp.
 
-Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones. Replica id -2 may ask any role.
+Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones. Replica id -2 may ask any role, and is
+told where what all in-sync replicas have ends.
 Versions: 1 to 11. Not done: earliest and latest tiered offsets (there are no tiers): answered -1 without error.
 """
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.links import InvalidPattern, SiteRole, carries_topic, is_internal_topic, matches, role_of
+from wire.links import InvalidPattern, SiteRole, SyncPolicy, carries_topic, is_internal_topic, matches, role_of
 
 NODE_IDS_PER_SITE = 1000
 """Node ids of a site are its number times this, plus 0 to 999."""
@@ -31,6 +31,11 @@ def record_problems(record: LinkRecord) -> list[str]:
         problems.append(f"source and target are both {record.source_site!r}; a link joins two sites")
     if record.mode != MODE_EXACT:
         problems.append(f"mode {record.mode!r}: accepted is {MODE_EXACT!r}")
+    policies = [policy.value for policy in SyncPolicy]
+    if record.sync_policy not in policies:
+        problems.append(f"sync policy {record.sync_policy!r}: accepted are {', '.join(map(repr, policies))}")
+    if record.sync_policy == SyncPolicy.DEGRADE.value and record.sync_timeout_ms <= 0:
+        problems.append(f"sync timeout {record.sync_timeout_ms} ms: accepted is 1 ms or more")
     if not record.topic_whitelist:
         problems.append("the topic whitelist is empty: the link would carry nothing")
     return problems + _pattern_problems(record)

@@ -96,7 +96,7 @@ class DescribePartitionsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes")
+    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes", "is_degraded")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,7 @@ class PartitionDescription(_message.Message):
     SOURCE_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IS_DEGRADED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: bytes
     partition: int
@@ -127,7 +128,8 @@ class PartitionDescription(_message.Message):
     source_seen_at_ms: int
     max_timestamp_ms: int
     size_bytes: int
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    is_degraded: bool
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_degraded: _Optional[bool] = ...) -> None: ...
 
 class DescribePartitionsReply(_message.Message):
     __slots__ = ("node_id", "partitions", "link_epochs")

@@ -1,0 +1,55 @@
+"""A partition of a sync link, at the site that writes: what waits for the standby, and for how long. Pure.
+
+Under a sync link the standby counts like one more in-sync replica: the high watermark does not pass what it has acknowledged, so
+acks=all is answered, and consumers see a record, only when both sites have it. A link that may degrade stops waiting when the standby
+has acknowledged nothing for the timeout although records wait; it waits again as soon as the standby has caught up, and counts as
+degraded until everything that was shown without it is there too. One object for each leadership.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class StandbyHold:
+    """What a leader knows of its standby."""
+
+    may_degrade: bool
+    timeout_ms: float
+    progressed_at_ms: float
+    acknowledged: int = -1
+    """The standby has every record below this offset; -1 while it has said nothing to this leader."""
+    is_holding: bool = True
+    is_degraded: bool = False
+    """Records have been shown, or acknowledged, that the standby may not have."""
+    end_at_report: int = -1
+
+    @property
+    def bound(self) -> int | None:
+        """The offset that the high watermark may not pass; None while nothing waits for the standby."""
+        return self.acknowledged if self.is_holding else None
+
+    def report(self, acknowledged: int, *, high_watermark: int, replicated_end: int, now_ms: float) -> None:
+        """The standby has everything below `acknowledged`."""
+        if acknowledged > self.acknowledged:
+            self.acknowledged = acknowledged
+            self.progressed_at_ms = now_ms
+        if not self.is_holding and 0 <= self.end_at_report <= self.acknowledged:
+            self.is_holding = True
+            self.progressed_at_ms = now_ms
+        if self.is_holding and self.acknowledged >= high_watermark:
+            self.is_degraded = False
+        self.end_at_report = replicated_end
+
+    def check(self, *, high_watermark: int, replicated_end: int, now_ms: float) -> bool:
+        """True when the hold is given up now, because the standby has been silent for too long."""
+        if high_watermark >= replicated_end or not self.is_holding:
+            self.progressed_at_ms = now_ms
+            return False
+        if not self.may_degrade or now_ms - self.progressed_at_ms < self.timeout_ms:
+            return False
+        self.is_holding = False
+        self.is_degraded = True
+        self.end_at_report = -1
+        return True

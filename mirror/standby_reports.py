@@ -1,0 +1,105 @@
+"""Tells a sync link's source what the target has acknowledged, so that the source's producers and consumers go on.
+
+Told at once after every acknowledgement, one request a broker at a time with all that came meanwhile, and of all partitions now and then,
+so that a new leader at the source learns what its predecessor knew. Nothing is told of a partition whose history is not known to be
+the source's. On links that are not sync it does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from mirror.board import FlowBoard
+from mirror.core.flow_state import FlowState
+from mirror.core.partitions import PartitionKey
+from mirror.link_watch import LinkStanding
+from mirror.ports import ProgressPort, Unreachable
+from runtime.logs import get_logger
+from wire.links import SyncPolicy, sync_policy
+
+ALL_INTERVAL_S = 0.2
+"""How soon a new leader at the source hears of everything."""
+
+_TOLD_IN = (FlowState.MIRRORING, FlowState.PAUSED, FlowState.PROMOTING)
+
+_log = get_logger("mirror.sync")
+
+
+class StandbyReports:
+    """One worker for the link; `acknowledged` after each acknowledgement."""
+
+    def __init__(self, board: FlowBoard, port: ProgressPort, link: Callable[[], LinkStanding]) -> None:
+        self._board = board
+        self._port = port
+        self._link = link
+        self._changed: set[PartitionKey] = set()
+        self._wake = asyncio.Event()
+        self._telling: dict[int, asyncio.Task[None]] = {}
+
+    def acknowledged(self, key: PartitionKey) -> None:
+        """The target has more of a partition."""
+        if self._is_sync():
+            self._changed.add(key)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        try:
+            while True:
+                await self._next_turn()
+                if not self._is_sync():
+                    self._changed.clear()
+                    continue
+                for node_id, offsets in self._by_leader().items():
+                    telling = asyncio.create_task(self._tell(node_id, offsets))
+                    self._telling[node_id] = telling
+                    telling.add_done_callback(partial(self._told, node_id))
+        finally:
+            for telling in self._telling.values():
+                telling.cancel()
+            await asyncio.gather(*self._telling.values(), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._port.close()
+
+    async def _next_turn(self) -> None:
+        try:
+            async with asyncio.timeout(ALL_INTERVAL_S):
+                await self._wake.wait()
+        except TimeoutError:
+            self._changed.update(key for key, _ in self._board.our_rows())
+        self._wake.clear()
+
+    def _is_sync(self) -> bool:
+        return sync_policy(self._link().record) is not SyncPolicy.NONE
+
+    def _by_leader(self) -> Mapping[int, Mapping[PartitionKey, int]]:
+        """What to tell now; partitions whose leader is being told something stay for the next turn."""
+        found: dict[int, dict[PartitionKey, int]] = {}
+        for key in tuple(self._changed):
+            row = self._board.row(key) if key in self._board else None
+            if row is None or not row.is_ours or row.facts.state not in _TOLD_IN or row.source.node_id < 0:
+                self._changed.discard(key)
+            elif row.source.node_id not in self._telling:
+                self._changed.discard(key)
+                if row.facts.progress.target_log_end_offset >= 0:
+                    found.setdefault(row.source.node_id, {})[key] = row.facts.progress.target_log_end_offset
+        return found
+
+    async def _tell(self, node_id: int, offsets: Mapping[PartitionKey, int]) -> None:
+        link = self._link()
+        try:
+            refusal = await self._port.tell(node_id, link=link.name, link_epoch=link.epoch, acknowledged=offsets)
+        except Unreachable as error:
+            _log.debug("the source cannot be told", broker=node_id, reason=str(error))
+            return
+        if refusal:
+            _log.debug("the source does not take what it is told", broker=node_id, reason=refusal)
+
+    def _told(self, node_id: int, _: asyncio.Task[None]) -> None:
+        del self._telling[node_id]
+        if self._changed:
+            self._wake.set()

@@ -88,6 +88,10 @@ class AcknowledgedLoad:
         """Records acknowledged so far."""
         return sum(len(places) for places in self._places)
 
+    def acknowledged_values(self, partition: int) -> dict[int, bytes]:
+        """What was acknowledged so far in a partition, by offset."""
+        return {offset: self._value(partition, number) for number, offset in dict(self._places[partition]).items()}
+
     def wait_sent(self, more: int, within_ms: float = 60_000) -> None:
         """Until so many more were given to the client, acknowledged or not."""
         goal = self.sent + more

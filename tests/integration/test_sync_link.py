@@ -1,0 +1,142 @@
+"""Sync links between real brokers: what a producer was told, the standby has; and what happens when the standby is silent."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from kio.schema.errors import ErrorCode
+
+from tests.support.acknowledged_load import AcknowledgedLoad
+from tests.support.eventually import eventually
+from tests.support.log_batches import batch
+from tests.support.mirror_sites import Pair, Site, raw_log, start_pair
+from tests.support.processes import Processes
+from tests.support.toxiproxy import Toxiproxy
+from wire.broker_requests import LATEST_TIMESTAMP
+from wire.client import KafkaClient
+from wire.client_errors import BrokerError
+from wire.records import decode_records
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+TOPIC = "orders"
+KEY = (TOPIC, 0)
+DEGRADES_AFTER_MS = 1_500
+PATIENCE_MS = 700
+
+
+async def sync_pair(
+    processes: Processes, directory: Path, policy: str, toxiproxy: Toxiproxy | None = None, partitions: int = 1
+) -> Pair:
+    pair = await start_pair(processes, directory, toxiproxy=toxiproxy)
+    pair.record.sync_policy, pair.record.sync_timeout_ms = policy, DEGRADES_AFTER_MS
+    await pair.turn(epoch=2, active="a")
+    await pair.create(TOPIC, partitions)
+    return pair
+
+
+async def produce(pair: Pair, value: bytes, *, timeout_ms: int) -> ErrorCode:
+    """One record with acks=all; what the producer is told."""
+    async with KafkaClient(pair.source.bootstrap, retry_budget_ms=0) as client:
+        try:
+            await client.produce(*KEY, batch([(None, value)]), timeout_ms=timeout_ms)
+        except BrokerError as error:
+            return error.code
+        return ErrorCode.none
+
+
+async def visible_end(site: Site) -> int:
+    async with KafkaClient(site.bootstrap, retry_budget_ms=5_000) as client:
+        return (await client.offsets_at([KEY], LATEST_TIMESTAMP))[KEY]
+
+
+def consumed(bootstrap: str, count: int, within_s: float) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
+    try:
+        consumer.subscribe([TOPIC])
+        return [message.value() for message in consumer.consume(count, timeout=within_s)]
+    finally:
+        consumer.close()
+
+
+async def degraded(pair: Pair) -> bool:
+    return any(partition.is_degraded for partition in await pair.describe_partitions(pair.source))
+
+
+async def test_nothing_is_acknowledged_or_shown_before_the_standby_has_it(processes: Processes, tmp_path: Path) -> None:
+    pair = await sync_pair(processes, tmp_path, "block")
+    assert await produce(pair, b"held", timeout_ms=PATIENCE_MS) is ErrorCode.request_timed_out
+    assert await visible_end(pair.source) == 0
+    assert await asyncio.to_thread(consumed, pair.source.bootstrap, 1, 2.0) == []
+    pair.start_mirror()
+    assert await produce(pair, b"told", timeout_ms=30_000) is ErrorCode.none
+    assert await visible_end(pair.source) == 2
+    assert [end for _, end in await pair.ends(pair.target, TOPIC, 1)] == [2]
+    assert await asyncio.to_thread(consumed, pair.source.bootstrap, 2, 20.0) == [b"held", b"told"]
+    assert not await degraded(pair)
+
+
+async def test_a_mirror_that_dies_holds_everything_until_another_comes(processes: Processes, tmp_path: Path) -> None:
+    """What the dead one had delivered and not told, the next one tells."""
+    pair = await sync_pair(processes, tmp_path, "block")
+    for round_ in range(3):
+        mirror = pair.start_mirror()
+        assert await produce(pair, b"told %d" % round_, timeout_ms=30_000) is ErrorCode.none
+        mirror.kill()
+        assert await produce(pair, b"held %d" % round_, timeout_ms=PATIENCE_MS) is ErrorCode.request_timed_out
+        assert await visible_end(pair.source) == 2 * round_ + 1
+    pair.start_mirror()
+
+    async def is_all_visible() -> bool:
+        return await visible_end(pair.source) == 6
+
+    await eventually(is_all_visible)
+    await pair.caught_up(TOPIC)
+
+
+async def test_a_link_that_degrades_says_so_and_comes_back(processes: Processes, tmp_path: Path) -> None:
+    pair = await sync_pair(processes, tmp_path, "degrade")
+    mirror = pair.start_mirror()
+    assert await produce(pair, b"first", timeout_ms=30_000) is ErrorCode.none
+    mirror.kill()
+    assert await produce(pair, b"alone", timeout_ms=30_000) is ErrorCode.none
+    assert await degraded(pair)
+    assert await produce(pair, b"at once", timeout_ms=30_000) is ErrorCode.none
+    pair.start_mirror()
+
+    async def is_back() -> bool:
+        return not await degraded(pair)
+
+    await eventually(is_back, 30_000)
+    await pair.caught_up(TOPIC)
+    assert await produce(pair, b"together", timeout_ms=30_000) is ErrorCode.none
+    assert [end for _, end in await pair.ends(pair.target, TOPIC, 1)] == [4]
+
+
+async def test_a_lost_source_takes_nothing_acknowledged_with_it(
+    processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """Recovery point zero: the site is killed under load over a slow line, and the standby alone has every acknowledged record."""
+    pair = await sync_pair(processes, tmp_path, "block", toxiproxy, partitions=2)
+    assert pair.proxy is not None
+    pair.proxy.add("latency", latency=15, jitter=10)
+    pair.start_mirror()
+    with AcknowledgedLoad(pair.source.bootstrap, TOPIC, 2) as load:
+        load.wait_acknowledged(1_000)
+        pair.source.process.kill()
+        told = [load.acknowledged_values(partition) for partition in range(2)]
+    await pair.turn(epoch=3, active="b")
+    for partition in range(2):
+        end = (await pair.ends(pair.target, TOPIC, 2))[partition][1]
+        kept = await values_by_offset(pair.target, partition, end)
+        assert told[partition], "nothing was acknowledged"
+        for offset, value in told[partition].items():
+            assert kept.get(offset) == value
+
+
+async def values_by_offset(site: Site, partition: int, end: int) -> dict[int, bytes]:
+    log = await raw_log(site, TOPIC, partition, 0, end)
+    return {record.offset: bytes(record.value or b"") for record in decode_records(log)}

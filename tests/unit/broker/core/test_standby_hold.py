@@ -1,0 +1,123 @@
+"""What waits for a sync link's standby: the bound of the high watermark, giving up, and coming back."""
+
+from __future__ import annotations
+
+from broker.core.cluster_image import PartitionImage
+from broker.core.partition import Partition
+from broker.core.standby_hold import StandbyHold
+
+TIMEOUT_MS = 1_000.0
+
+
+def image(*, epoch: int = 1, isr: tuple[int, ...] = (1,), replicas: tuple[int, ...] = (1,)) -> PartitionImage:
+    return PartitionImage(index=0, leader=1, leader_epoch=epoch, partition_epoch=epoch, replicas=replicas, isr=isr)
+
+
+def held(*, may_degrade: bool = True, **image_fields: tuple[int, ...]) -> Partition:
+    partition = Partition(node_id=1)
+    partition.change(image(**image_fields), now_ms=0)  # type: ignore[arg-type]
+    partition.wait_for_standby(StandbyHold(may_degrade=may_degrade, timeout_ms=TIMEOUT_MS, progressed_at_ms=0))
+    return partition
+
+
+def test_nothing_is_shown_before_the_standby_has_it() -> None:
+    partition = held()
+    assert not partition.record_append(10)
+    assert (partition.high_watermark, partition.replicated_end) == (0, 10)
+    assert partition.record_standby(7, now_ms=1)
+    assert partition.high_watermark == 7
+    assert partition.record_standby(10, now_ms=2)
+    assert partition.high_watermark == 10
+
+
+def test_the_standby_cannot_make_visible_what_this_sites_replicas_lack() -> None:
+    partition = held(isr=(1, 2), replicas=(1, 2))
+    partition.record_append(10)
+    partition.record_standby(10, now_ms=1)
+    assert partition.high_watermark == 0
+    assert partition.record_fetch(2, 4, now_ms=2)
+    assert partition.high_watermark == partition.replicated_end == 4
+
+
+def test_a_replica_joins_only_with_everything_that_may_be_at_the_standby() -> None:
+    """Elected with less, it would take back what the standby has."""
+    partition = held(isr=(1,), replicas=(1, 2))
+    partition.record_append(10)
+    partition.record_fetch(2, 9, now_ms=1)
+    assert partition.expanded_isr(2, {1: 1, 2: 1}) is None
+    partition.record_fetch(2, 10, now_ms=2)
+    assert partition.expanded_isr(2, {1: 1, 2: 1}) == (1, 2)
+
+
+def test_a_link_that_blocks_waits_for_ever() -> None:
+    partition = held(may_degrade=False)
+    partition.record_append(10)
+    assert not partition.check_standby(now_ms=1e9)
+    assert not partition.refresh_high_watermark()
+
+
+def test_a_silent_standby_is_given_up_after_the_timeout_and_not_before() -> None:
+    partition = held()
+    assert not partition.check_standby(now_ms=5_000)  # nothing waits
+    partition.record_append(10)
+    assert not partition.check_standby(now_ms=5_000 + TIMEOUT_MS - 1)
+    assert partition.check_standby(now_ms=5_000 + TIMEOUT_MS)
+    assert partition.refresh_high_watermark()
+    assert partition.high_watermark == 10
+    assert partition.hold is not None
+    assert partition.hold.is_degraded
+    assert not partition.check_standby(now_ms=9_000)  # once
+
+
+def test_a_slow_standby_that_acknowledges_is_not_given_up() -> None:
+    partition = held()
+    partition.record_append(100)
+    for second in range(1, 50):
+        partition.record_standby(second, now_ms=second * 900)
+        assert not partition.check_standby(now_ms=second * 900 + 800)
+
+
+def degraded(end: int) -> Partition:
+    partition = held()
+    partition.record_append(end)
+    assert partition.check_standby(now_ms=TIMEOUT_MS)
+    partition.refresh_high_watermark()
+    return partition
+
+
+def test_a_standby_that_has_caught_up_is_waited_for_again() -> None:
+    partition = degraded(10)
+    partition.record_standby(5, now_ms=2_000)
+    partition.record_append(20)
+    assert partition.high_watermark == 20
+    partition.record_standby(10, now_ms=2_100)
+    assert partition.hold is not None
+    assert partition.hold.is_holding
+    assert partition.hold.is_degraded, "up to 20 was shown without it"
+    partition.record_append(30)
+    assert partition.high_watermark == 20
+    partition.record_standby(20, now_ms=2_200)
+    assert not partition.hold.is_degraded
+    partition.record_standby(30, now_ms=2_300)
+    assert partition.high_watermark == 30
+
+
+def test_the_high_watermark_never_goes_back_when_waiting_begins_again() -> None:
+    partition = degraded(10)
+    partition.record_standby(3, now_ms=2_000)
+    partition.record_standby(10, now_ms=2_001)
+    partition.record_append(12)
+    assert partition.high_watermark == 10
+
+
+def test_a_new_leadership_knows_nothing_of_the_standby() -> None:
+    partition = held()
+    partition.record_append(10)
+    partition.record_standby(10, now_ms=1)
+    partition.change(image(epoch=2), now_ms=2)
+    assert partition.hold is None
+    partition.wait_for_standby(StandbyHold(may_degrade=False, timeout_ms=TIMEOUT_MS, progressed_at_ms=2))
+    partition.record_append(11)
+    assert partition.high_watermark == 10
+    partition.record_standby(11, now_ms=3)
+    assert partition.high_watermark == 11

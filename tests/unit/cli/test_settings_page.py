@@ -25,7 +25,7 @@ DEFAULTS = {
 
 def rows() -> list[tuple[str, str]]:
     page = (ROOT / "docs" / "running-two-sites.md").read_text(encoding="utf-8")
-    settings = page.split("## Settings", 1)[1]
+    settings = page.split("## Settings", 1)[1].split("\n## ", 1)[0]
     return [(key.strip("` "), default.strip()) for keys, default in ROW.findall(settings) for key in keys.split(",")]
 
 

@@ -17,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from mirror.core.flow_state import GapPolicy
 from mirror.core.mirror_maker_file import UnusableFile, Verdict, is_mirror_maker_file, read_mirror_maker_file
 from mirror.core.naming import Naming, NamingPolicy, parse_table
+from mirror.core.sharing import Strategy
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
 from wire.compressed_stream import LEVEL_MAX, LEVEL_MIN
@@ -184,6 +185,16 @@ class MirrorConfig(Settings):
         default=False,
         alias="antipode.sharing.enabled",
         description="true shares the link's partitions with the other daemons of the link that say so",
+    )
+    sharing_zookeeper_connect: str = Field(
+        default="",
+        alias="antipode.sharing.zookeeper.connect",
+        description="host:port[,host:port...][/chroot] through which the daemons share; empty: through a group at the target",
+    )
+    sharing_strategy: Strategy = Field(
+        default=Strategy.STICKY,
+        alias="partition.assignment.strategy",
+        description="sticky moves as few partitions as can be; range and roundrobin share as the classic consumer does",
     )
     sharing_session_timeout_ms: int = Field(
         default=6000, alias="antipode.sharing.session.timeout.ms", ge=1000, description="1000 ms or more"

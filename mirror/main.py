@@ -25,6 +25,7 @@ from mirror.sharing import Sharing
 from mirror.topic_actor import ControllerActor
 from mirror.translate_link import TranslateLink
 from mirror.verifier import ExactVerifier
+from mirror.zookeeper_sharing import ZooKeeperSharing
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -58,7 +59,7 @@ class MirrorDaemon:
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
         self._closing: list[Sharing | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
-        self._sharing: Sharing | None = None
+        self._sharing: Sharing | ZooKeeperSharing | None = None
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
         self.grpc_port: int | None = None
@@ -155,8 +156,8 @@ class MirrorDaemon:
                     raise
         if self._config.is_sharing:
             self._sharing = self._make_sharing(self._config.target_bootstrap_servers)
-            self._sharing.on_gain = link.translations.reload
-            link.translations.owns = self._sharing.owns
+            self._sharing.ownership.on_gain = link.translations.reload
+            link.translations.owns = self._sharing.ownership.owns
         return link.mirror_config(), link.ports(), standing
 
     async def _find_link(self) -> tuple[LinkStanding, tuple[HostPort, ...]]:
@@ -207,14 +208,26 @@ class MirrorDaemon:
         """The ports of a daemon that is one of several."""
         assert self._sharing is not None
         workers = {**ports.workers, "sharing": self._sharing.run}
-        return replace(ports, workers=workers, owns=self._sharing.owns)
+        return replace(ports, workers=workers, owns=self._sharing.ownership.owns)
 
-    def _make_sharing(self, target: Sequence[HostPort]) -> Sharing:
+    def _make_sharing(self, target: Sequence[HostPort]) -> Sharing | ZooKeeperSharing:
         config = self._config
+        if config.sharing_zookeeper_connect:
+            return ZooKeeperSharing(
+                config.sharing_zookeeper_connect,
+                config.link_name,
+                strategy=config.sharing_strategy,
+                session_timeout_ms=config.sharing_session_timeout_ms,
+                clock=self._clock,
+            )
         options = Dialing(config, client_id=CLIENT_ID).target
         client = KafkaClient(target, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         sharing = Sharing(
-            client, config.link_name, session_timeout_ms=config.sharing_session_timeout_ms, clock=self._clock
+            client,
+            config.link_name,
+            strategy=config.sharing_strategy,
+            session_timeout_ms=config.sharing_session_timeout_ms,
+            clock=self._clock,
         )
         self._closing.insert(0, sharing)
         return sharing

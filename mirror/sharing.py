@@ -1,22 +1,18 @@
 """Several daemons of one link: each mirrors the partitions of its slots, which a group at the target gives out (`core/sharing.py`).
 
-Ownership is ephemeral: it lasts as long as heartbeats are answered, by the daemon's own clock, so one that was stopped or cut off lets
-go by itself before the group gives its slots to another. It spreads work and guards nothing: two daemons that both think that they own
-a partition do no harm, since an exact target refuses what does not continue its log, and a translate target what does not
-continue the sequence.
+For links whose daemons reach no common ZooKeeper (`zookeeper_sharing.py`). Each answered heartbeat confirms what is owned.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from kio.schema.errors import ErrorCode
 
-from mirror.core.partitions import PartitionKey
-from mirror.core.sharing import SLOTS, decode_slots, encode_slots, share_slots, slot_of
+from mirror.core.sharing import Strategy, decode_slots, encode_slots, share_slots
+from mirror.ownership import Ownership
 from runtime.clock import Clock
-from runtime.logs import get_logger, state_change_logger
+from runtime.logs import get_logger
 from wire import group_membership
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError, KafkaClientError
@@ -32,30 +28,21 @@ RETRY_S = 0.5
 LEAVE_TIMEOUT_S = 2.0
 
 _log = get_logger("mirror.sharing")
-_state_change = state_change_logger()
 
 
 class Sharing:
     """One daemon's place in the group of its link. `run` is a worker of the mirror, `close` its last word."""
 
-    def __init__(self, client: KafkaClient, link: str, *, session_timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, client: KafkaClient, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock
+    ) -> None:
         self._client = client
+        self._strategy = strategy
         self._group = MIRROR_GROUP_PREFIX + link
         self._session_timeout_ms = session_timeout_ms
         self._clock = clock
         self._member_id = NO_MEMBER
-        self._slots: frozenset[int] = frozenset()
-        self._owned_until_ms = 0.0
-        self.on_gain: Callable[[], Awaitable[None]] | None = None
-
-    @property
-    def slots(self) -> frozenset[int]:
-        """What is owned now: nothing when heartbeats have not been answered for a session's time."""
-        return self._slots if self._clock.monotonic_ms() < self._owned_until_ms else frozenset()
-
-    def owns(self, key: PartitionKey) -> bool:
-        """Whether this daemon mirrors the partition now."""
-        return slot_of(key) in self.slots
+        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
 
     async def run(self) -> None:
         """Be a member until cancelled."""
@@ -93,7 +80,7 @@ class Sharing:
                 member_id=self._member_id,
                 protocol_type=PROTOCOL_TYPE,
                 protocol=PROTOCOL,
-                metadata=encode_slots(self.slots),
+                metadata=encode_slots(self.ownership.slots),
                 session_timeout_ms=self._session_timeout_ms,
                 rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             )
@@ -108,32 +95,20 @@ class Sharing:
                 assignments=self._assignments(joined),
                 timeout_ms=self._session_timeout_ms,
             )
-            await self._own(decode_slots(assignment), asked_at_ms, joined)
+            await self.ownership.take(
+                decode_slots(assignment),
+                asked_at_ms=asked_at_ms,
+                group=self._group,
+                generation=joined.generation_id,
+            )
             await self._heartbeat_until_rebalance(connection, joined)
 
     def _assignments(self, joined: Joined) -> dict[str, bytes]:
         if joined.leader != joined.member_id:
             return {}
         held = {member: decode_slots(metadata) for member, metadata in joined.members.items()}
-        shares = share_slots(joined.members.keys(), held)
+        shares = share_slots(joined.members.keys(), held, self._strategy)
         return {member: encode_slots(slots) for member, slots in shares.items()}
-
-    async def _own(self, slots: frozenset[int], asked_at_ms: float, joined: Joined) -> None:
-        gained, lost = slots - self.slots, self.slots - slots
-        if gained and self.on_gain is not None:
-            # What another daemon has written about them is read before anything is done with them.
-            self._slots &= slots
-            await self.on_gain()
-        self._slots, self._owned_until_ms = slots, asked_at_ms + self._session_timeout_ms
-        if gained or lost:
-            _state_change.info(
-                "sharing the link",
-                group=self._group,
-                generation=joined.generation_id,
-                slots=f"{len(slots)} of {SLOTS}",
-                gained=len(gained),
-                lost=len(lost),
-            )
 
     async def _heartbeat_until_rebalance(self, connection: Connection, joined: Joined) -> None:
         while True:
@@ -144,9 +119,9 @@ class Sharing:
             except BrokerError as error:
                 if error.code is not ErrorCode.rebalance_in_progress:
                     raise
-                self._owned_until_ms = asked_at_ms + self._session_timeout_ms
+                self.ownership.confirm(asked_at_ms)
                 return
-            self._owned_until_ms = asked_at_ms + self._session_timeout_ms
+            self.ownership.confirm(asked_at_ms)
 
     async def _coordinator(self) -> Connection:
         self._client.forget_coordinator(self._group)

@@ -7,6 +7,7 @@ keeps what it has up to its share.
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import cycle
@@ -18,15 +19,41 @@ SLOTS = 240
 """Divisible by 1 to 6, 8, 10 and 12, so that so many daemons share evenly."""
 
 
+class Strategy(enum.Enum):
+    """How slots are given out: so that few move, or in the classic consumer's ways, which look at nothing but who is there."""
+
+    STICKY = "sticky"
+    RANGE = "range"
+    ROUND_ROBIN = "roundrobin"
+
+
 def slot_of(key: PartitionKey) -> int:
     """The slot of a partition."""
     return stable_slot(key, SLOTS)
 
 
-def share_slots(members: Collection[str], held: Mapping[str, Collection[int]]) -> dict[str, frozenset[int]]:
-    """All slots over the members, evenly, moving as few as can be. `held` is what each says it has; claims may overlap."""
+def share_slots(
+    members: Collection[str], held: Mapping[str, Collection[int]], strategy: Strategy = Strategy.STICKY
+) -> dict[str, frozenset[int]]:
+    """All slots over the members, evenly. `held` is what each says it has; claims may overlap, and only STICKY looks at them."""
     if not members:
         return {}
+    if strategy is Strategy.RANGE:
+        return _ranges(sorted(members))
+    if strategy is Strategy.ROUND_ROBIN:
+        names = sorted(members)
+        return {name: frozenset(range(number, SLOTS, len(names))) for number, name in enumerate(names)}
+    return _sticky(members, held)
+
+
+def _ranges(names: Sequence[str]) -> dict[str, frozenset[int]]:
+    """Neighbouring slots to each; the first get one more where it does not come out even."""
+    fair, extra = divmod(SLOTS, len(names))
+    begins = [number * fair + min(number, extra) for number in range(len(names) + 1)]
+    return {name: frozenset(range(begins[number], begins[number + 1])) for number, name in enumerate(names)}
+
+
+def _sticky(members: Collection[str], held: Mapping[str, Collection[int]]) -> dict[str, frozenset[int]]:
     fair, extra = divmod(SLOTS, len(members))
     # Those who hold most get the odd slots, so that they need not give them away.
     by_size = sorted(members, key=lambda member: (-len(held.get(member, ())), member))

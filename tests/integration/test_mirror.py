@@ -305,12 +305,16 @@ async def test_idle_partitions_tell_the_target_how_the_source_is(processes: Proc
     await eventually(is_told)
 
 
+@pytest.mark.parametrize("through", ["a group", "zookeeper"])
 async def test_daemons_that_share_an_exact_link_take_over_from_one_that_dies(
-    processes: Processes, tmp_path: Path
+    through: str, processes: Processes, tmp_path: Path, zookeeper_connect: str
 ) -> None:
     pair = await start_pair(processes, tmp_path)
     await pair.create("orders", 4)
-    mirrors = [pair.start_mirror({"antipode.sharing.enabled": "true"}) for _ in range(2)]
+    settings = {"antipode.sharing.enabled": "true"}
+    if through == "zookeeper":
+        settings["antipode.sharing.zookeeper.connect"] = zookeeper_connect
+    mirrors = [pair.start_mirror(settings) for _ in range(2)]
 
     async def is_split() -> bool:
         replies = [await describe_mirror(mirror) for mirror in mirrors]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.core.partitions import PartitionKey
-from mirror.core.sharing import SLOTS, decode_slots, encode_slots, share_slots, slot_of
+from mirror.core.sharing import SLOTS, Strategy, decode_slots, encode_slots, share_slots, slot_of
 
 MEMBERS = st.sets(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=20)
 CLAIMS = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=3), st.sets(st.integers(-5, SLOTS + 5)))
@@ -20,6 +20,19 @@ def test_every_slot_has_one_owner_and_shares_are_even(members: set[str], claims:
     assert sorted(given_out) == list(range(SLOTS))
     sizes = [len(slots) for slots in shares.values()]
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(MEMBERS, st.sampled_from(Strategy))
+def test_every_strategy_gives_each_slot_to_one(members: set[str], strategy: Strategy) -> None:
+    shares = share_slots(members, {}, strategy)
+    assert sorted(slot for slots in shares.values() for slot in slots) == list(range(SLOTS))
+    sizes = [len(slots) for slots in shares.values()]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_range_gives_neighbours_and_round_robin_gives_turns() -> None:
+    assert share_slots({"b", "a"}, {}, Strategy.RANGE)["a"] == frozenset(range(SLOTS // 2))
+    assert share_slots({"b", "a"}, {}, Strategy.ROUND_ROBIN)["b"] == frozenset(range(1, SLOTS, 2))
 
 
 @given(MEMBERS)

@@ -1,0 +1,161 @@
+"""Daemons of one link that share it through a real ZooKeeper: each slot has one owner at most, all have one, and few move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from mirror.core.sharing import SLOTS, Strategy
+from mirror.zookeeper_sharing import ROOT, ZooKeeperSharing
+from runtime.clock import SystemClock
+from runtime.zookeeper import ZooKeeper
+from tests.support.eventually import eventually
+from tests.support.toxiproxy import Proxy, Toxiproxy
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+LINK = "a-b"
+SESSION_TIMEOUT_MS = 4_000
+WATCHED_S = 0.01
+
+
+class Daemon:
+    """One sharing member that runs."""
+
+    def __init__(self, connect: str, strategy: Strategy = Strategy.STICKY) -> None:
+        self.sharing = ZooKeeperSharing(
+            connect, LINK, strategy=strategy, session_timeout_ms=SESSION_TIMEOUT_MS, clock=SystemClock()
+        )
+        self._task = asyncio.create_task(self.sharing.run())
+
+    @property
+    def slots(self) -> frozenset[int]:
+        return self.sharing.ownership.slots
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture
+async def start(zookeeper_connect: str) -> AsyncIterator[Start]:
+    """Starts daemons, over another address if one is given; all end with the test."""
+    running: list[Daemon] = []
+
+    def make(connect: str = zookeeper_connect, strategy: Strategy = Strategy.STICKY) -> Daemon:
+        running.append(Daemon(connect, strategy))
+        return running[-1]
+
+    yield make
+    for daemon in running:
+        await daemon.stop()
+
+
+@asynccontextmanager
+async def never_two_owners(daemons: Sequence[Daemon]) -> AsyncIterator[None]:
+    """Looks again and again while the block runs."""
+
+    async def watch() -> None:
+        while True:
+            owned = [slot for daemon in daemons for slot in daemon.slots]
+            assert len(owned) == len(set(owned)), "a slot has two owners"
+            await asyncio.sleep(WATCHED_S)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        assert not watching.done(), watching.exception()
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def wait_shared(daemons: Sequence[Daemon], within_ms: float = 20_000) -> None:
+    """Until these own all slots, evenly."""
+
+    def are_even() -> bool:
+        sizes = [len(daemon.slots) for daemon in daemons]
+        assert sum(sizes) == SLOTS, sizes
+        assert max(sizes) - min(sizes) <= 1, sizes
+        return True
+
+    await eventually(are_even, within_ms)
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+async def test_daemons_that_come_and_go_share_evenly_and_never_own_a_slot_together(
+    strategy: Strategy, start: Start
+) -> None:
+    daemons: list[Daemon] = []
+    async with never_two_owners(daemons):
+        for count in range(1, 5):
+            daemons.append(start(strategy=strategy))
+            await wait_shared(daemons)
+            assert len(daemons) == count
+        for leaving in (daemons[0], daemons[2]):
+            await leaving.stop()
+            await wait_shared([daemon for daemon in daemons if daemon.slots])
+        assert sum(bool(daemon.slots) for daemon in daemons) == 2
+
+
+async def test_only_what_must_move_moves(start: Start) -> None:
+    first, second = start(), start()
+    await wait_shared([first, second])
+    before = first.slots, second.slots
+    third = start()
+    await wait_shared([first, second, third])
+    assert first.slots < before[0]
+    assert second.slots < before[1]
+    await third.stop()
+    await wait_shared([first, second])
+    assert first.slots >= before[0]
+    assert second.slots >= before[1]
+
+
+async def test_a_daemon_that_is_cut_off_lets_go_before_its_slots_are_given_away(
+    start: Start, zookeeper_connect: str, toxiproxy: Toxiproxy
+) -> None:
+    proxy = toxiproxy.create("zookeeper", zookeeper_connect.split("/")[0])
+    behind = proxied(zookeeper_connect, proxy)
+    daemons = [start(behind), start()]
+    async with never_two_owners(daemons):
+        await wait_shared(daemons)
+        async with AsyncExitStack() as stack:
+            stack.enter_context(proxy.cut_off())
+            await wait_shared(daemons[1:])
+            assert not daemons[0].slots
+        await wait_shared(daemons)
+
+
+async def test_an_assignment_that_nobody_can_read_is_made_anew(start: Start, zookeeper_connect: str) -> None:
+    zookeeper = ZooKeeper(zookeeper_connect)
+    await zookeeper.start()
+    await zookeeper.create(f"{ROOT}/{LINK}/assignment", b"what is this", make_path=True)
+    await zookeeper.stop()
+    await wait_shared([start()])
+
+
+async def test_what_is_registered_goes_with_its_daemon(start: Start, zookeeper_connect: str) -> None:
+    daemon = start()
+    await wait_shared([daemon])
+    zookeeper = ZooKeeper(zookeeper_connect)
+    await zookeeper.start()
+    assert len(await zookeeper.children(f"{ROOT}/{LINK}/owners")) == SLOTS
+    await daemon.stop()
+    assert not daemon.slots
+    for folder in ("owners", "ids"):
+        assert not await zookeeper.children(f"{ROOT}/{LINK}/{folder}")
+    await zookeeper.stop()
+
+
+def proxied(connect: str, proxy: Proxy) -> str:
+    """The same ZooKeeper, and the same root in it, by way of the proxy."""
+    address, slash, chroot = connect.partition("/")
+    assert address
+    return f"{proxy.address}{slash}{chroot}"

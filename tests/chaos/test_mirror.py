@@ -1,60 +1,24 @@
-"""A mirror under faults. Promised: the target is a byte-exact prefix of the source at every moment (M1), everything arrives
-once the fault is gone, and a mirror that cannot go on says why. Faults: processes killed with -9, and the link (all of the
-mirror's reads of the source) cut, black, slow, reset and broken off in the middle of a batch."""
+"""A mirror and its sites killed with -9, and its line cut. Promised: the target is a byte-exact prefix of the source at every moment
+(M1), everything arrives once the fault is gone, and a mirror that cannot go on says why. Lines with other faults: test_line_faults.py."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.log_batches import batch
 from tests.support.mirror_sites import Pair, describe_mirror, start_pair
 from tests.support.processes import Processes, RunningProcess
-from tests.support.toxiproxy import Proxy, Toxiproxy
+from tests.support.steady_batches import SteadyBatches
+from tests.support.toxiproxy import Toxiproxy
 from wire.client import KafkaClient
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 
 TOPIC = "orders"
 PARTITIONS = 4
-
-
-class Load:
-    """Produces to all partitions until stopped; a batch that may or may not have arrived is not repeated."""
-
-    def __init__(self, pair: Pair) -> None:
-        self._pair = pair
-        self._task: asyncio.Task[None] | None = None
-        self.batches = 0
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._produce())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-
-    async def wait_for(self, batches: int) -> None:
-        """Until so many more have been produced."""
-        goal = self.batches + batches
-        await eventually(lambda: self.batches >= goal, 30_000)
-
-    async def _produce(self) -> None:
-        async with KafkaClient(self._pair.source.bootstrap) as client:
-            while True:
-                values = [f"{self.batches}-{index}-".encode().ljust(500, b".") for index in range(20)]
-                await client.produce(TOPIC, self.batches % PARTITIONS, batch(values))
-                self.batches += 1
 
 
 async def started_pair(processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy | None = None) -> Pair:
@@ -75,7 +39,7 @@ async def test_a_mirror_killed_at_random_moments_leaves_a_prefix_and_catches_up(
     """M10, MM-20."""
     pair = await started_pair(processes, tmp_path)
     chance = random.Random(20)
-    async with Load(pair) as load:
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
         mirror = pair.start_mirror()
         for _ in range(8):
             await load.wait_for(chance.randint(5, 150))
@@ -95,7 +59,7 @@ async def test_a_killed_source_is_named_and_what_was_fetched_arrives(processes: 
     pair = await started_pair(processes, tmp_path)
     mirror = pair.start_mirror()
     await pair.caught_up(TOPIC, PARTITIONS)
-    async with Load(pair) as load:
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
         await load.wait_for(100)
         pair.source.process.kill()
 
@@ -135,7 +99,7 @@ async def test_a_killed_target_is_filled_again_where_it_stopped(processes: Proce
     pair = await started_pair(processes, tmp_path)
     pair.start_mirror()
     await pair.caught_up(TOPIC, PARTITIONS)
-    async with Load(pair) as load:
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
         for _ in range(3):
             await load.wait_for(80)
             pair.target.process.kill()
@@ -145,47 +109,12 @@ async def test_a_killed_target_is_filled_again_where_it_stopped(processes: Proce
     await pair.caught_up(TOPIC, PARTITIONS)
 
 
-@contextmanager
-def toxic(proxy: Proxy, kind: str, **attributes: int) -> Iterator[None]:
-    name = proxy.add(kind, **attributes)
-    try:
-        yield
-    finally:
-        proxy.remove(name)
-
-
-FAULTS: dict[str, dict[str, int]] = {
-    "timeout": {"timeout": 0},  # a black hole
-    "reset_peer": {"timeout": 50},
-    "limit_data": {"bytes": 30_000},  # breaks off within a batch, again and again
-    "bandwidth": {"rate": 200},
-    "slicer": {"average_size": 700, "size_variation": 500, "delay": 200},
-    "latency": {"latency": 200, "jitter": 100},
-}
-
-
-@pytest.mark.parametrize("kind", sorted(FAULTS))
-async def test_a_sick_link_costs_time_and_nothing_else(
-    kind: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
-) -> None:
-    pair = await started_pair(processes, tmp_path, toxiproxy)
-    assert pair.proxy is not None
-    pair.start_mirror()
-    await pair.caught_up(TOPIC, PARTITIONS)
-    async with Load(pair) as load:
-        await load.wait_for(50)
-        with toxic(pair.proxy, kind, **FAULTS[kind]):
-            await load.wait_for(150)
-            await pair.check_prefix(TOPIC, PARTITIONS)
-    await pair.caught_up(TOPIC, PARTITIONS, within_ms=30_000)
-
-
 async def test_a_cut_link_heals_within_seconds(processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy) -> None:
     pair = await started_pair(processes, tmp_path, toxiproxy)
     assert pair.proxy is not None
     mirror = pair.start_mirror()
     await pair.caught_up(TOPIC, PARTITIONS)
-    async with Load(pair) as load:
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
         await load.wait_for(50)
         for _ in range(3):
             with pair.proxy.cut_off():
@@ -217,7 +146,7 @@ async def test_a_mirror_stops_in_time_while_the_target_is_dead(processes: Proces
     pair = await started_pair(processes, tmp_path)
     mirror = pair.start_mirror({"shutdown.drain.timeout.ms": "1000"})
     await pair.caught_up(TOPIC, PARTITIONS)
-    async with Load(pair) as load:
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
         await load.wait_for(50)
         pair.target.process.kill()
         await load.wait_for(50)

@@ -1,7 +1,7 @@
 """Two lone sites, a link between them and a mirror, each a process; and the checker that compares their logs byte by byte.
 
-The source's LINK listener is advertised through a proxy when one is given, so that faults reach every byte of the mirror's
-fetches. The checker reads both logs raw with replica id -2, past the sites' roles.
+A site's LINK listener is advertised through a proxy when one is given, so that faults reach every byte of the mirror's fetches, or of its
+appends. The checker reads both logs raw with replica id -2, past the sites' roles.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ class Pair:
     target: Site
     record: LinkRecord
     proxy: Proxy | None
+    target_proxy: Proxy | None = None
     mirrors: list[RunningProcess] = field(default_factory=list)
 
     async def turn(self, *, epoch: int, active: str, phase: int = LinkPhase.MIRRORING) -> None:
@@ -165,6 +166,17 @@ class Pair:
             assert ours == theirs, f"{topic}-{index} differs between {first} and {end}: {_difference(ours, theirs)}"
         return [(source_end, end) for (_, source_end), (_, end) in zip(source_ends, target_ends, strict=True)]
 
+    async def caught_up_once(self, topic: str, partitions: int = 1, *, within_ms: float = 20_000) -> None:
+        """Wait until the target has all that the source has now, while more may come."""
+        wanted = [end for _, end in await self.ends(self.source, topic, partitions)]
+
+        async def has_it() -> bool:
+            ours = [end for _, end in await self.ends(self.target, topic, partitions)]
+            assert all(end >= goal for end, goal in zip(ours, wanted, strict=True)), (ours, wanted)
+            return True
+
+        await eventually(has_it, within_ms)
+
     async def caught_up(self, topic: str, partitions: int = 1, *, within_ms: float = 20_000) -> None:
         """Wait until the target has everything, then compare it all."""
 
@@ -183,13 +195,14 @@ async def start_pair(
     directory: Path,
     *,
     toxiproxy: Toxiproxy | None = None,
+    target_toxiproxy: Toxiproxy | None = None,
     whitelist: Sequence[str] = (".*",),
     blacklist: Sequence[str] = (),
 ) -> Pair:
     """Two sites with a link a -> b at epoch 1, no mirror yet."""
     ports = free_ports(6)
     source, proxy = _start_site(processes, directory, "a", 1, ports[:3], toxiproxy)
-    target, _ = _start_site(processes, directory, "b", 2, ports[3:], None)
+    target, target_proxy = _start_site(processes, directory, "b", 2, ports[3:], target_toxiproxy)
     for site in (source, target):
         await site.wait_ready(1)
     record = LinkRecord(
@@ -211,7 +224,7 @@ async def start_pair(
     )
     await source.adopt(record)
     await target.adopt(record)
-    return Pair(directory, processes, source, target, record, proxy)
+    return Pair(directory, processes, source, target, record, proxy, target_proxy)
 
 
 async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) -> bytes:

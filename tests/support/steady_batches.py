@@ -1,0 +1,52 @@
+"""A steady load of raw batches to every partition in turn; a batch that may or may not have arrived is not repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+from tests.support.eventually import eventually
+from tests.support.log_batches import batch
+from wire.client import KafkaClient
+from wire.client_errors import KafkaClientError
+
+RECORDS_A_BATCH = 20
+RECORD_BYTES = 500
+
+
+class SteadyBatches:
+    """Produces while the block runs, at most so fast; a source that is away is tried again."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, *, batches_per_second: float = 200) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+        self._pause_s = 1 / batches_per_second
+        self._task: asyncio.Task[None] | None = None
+        self.batches = 0
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._produce())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def wait_for(self, batches: int) -> None:
+        """Until so many more have been produced."""
+        goal = self.batches + batches
+        await eventually(lambda: self.batches >= goal, 30_000)
+
+    async def _produce(self) -> None:
+        async with KafkaClient(self._bootstrap) as client:
+            while True:
+                name = str(self.batches)
+                values = [f"{name}-{index}-".encode().ljust(RECORD_BYTES, b".") for index in range(RECORDS_A_BATCH)]
+                with suppress(KafkaClientError):
+                    await client.produce(self._topic, self.batches % self._partitions, batch(values))
+                    self.batches += 1
+                await asyncio.sleep(self._pause_s)

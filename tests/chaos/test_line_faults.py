@@ -47,7 +47,7 @@ async def exact_link_under(
     pair = await start_pair(processes, tmp_path, **{"toxiproxy" if end == "source" else "target_toxiproxy": toxiproxy})
     proxy = pair.proxy if end == "source" else pair.target_proxy
     assert proxy is not None
-    await pair.create(TOPIC, PARTITIONS)
+    await pair.create(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
     pair.start_mirror(QUICK)
     async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
         await load.wait_for(PARTITIONS)

@@ -128,6 +128,22 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "lag_p999_ms": Figure(title="lag p99.9", unit="ms", pick=Pick.LOWEST),
         "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.LOWEST),
     },
+    "mirror-drains": {
+        "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=3)),
+        "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.1)),
+        "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.LOWEST, target=Target(below=150)),
+    },
+    "mirror-topics": {
+        "all_mirrored_s": Figure(
+            title="start to all mirrored", unit="s", pick=Pick.LOWEST, target=Target(ratio_max=0.25)
+        ),
+        "cpu_s": Figure(title="mirror CPU", unit="s", pick=Pick.LOWEST),
+    },
+    "mirror-far": {
+        "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
+        "line_share": Figure(title="share of the line", unit="", pick=Pick.HIGHEST),
+        "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST),
+    },
 }
 SECTIONS = tuple(FIGURES)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,14 +78,14 @@ def antipode_pair(directory: Path) -> Iterator[MirrorPair]:
 
 
 @contextmanager
-def kafka_pair(directory: Path) -> Iterator[MirrorPair]:
-    """Two Apache Kafkas and MirrorMaker 2."""
+def kafka_pair(directory: Path, topics: Sequence[str] = (DRAINED, STEADY)) -> Iterator[MirrorPair]:
+    """Two Apache Kafkas and MirrorMaker 2, which mirrors topics of these names."""
     with ExitStack() as running:
         source, target = (
             running.enter_context(apache_kafka.lone_broker(directory / name, name=f"kafka-{name}")).bootstrap_servers
             for name in ("a", "b")
         )
-        child = mirror_maker.child(directory / "mirror-maker", source, target, (DRAINED, STEADY))
+        child = mirror_maker.child(directory / "mirror-maker", source, target, topics)
         yield MirrorPair(
             side=Side.PEER, source=source, target=target, child=child, target_topic=mirror_maker.mirrored_topic
         )
@@ -110,7 +110,7 @@ def _measure_running(plan: Plan, pair: MirrorPair, directory: Path, count: int) 
     began = time.monotonic()
     pid = pair.child.start()
     with metered(pid) as usage:
-        drain = asyncio.run(_drain(pair, pid, began, count))
+        drain = asyncio.run(watch_drain(pair, pid, began, DRAINED, count))
     plan.record("mirror", "drain, 1 KB", pair.side, usage, **drain._asdict(), peak_mb=memory(pid).peak_bytes / 1e6)
     plan.say(f"steady load through {pair.child.name}")
     with metered(pid) as usage:
@@ -133,9 +133,11 @@ def _measure_running(plan: Plan, pair: MirrorPair, directory: Path, count: int) 
     plan.record("mirror", "steady, 10 MB/s", pair.side, usage, **values)
 
 
-async def _drain(pair: MirrorPair, pid: int, began: float, count: int) -> Drain:
-    """Watch the target's log ends until all records are there."""
-    topic = pair.target_topic(DRAINED)
+async def watch_drain(
+    pair: MirrorPair, pid: int, began: float, source_topic: str, count: int, *, record_bytes: int = RECORD_BYTES
+) -> Drain:
+    """Watch the target's log ends until all records of this size are there. OperationalFailure when the mirror ends or is too slow."""
+    topic = pair.target_topic(source_topic)
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
         first_at = first_cpu_s = first_count = None
         while True:
@@ -149,13 +151,13 @@ async def _drain(pair: MirrorPair, pid: int, began: float, count: int) -> Drain:
                 raise OperationalFailure(f"{pair.child.name} mirrored {come} of {count}: {pair.child.log_tail()}")
             await asyncio.sleep(POLL_S)
     assert first_at is not None and first_cpu_s is not None and first_count is not None  # noqa: PT018 (set together)
-    drained = (count - first_count) * RECORD_BYTES
+    drained = (count - first_count) * record_bytes
     used_s = cpu_s(pid)
     return Drain(
         first_record_s=first_at - began,
         mb_per_s=drained / 1e6 / max(now - first_at, POLL_S),
-        cpu_s_per_gb=(used_s - first_cpu_s) / (max(drained, RECORD_BYTES) / 1e9),
-        cpu_s_per_gb_with_start=used_s / (count * RECORD_BYTES / 1e9),
+        cpu_s_per_gb=(used_s - first_cpu_s) / (max(drained, record_bytes) / 1e9),
+        cpu_s_per_gb_with_start=used_s / (count * record_bytes / 1e9),
     )
 
 

@@ -7,7 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import antipode, apache_kafka, consume, mirror, produce, request_rate, resident_memory, start_up
+from bench import (
+    antipode,
+    apache_kafka,
+    consume,
+    far_mirror,
+    mirror,
+    mirror_drains,
+    mirror_topics,
+    produce,
+    request_rate,
+    resident_memory,
+    start_up,
+)
 from bench.figures import Side
 from bench.plan import Plan
 from bench.systems import MeasuredBroker
@@ -24,7 +36,13 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
     "consume": consume.measure,
 }
 """In this order: memory is measured of brokers that have just started."""
-MIRROR = "mirror"
+MIRROR_SECTIONS: Mapping[str, Callable[[Plan], None]] = {
+    "mirror": mirror.measure,
+    "mirror-drains": mirror_drains.measure,
+    "mirror-topics": mirror_topics.measure,
+    "mirror-far": far_mirror.measure,
+}
+"""Each starts pairs of its own."""
 
 
 def run(plan: Plan, sections: Collection[str]) -> None:
@@ -40,8 +58,9 @@ def run(plan: Plan, sections: Collection[str]) -> None:
                 brokers.append(running.enter_context(start(plan.directory / str(side))))
             for measure in wanted:
                 measure(plan, brokers)
-    if MIRROR in sections:
-        mirror.measure(plan)
+    for name, measure_mirrors in MIRROR_SECTIONS.items():
+        if name in sections:
+            measure_mirrors(plan)
 
 
 def _check_disk(directory: Path, needed_bytes: float) -> None:

@@ -1,0 +1,68 @@
+"""Mirrors: drains of small and large records, and of compressed ones. The pairs of `mirror.py`, one topic after the other on each.
+
+Megabytes are those that producers gave, before any compression.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import NamedTuple
+
+from bench import librdkafka
+from bench.figures import Side
+from bench.mirror import MirrorPair, antipode_pair, kafka_pair, watch_drain
+from bench.payloads import payloads
+from bench.plan import Plan
+from bench.processes import memory, metered
+from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic
+
+DRAIN_BYTES = 500e6
+
+
+class Load(NamedTuple):
+    """What waits at the source."""
+
+    record_bytes: int
+    codec: str
+
+    @property
+    def topic(self) -> str:
+        """Where it waits."""
+        return f"drain-{self.record_bytes}-{self.codec}"
+
+
+LOADS = (Load(100, "none"), Load(10_000, "none"), Load(1_000, "lz4"), Load(1_000, "zstd"))
+
+
+def measure(plan: Plan) -> None:
+    """The pairs one after the other; samples go to the plan."""
+    for side in plan.sides:
+        directory = plan.directory / f"mirror-drains-{side}"
+        topics = [load.topic for load in LOADS]
+        with antipode_pair(directory) if side is Side.ANTIPODE else kafka_pair(directory, topics) as pair:
+            for load in LOADS:
+                _measure_load(plan, pair, load)
+
+
+def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
+    count = plan.scaled(DRAIN_BYTES / load.record_bytes, least=1_000)
+    plan.say(f"writing {count:,} records of {load.record_bytes} B, {load.codec}, to the source of {pair.child.name}")
+    create_topic(pair.source, load.topic)
+    settings = {"acks": "1", "compression.type": load.codec}
+    librdkafka.produce(pair.source, load.topic, payloads(load.record_bytes), count, settings)
+    check_complete(pair.source, load.topic, count)
+    plan.say(f"starting {pair.child.name}")
+    try:
+        began = time.monotonic()
+        pid = pair.child.start()
+        with metered(pid) as usage:
+            drain = asyncio.run(watch_drain(pair, pid, began, load.topic, count, record_bytes=load.record_bytes))
+        values = {
+            "mb_per_s": drain.mb_per_s,
+            "cpu_s_per_gb": drain.cpu_s_per_gb,
+            "peak_mb": memory(pid).peak_bytes / 1e6,
+        }
+        plan.record("mirror-drains", f"{load.record_bytes} B, {load.codec}", pair.side, usage, **values)
+    finally:
+        pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)

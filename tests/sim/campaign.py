@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -86,6 +85,3 @@ def story_of(seed: int) -> str:
 def tell_failure(seed: int) -> None:
     """Print it, without the rest of the world's output."""
     print(story_of(seed), flush=True)
-
-
-__all__ = ["Summary", "os", "play_many", "story_of", "tell_failure"]

@@ -117,6 +117,10 @@ class Producer:
                 code = await self._attempt(content, leader, bytes.fromhex(topic_id))
             if code is ErrorCode.none:
                 return
+            is_waived = (bytes.fromhex(topic_id), self.index) in self.ledger.waived
+            if code is ErrorCode.out_of_order_sequence_number and is_waived:
+                self.producer_id = -1
+                return
             if code is ErrorCode.out_of_order_sequence_number and self.acks == -1:
                 self.world.violate(
                     "acknowledged-records-stay", f"{self.name} is told that its sequence {self.sequence} is out of order"
@@ -174,7 +178,9 @@ class Consumer:
             return False
         fetched = response.topics[0].partitions[0]
         code = ErrorCode(fetched.error_code)
-        if code is ErrorCode.offset_out_of_range:
+        if code is ErrorCode.offset_out_of_range and (topic_id, self.index) in self.ledger.waived:
+            self.position = 0
+        elif code is ErrorCode.offset_out_of_range:
             self.world.violate(
                 "read-records-never-change",
                 f"{self.topic}-{self.index} was read up to {self.position}, which its leader {leader} of epoch {epoch} does not have",

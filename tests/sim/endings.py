@@ -85,7 +85,8 @@ def unsound_endings(
         for index, replicas in topic.partitions.items()
     }
     yield from _lost_or_changed(ledger, by_key)
-    yield from _doubled(by_key, producers)
+    promised = {key: log for key, log in by_key.items() if key not in ledger.waived}
+    yield from _doubled(promised, producers)
     for node in nodes.values():
         for name, index in node.disk.logs:
             if name not in topics or index not in topics[name].partitions:
@@ -102,7 +103,7 @@ def _lost_or_changed(ledger: Ledger, by_key: Mapping[Any, StoredLog]) -> Iterato
     ):
         for key, batches in told.items():
             log = by_key.get(key)
-            if log is None:
+            if log is None or key in ledger.waived:
                 continue
             found = {batch.base_offset: body_of(batch.content) for batch in log.batches}
             for offset, body in batches.items():

@@ -48,6 +48,8 @@ class Ledger:
         self.leaders: dict[tuple[bytes, int, int], int] = {}
         self.excused: dict[int, set[tuple[str, int]]] = defaultdict(set)
         """Node to partitions whose unflushed end it may have lost and whose in-sync replicas still name it."""
+        self.waived: set[Key] = set()
+        """Partitions whose only replica in sync has lost power and leads all the same: what it had not flushed is not promised."""
         self.must_flush = False
         world.ensemble.on_commit = self._commit
 
@@ -60,6 +62,8 @@ class Ledger:
     def high_watermark_moved(self, node: int, log: MemoryLog, former: int) -> None:
         """Everything below it is as it is at any other replica."""
         assert log.topic_id is not None
+        if (log.topic_id, log.partition) in self.waived:
+            return
         known = self.committed[log.topic_id, log.partition]
         reached = log.high_watermark
         for batch in reversed(log.stored.batches):
@@ -104,7 +108,7 @@ class Ledger:
     def acknowledge(self, key: Key, base_offset: int, body: bytes) -> None:
         """A producer was told, with acks=all, that its records are at this offset."""
         found = self.acknowledged[key].setdefault(base_offset, body)
-        if found != body:
+        if found != body and key not in self.waived:
             self._world.violate(
                 "acknowledged-records-stay", f"two batches were acknowledged at offset {base_offset} of partition {key[1]}"
             )
@@ -112,7 +116,7 @@ class Ledger:
     def consume(self, key: Key, base_offset: int, body: bytes) -> None:
         """A consumer has read this."""
         found = self.read[key].setdefault(base_offset, body)
-        if found != body:
+        if found != body and key not in self.waived:
             self._world.violate(
                 "read-records-never-change", f"offset {base_offset} of partition {key[1]} reads differently now"
             )
@@ -144,6 +148,9 @@ class Ledger:
                     "one-leader-per-epoch",
                     f"{topic}-{index} has leaders {known} and {state.leader} in epoch {state.leader_epoch}",
                 )
+        if state.isr == (state.leader,) and (topic, index) in self.excused[state.leader]:
+            self._world.tell(f"{topic}-{index} is led by its last replica in sync, which has lost power")
+            self.waived.add((topic_id, index))
         self._check_in_sync(topic, index, (topic_id, index), state.isr)
 
     def _check_in_sync(self, topic: str, index: int, key: Key, isr: tuple[int, ...]) -> None:
@@ -151,7 +158,7 @@ class Ledger:
         for node, excused in self.excused.items():
             if node not in isr:
                 excused.discard((topic, index))
-        if committed is None:
+        if committed is None or key in self.waived:
             return
         for node in isr:
             if (topic, index) not in self.excused[node]:

@@ -65,20 +65,20 @@ class End:
         for _ in range(count):
             self.arrive()
 
-    def close(self) -> None:
-        """Give the connection up; what is under way from here is lost, and the other end hears of it."""
+    def close(self, *, is_abrupt: bool = False) -> None:
+        """Give the connection up; the other end hears of it behind what was sent before, which an abrupt end loses."""
         if not self.is_open:
             return
         self.is_open = False
-        self._under_way.clear()
-        self.stalled = 0
+        if is_abrupt:
+            self._under_way.clear()
+            self.stalled = 0
         self.network.tell_lost(self)
 
     def lose(self) -> None:
         """The other end has gone."""
         if self.is_open:
             self.is_open = False
-            self._under_way.clear()
             self.on_lost()
 
 
@@ -142,7 +142,7 @@ class Network:
         """Every connection between two hosts breaks."""
         for end in self._ends:
             if end.is_open and end.process.host == one and end.other.process.host == another:
-                end.close()
+                end.close(is_abrupt=True)
                 end.process.call(end.on_lost)
 
     def tell_lost(self, end: End) -> None:

@@ -43,6 +43,9 @@ class Violation(Exception):
         self.invariant = invariant
         self.story = story
 
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        return Violation, (self.invariant, self.story)
+
 
 class World:
     """See the module."""

@@ -68,7 +68,7 @@ class SimZooKeeper(ZooKeeper):
         if self._end is not None:
             self._end.send(("write", 0, (), True))
             await self._world.pause(0.02)
-            self._end.close()
+            self._end = None
 
     # --- the connection
 

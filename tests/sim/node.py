@@ -47,6 +47,8 @@ from wire.control.clients import ControllerClient
 KAFKA_PORT = 9092
 RPC_PORT = 9000
 HIGH_WATERMARK_CHECKPOINT_S = 1.0
+RESTART_S = 1.0
+"""After this a process that could not start is started again, as a service is."""
 METADATA_PATH = "/simulation/Metadata"
 
 PROPERTIES: dict[str, Any] = {
@@ -289,6 +291,7 @@ class Node:
             await self.running.start()
         except OperationalFailure as error:
             world.tell(f"cannot start: {error}")
+            world.loop.call_later(RESTART_S, self.start, context=world.network.context)
             process.kill()
 
     def kill(self) -> None:

@@ -13,7 +13,7 @@ from broker.core.cluster_image import ClusterImage
 from runtime.zookeeper import CheckNode, DeleteNode, TransactionStep
 from tests.sim.disk import Batch, Disk, MemoryLog, StoredLog
 from tests.sim.world import World
-from tests.sim.zookeeper_ensemble import Tree
+from tests.sim.zookeeper_ensemble import Node, Tree
 from wire import znodes
 
 HEADER_BYTES = 61
@@ -49,7 +49,7 @@ class Ledger:
         self.excused: dict[int, set[tuple[str, int]]] = defaultdict(set)
         """Node to partitions whose unflushed end it may have lost and whose in-sync replicas still name it."""
         self.waived: set[Key] = set()
-        """Partitions whose only replica in sync has lost power and leads all the same: what it had not flushed is not promised."""
+        """Partitions led by a replica that has lost power, for want of another in sync: what it had not flushed is not promised."""
         self.must_flush = False
         world.ensemble.on_commit = self._commit
 
@@ -148,10 +148,18 @@ class Ledger:
                     "one-leader-per-epoch",
                     f"{topic}-{index} has leaders {known} and {state.leader} in epoch {state.leader_epoch}",
                 )
-        if state.isr == (state.leader,) and (topic, index) in self.excused[state.leader]:
-            self._world.tell(f"{topic}-{index} is led by its last replica in sync, which has lost power")
-            self.waived.add((topic_id, index))
+        if former is not None and (topic, index) in self.excused[state.leader]:
+            self._waive(tree, topic, index, (topic_id, index), former)
         self._check_in_sync(topic, index, (topic_id, index), state.isr)
+
+    def _waive(self, tree: Tree, topic: str, index: int, key: Key, former: Node) -> None:
+        """A replica that has lost power may lead when no other one in sync has been there all the time."""
+        for node in znodes.decode_partition_state(topic, index, former.value).isr:
+            broker = tree.nodes.get(znodes.broker_path(node))
+            if (topic, index) not in self.excused[node] and broker is not None and broker.czxid <= former.mzxid:
+                return
+        self._world.tell(f"{topic}-{index} is led by a replica that has lost power, for want of another: nothing is promised")
+        self.waived.add(key)
 
     def _check_in_sync(self, topic: str, index: int, key: Key, isr: tuple[int, ...]) -> None:
         committed = self.committed.get(key)

@@ -12,6 +12,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+from kazoo.exceptions import KazooException
 from prometheus_client import CollectorRegistry
 
 from broker.config import BrokerSettings, load_broker_settings
@@ -289,8 +290,8 @@ class Node:
         self.running = Running(self, process)
         try:
             await self.running.start()
-        except OperationalFailure as error:
-            world.tell(f"cannot start: {error}")
+        except (OperationalFailure, KazooException) as error:
+            world.tell(f"cannot start: {error!r}")
             world.loop.call_later(RESTART_S, self.start, context=world.network.context)
             process.kill()
 

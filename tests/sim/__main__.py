@@ -22,7 +22,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.seed is not None:
         outcome = play(options.seed, is_told=True, faults_max=options.faults)
-        print(f"\n{outcome.plan}\n{outcome.steps} steps, {outcome.virtual_s:.1f} s, {outcome.faults} faults, digest {outcome.digest:08x}")
+        print(
+            f"\n{outcome.plan}\n{outcome.steps} steps, {outcome.virtual_s:.1f} s, {outcome.faults} faults, digest {outcome.digest:08x}"
+        )
         for violation in outcome.violations:
             print(f"BROKEN {violation}")
         return int(not outcome.is_sound)

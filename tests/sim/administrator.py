@@ -35,9 +35,7 @@ class Administrator:
     async def create_standing_topics(self) -> None:
         """Until they exist."""
         client = self._client()
-        topics = [
-            pb.NewTopic(name=name, partition_count=count, replication_factor=3) for name, count in STANDING
-        ]
+        topics = [pb.NewTopic(name=name, partition_count=count, replication_factor=3) for name, count in STANDING]
         while not self.is_ready:
             try:
                 reply = await client.create_topics(pb.CreateTopicsRequest(topics=topics))
@@ -52,7 +50,16 @@ class Administrator:
         """One request after the other, until it is no longer wanted."""
         chance = self._world.chance
         client = self._client()
-        kinds = (self._create, self._create, self._delete, self._grow, self._move, self._move, self._cancel, self._elect)
+        kinds = (
+            self._create,
+            self._create,
+            self._delete,
+            self._grow,
+            self._move,
+            self._move,
+            self._cancel,
+            self._elect,
+        )
         while self.is_wanted:
             await self._world.pause(chance.uniform(0.1, 1.5))
             kind = chance.choice(kinds)
@@ -68,7 +75,9 @@ class Administrator:
         chance = self._world.chance
         name = chance.choice(PASSING)
         self._world.tell(f"asks for topic {name}")
-        topic = pb.NewTopic(name=name, partition_count=chance.choice((1, 3)), replication_factor=chance.choice((1, 2, 3)))
+        topic = pb.NewTopic(
+            name=name, partition_count=chance.choice((1, 3)), replication_factor=chance.choice((1, 2, 3))
+        )
         return client.create_topics(pb.CreateTopicsRequest(topics=[topic]))
 
     def _delete(self, client: ControllerClient) -> Awaitable[Any]:

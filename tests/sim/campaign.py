@@ -60,6 +60,8 @@ def play_many(seeds: Iterable[int], *, jobs: int) -> Summary:
     with multiprocessing.get_context("forkserver").Pool(jobs, maxtasksperchild=200) as pool:
         for seed, outcome in pool.imap_unordered(_play, seeds, chunksize=2):
             summary.add(seed, outcome)
+            if not outcome.is_sound:
+                print(f"seed {seed}: {outcome.violations[0]}", flush=True)
     summary.failed.sort()
     return summary
 
@@ -78,7 +80,8 @@ def story_of(seed: int) -> str:
     return (
         f"seed {seed}, {outcome.plan}\n"
         + "\n".join(lines)
-        + f"\n{broken}\nreplay: make sim SEED={seed}" + (f" FAULTS={faults}" if faults < outcome.faults else "")
+        + f"\n{broken}\nreplay: make sim SEED={seed}"
+        + (f" FAULTS={faults}" if faults < outcome.faults else "")
     )
 
 

@@ -6,6 +6,7 @@ out of order only when something acknowledged is gone. Consumers read up to the 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -83,55 +84,77 @@ class Producer:
     acks: int
     producer_id: int
     pace_s: float
+    window: int = 1
+    """Batches that may be under way at a time."""
     is_wanted: bool = True
     sent: int = 0
     sequence: int = 0
-    is_waiting: bool = False
+    unanswered: list[bytes] = field(default_factory=list)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is not acknowledged yet."""
+        return bool(self.unanswered)
 
     async def run(self) -> None:
-        """Batch after batch."""
+        """Batch after batch, as many at a time as the window allows."""
         while self.is_wanted:
             await self.world.pause(self.world.chance.uniform(0, 2 * self.pace_s))
-            self.sent += 1
-            count = self.world.chance.choice((1, 1, 1, 2, 3))
-            values = [f"{self.name}:{self.sent}.{part}".encode() for part in range(count)]
-            is_idempotent = self.producer_id >= 0
-            content = batch(
-                values,
-                timestamp_ms=EPOCH_MS,
-                producer_id=self.producer_id,
-                producer_epoch=0 if is_idempotent else -1,
-                sequence=self.sequence if is_idempotent else -1,
-            )
-            self.is_waiting = True
-            await self._deliver(content)
-            self.is_waiting = False
-            self.sequence += count
+            self.unanswered = [self._batch() for _ in range(self._how_many())]
+            while self.unanswered:
+                await self._deliver()
 
-    async def _deliver(self, content: bytes) -> None:
-        """Until it is acknowledged; with acks=1 until it has been answered once."""
-        while True:
-            leader, _, topic_id = self.router.leader_of(f"{self.topic}-{self.index}")
-            code = ErrorCode.leader_not_available
-            if leader >= 0:
-                code = await self._attempt(content, leader, bytes.fromhex(topic_id))
-            if code is ErrorCode.none:
+    def _how_many(self) -> int:
+        """One alone at first: a partition takes any sequence from a producer that it does not know."""
+        return self.world.chance.randint(1, self.window) if self.sequence else 1
+
+    def _batch(self) -> bytes:
+        self.sent += 1
+        count = self.world.chance.choice((1, 1, 1, 2, 3))
+        is_idempotent = self.producer_id >= 0
+        content = batch(
+            [f"{self.name}:{self.sent}.{part}".encode() for part in range(count)],
+            timestamp_ms=EPOCH_MS,
+            producer_id=self.producer_id,
+            producer_epoch=0 if is_idempotent else -1,
+            sequence=self.sequence if is_idempotent else -1,
+        )
+        self.sequence += count
+        return content
+
+    async def _deliver(self) -> None:
+        """One attempt for everything that has no answer yet, in order."""
+        leader, _, topic_id = self.router.leader_of(f"{self.topic}-{self.index}")
+        if leader >= 0:
+            key = (bytes.fromhex(topic_id), self.index)
+            codes = await self._attempt_all(leader, key[0])
+            self._judge(codes, is_waived=key in self.ledger.waived)
+            if not self.unanswered:
                 return
-            is_waived = (bytes.fromhex(topic_id), self.index) in self.ledger.waived
-            if code is ErrorCode.out_of_order_sequence_number and is_waived:
+        await self.world.pause(self.world.chance.uniform(0.01, 0.1))
+        await self.router.refresh()
+
+    def _judge(self, codes: list[ErrorCode], *, is_waived: bool) -> None:
+        if codes[0] is ErrorCode.out_of_order_sequence_number and self.acks == -1:
+            # everything before it was acknowledged
+            if is_waived:
                 self.producer_id = -1
+                self.unanswered = []
                 return
-            if code is ErrorCode.out_of_order_sequence_number and self.acks == -1:
-                self.world.violate(
-                    "acknowledged-records-stay", f"{self.name} is told that its sequence {self.sequence} is out of order"
-                )
-            await self.world.pause(self.world.chance.uniform(0.01, 0.1))
-            await self.router.refresh()
+            self.world.violate("acknowledged-records-stay", f"{self.name} is told that its sequence is out of order")
+        pairs = zip(self.unanswered, codes, strict=True)
+        self.unanswered = [content for content, code in pairs if code is not ErrorCode.none]
 
-    async def _attempt(self, content: bytes, leader: int, topic_id: bytes) -> ErrorCode:
-        records = TopicRecords(self.topic, UUID(bytes=topic_id), [PartitionRecords(self.index, content)])
+    async def _attempt_all(self, leader: int, topic_id: bytes) -> list[ErrorCode]:
         try:
             connection = await self.router.connection(leader)
+        except KafkaClientError:
+            return [ErrorCode.network_exception for _ in self.unanswered]
+        return await asyncio.gather(*(self._attempt(connection, content, topic_id) for content in self.unanswered))
+
+    async def _attempt(self, connection: Connection, content: bytes, topic_id: bytes) -> ErrorCode:
+        records = TopicRecords(self.topic, UUID(bytes=topic_id), [PartitionRecords(self.index, content)])
+        try:
             response = await request_produce(connection, ProduceRequest(None, self.acks, 1000, [records]))
         except KafkaClientError:
             return ErrorCode.network_exception

@@ -16,10 +16,11 @@ from broker.core.batch_checks import BatchLimits
 from broker.core.leader_epochs import EpochStart, LeaderEpochs
 from broker.core.producer_state import ProducerStates
 from broker.core.topic_configs import LogConfig
+from broker.log.checkpoints import TopicPartition
 from broker.log.errors import OffsetOutOfRange
 from broker.log.intake import AppendInfo, Intake
 from broker.log.log_slice import LogSlice
-from broker.log.log_store import LogStore, TopicPartition
+from broker.log.log_store import LogStore
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_replay import replay_batch
 from wire.record_batch import iterate_headers
@@ -180,11 +181,8 @@ class MemoryLog(PartitionLog):
         end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
         batches = self.stored.batches
         first = max(bisect_right(batches, offset, key=lambda batch: batch.base_offset) - 1, 0)
-        chosen: list[Batch] = []
-        for batch in batches[first : first + BATCHES_READ_MAX]:
-            if batch.last_offset < end and batch.last_offset >= offset:
-                chosen.append(batch)
-        return MemorySlice(chosen, offset)
+        found = batches[first : first + BATCHES_READ_MAX]
+        return MemorySlice([batch for batch in found if offset <= batch.last_offset < end], offset)
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
         return max(end_offset - offset, 0)
@@ -297,7 +295,9 @@ class Disk:
                 unflushed = [batch for batch in kept if batch.last_offset >= stored.flushed]
                 survivors = chance.randint(0, len(unflushed))
                 kept = kept[: len(kept) - len(unflushed) + survivors]
-            found = StoredLog(stored.topic, stored.partition, stored.topic_id, kept, [], stored.start, config=stored.config)
+            found = StoredLog(
+                stored.topic, stored.partition, stored.topic_id, kept, [], stored.start, config=stored.config
+            )
             found.flushed = min(stored.flushed, found.end)
             found.high_watermark = min(stored.high_watermark, found.end)
             found.epochs = _recovered_epochs(kept)

@@ -90,7 +90,10 @@ def unsound_endings(
     for node in nodes.values():
         for name, index in node.disk.logs:
             if name not in topics or index not in topics[name].partitions:
-                yield "topics-are-whole-or-gone", f"broker {node.node_id} keeps the log of {name}-{index}, which does not exist"
+                yield (
+                    "topics-are-whole-or-gone",
+                    f"broker {node.node_id} keeps the log of {name}-{index}, which does not exist",
+                )
     for name in sorted(tree.nodes[znodes.TOPIC_CONFIGS].children):
         if name not in topics:
             yield "topics-are-whole-or-gone", f"the configs of {name} are left behind"
@@ -108,7 +111,10 @@ def _lost_or_changed(ledger: Ledger, by_key: Mapping[Any, StoredLog]) -> Iterato
             found = {batch.base_offset: body_of(batch.content) for batch in log.batches}
             for offset, body in batches.items():
                 if found.get(offset) != body:
-                    yield invariant, f"{log.topic}-{log.partition} at offset {offset}: {body!r} became {found.get(offset)!r}"
+                    yield (
+                        invariant,
+                        f"{log.topic}-{log.partition} at offset {offset}: {body!r} became {found.get(offset)!r}",
+                    )
 
 
 def _doubled(by_key: Mapping[Any, StoredLog], producers: Sequence[Producer]) -> Iterator[tuple[str, str]]:
@@ -125,4 +131,7 @@ def _doubled(by_key: Mapping[Any, StoredLog], producers: Sequence[Producer]) -> 
                 if mark in content
             ]
             if numbers != list(range(1, producer.sent + 1)):
-                yield "idempotent-once-and-in-order", f"{producer.name} sent {producer.sent} batches, the log has {numbers}"
+                yield (
+                    "idempotent-once-and-in-order",
+                    f"{producer.name} sent {producer.sent} batches, the log has {numbers}",
+                )

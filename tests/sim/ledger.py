@@ -110,7 +110,8 @@ class Ledger:
         found = self.acknowledged[key].setdefault(base_offset, body)
         if found != body and key not in self.waived:
             self._world.violate(
-                "acknowledged-records-stay", f"two batches were acknowledged at offset {base_offset} of partition {key[1]}"
+                "acknowledged-records-stay",
+                f"two batches were acknowledged at offset {base_offset} of partition {key[1]}",
             )
 
     def consume(self, key: Key, base_offset: int, body: bytes) -> None:
@@ -158,7 +159,9 @@ class Ledger:
             broker = tree.nodes.get(znodes.broker_path(node))
             if (topic, index) not in self.excused[node] and broker is not None and broker.czxid <= former.mzxid:
                 return
-        self._world.tell(f"{topic}-{index} is led by a replica that has lost power, for want of another: nothing is promised")
+        self._world.tell(
+            f"{topic}-{index} is led by a replica that has lost power, for want of another: nothing is promised"
+        )
         self.waived.add(key)
 
     def _check_in_sync(self, topic: str, index: int, key: Key, isr: tuple[int, ...]) -> None:

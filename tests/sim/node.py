@@ -155,9 +155,7 @@ class Running:
         self.services = Services(self.cluster, self.replicas, self.settings, self.clock)
         self.dispatcher = Dispatcher(self.services)  # type: ignore[arg-type]
         self.controller = ControllerClient(self._controller_addresses)
-        self.control = BrokerControlService(
-            node.node_id, self.cluster, self.replicas, broker_epoch=self._broker_epoch
-        )
+        self.control = BrokerControlService(node.node_id, self.cluster, self.replicas, broker_epoch=self._broker_epoch)
         self.fetchers = ReplicaFetchers(
             self.replicas,
             self.cluster,

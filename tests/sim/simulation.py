@@ -164,7 +164,9 @@ class Simulation:
     def _start_clients(self) -> None:
         chance = self.world.chance
         for topic, index in self.administrator.standing:
-            for number, (acks, is_idempotent) in enumerate(((-1, True), chance.choice(((-1, False), (1, False), (-1, True))))):
+            for number, (acks, is_idempotent) in enumerate(
+                ((-1, True), chance.choice(((-1, False), (1, False), (-1, True))))
+            ):
                 producer = Producer(
                     self.world,
                     self.ledger,
@@ -175,6 +177,7 @@ class Simulation:
                     acks=acks,
                     producer_id=100 + len(self.producers) if is_idempotent else -1,
                     pace_s=chance.choice((0.05, 0.15)),
+                    window=chance.choice((1, 3)) if is_idempotent else 1,
                 )
                 self.producers.append(producer)
                 self.process.spawn(producer.run(), name=producer.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
@@ -129,7 +130,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._tasks = [task for task in self._tasks if not task.done()]
         return task
 
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:  # type: ignore[override]
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         assert self.connector is not None, "no network"
         return await self.connector(protocol_factory, host, port, **options)
 
@@ -166,7 +167,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _step(self, handle: asyncio.Handle) -> None:
         if handle._cancelled:
             return
-        process = handle._context.get(CURRENT)
+        process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
         if process is not None and not self.is_ending:
             if not process.is_alive:
                 return
@@ -179,6 +180,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def end(self) -> None:
         """Cancel whatever is left, of dead processes too, so that nothing outlives the run."""
         self.is_ending = True
+        for task in self._tasks:
+            _close_what_it_would_await(task)
         asyncio._set_running_loop(self)
         try:
             for _ in range(ENDING_TURNS):
@@ -195,8 +198,21 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if not task.done():
+                task.get_coro().close()
             if task.done() and not task.cancelled():
                 task.exception()
+
+
+def _close_what_it_would_await(task: asyncio.Task[Any]) -> None:
+    """Coroutines handed to one that has never run: nobody else would close them."""
+    coroutine = task.get_coro()
+    if not inspect.iscoroutine(coroutine) or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:
+        return
+    frame = coroutine.cr_frame
+    for value in frame.f_locals.values() if frame is not None else ():
+        if inspect.iscoroutine(value):
+            value.close()
 
 
 TASKS_KEPT_MAX = 5_000

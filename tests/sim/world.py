@@ -12,7 +12,7 @@ import secrets
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -53,7 +53,7 @@ class World:
     def __init__(self, seed: int, *, is_told: bool = False) -> None:
         self.seed = seed
         self.chance = Random(seed)
-        self.loop = VirtualLoop()
+        self.loop = VirtualLoop()  # type: ignore[abstract]  # only what the product asks of a loop
         self.network = Network(self.loop, Random(seed + 1))
         self.loop.connector = self.network.create_connection
         self.ensemble = Ensemble(self.loop, self.network, Random(seed + 2), self.tell)
@@ -79,7 +79,7 @@ class World:
         self.tell(f"BROKEN {invariant}: {story}")
         self.violations.append(Violation(invariant, story))
 
-    def take_log_line(self, _logger: Any, level: str, fields: dict[str, Any]) -> dict[str, Any]:
+    def take_log_line(self, _logger: Any, level: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
         """What the product logs (a structlog processor)."""
         process = CURRENT.get()
         if not self.loop.is_ending and process is not None and process.is_alive and level in _TOLD:
@@ -112,7 +112,9 @@ class World:
         random.seed(self.seed)
         former = structlog.get_config()
         structlog.configure(
-            processors=[self.take_log_line], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False,
+            processors=[self.take_log_line],
+            wrapper_class=structlog.BoundLogger,
+            cache_logger_on_first_use=False,
             logger_factory=structlog.ReturnLoggerFactory(),
         )
         replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (

@@ -302,8 +302,12 @@ class Ensemble:
             if self.on_commit is not None:
                 self.on_commit(self.tree, step)
             node = self.tree.nodes.get(step.path)
-            kept = None if node is None else Node(
-                node.value, node.czxid, node.mzxid, node.created_at_ms, node.version, node.owner, node.children
+            kept = (
+                None
+                if node is None
+                else Node(
+                    node.value, node.czxid, node.mzxid, node.created_at_ms, node.version, node.owner, node.children
+                )
             )
             self.tree.apply(step, zxid=zxid, session=session, now_ms=now_ms)
             done.append((step, kept))

@@ -19,6 +19,9 @@ BROKERS ?= 1
 DIR ?= out/sites
 COUNT ?= 2000
 SEED ?=
+FAULTS ?=
+FIRST ?= 1
+JOBS ?= $(shell nproc)
 SCENARIO ?=
 
 .PHONY: help
@@ -54,6 +57,7 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 .PHONY: test
 test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	$(PYTEST) -q tests/unit tests/golden tests/property
+	$(PYTEST) -q -m "not long" tests/sim
 	@mkdir -p out/test
 	@echo "tests/spark and tests/chaos run beside tests/integration; what they say comes after it"
 	@( $(PYTEST) -q tests/spark; $(PYTEST) -q -m "not long" tests/chaos ) > out/test/beside.log 2>&1 & \
@@ -65,6 +69,7 @@ test: setup-java check ## Set-up, check, then every test but the long chaos scen
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: a minute or two, loopback only
 	$(PYTEST) -q tests/unit tests/golden tests/property
+	$(PYTEST) -q -m "not long" tests/sim
 
 .PHONY: integration
 integration: setup-java ## Tests with real processes: ZooKeeper, brokers, other people's clients
@@ -76,11 +81,15 @@ spark: setup-java ## Tests in a Spark session
 
 .PHONY: chaos
 chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some)
-	$(PYTEST) -v tests/chaos $(if $(SCENARIO),-k "$(SCENARIO)")
+	$(PYTEST) -v tests/chaos tests/sim $(if $(SCENARIO),-k "$(SCENARIO)")
 
 .PHONY: sim
-sim: setup ## Property tests of the machines with many random histories (COUNT=2000, SEED= repeats a run)
-	ANTIPODE_EXAMPLES=$(COUNT) $(PYTEST) -q tests/property --timeout=3600 $(if $(SEED),--hypothesis-seed=$(SEED) -p randomly -p "randomly_seed=$(SEED)")
+sim: setup ## The simulated site under COUNT=2000 seeds of random faults; SEED= replays one with its history (FAULTS= its first ones)
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED) $(if $(FAULTS),--faults $(FAULTS)),--count $(COUNT) --first $(FIRST) --jobs $(JOBS))
+
+.PHONY: properties
+properties: setup ## Property tests of the machines with COUNT=2000 random histories each
+	ANTIPODE_EXAMPLES=$(COUNT) $(PYTEST) -q tests/property --timeout=3600
 
 .PHONY: bench
 bench: setup-java ## Benchmarks, each beside Apache Kafka and MirrorMaker 2 in the same run

@@ -139,7 +139,7 @@ class IsrProposals:
         asked = {(sent.topic, sent.partition): sent for sent in request.partitions}
         for answer in reply.partitions:
             key = answer.topic, answer.partition
-            hosted, sent = self._open.pop(key, None), asked.get(key)
+            hosted, sent = self._open.get(key), asked.get(key)
             if hosted is not None and sent is not None and self._replicas.find(*key) is hosted:
                 self._take(hosted, sent, answer)
 
@@ -148,6 +148,8 @@ class IsrProposals:
         before = state.isr
         if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
             state.withdraw_proposal()
+            del self._open[hosted.key]
+        # else what is open now was proposed after an image that was quicker than this answer, and is still to be sent
         if answer.error_code:
             log.info(
                 "proposed in-sync replicas are refused",

@@ -87,7 +87,7 @@ class PendingChanges:
         return batch
 
     def _changed_topics(self, cluster: Cluster) -> Iterable[TopicInfo]:
-        by_topic: dict[str, list[TopicPartition]] = {name: [] for name in self.topics}
+        by_topic: dict[str, list[TopicPartition]] = {name: [] for name in sorted(self.topics)}
         for partition in sorted(self.partitions):
             by_topic.setdefault(partition.topic, []).append(partition)
         for name, partitions in by_topic.items():

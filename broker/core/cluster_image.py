@@ -212,12 +212,16 @@ def _without_leaders(topic: TopicImage) -> TopicImage:
 
 
 def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) -> None:
-    """Raise StaleControllerEpoch for a batch of an older controller or for an older registration of this broker."""
+    """Raise StaleControllerEpoch for a batch of an older controller or for an older registration of this broker.
+
+    A process that has not registered yet (`broker_epoch` 0) takes nothing: what reaches it is meant for the one before it, whose
+    leaderships it must not resume, because the unflushed end of their logs may be gone.
+    """
     if batch.controller_epoch < image.controller_epoch:
         raise StaleControllerEpoch(
             f"controller {batch.controller_id} has epoch {batch.controller_epoch}, this broker follows {image.controller_epoch}"
         )
-    if batch.broker_epoch and batch.broker_epoch < broker_epoch:
+    if not broker_epoch or (batch.broker_epoch and batch.broker_epoch < broker_epoch):
         raise StaleControllerEpoch(
             f"the batch addresses broker epoch {batch.broker_epoch}, the registration is {broker_epoch}"
         )

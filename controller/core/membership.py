@@ -25,6 +25,7 @@ def take_over(draft: Draft) -> None:
     for name in sorted(cluster.deletions):
         topic_deletion.begin(draft, name)
     dead = {replica.node for replica in cluster.replica_phases if replica.node not in cluster.brokers}
+    _distrust_restarted(draft)
     leaderless = [
         partition for partition, phase in cluster.partition_phases.items() if phase is not PartitionPhase.ONLINE
     ]
@@ -35,6 +36,17 @@ def take_over(draft: Draft) -> None:
         draft, [partition for topic in draft.cluster.topics.values() for partition in topic.partitions()]
     )
     draft.image_nodes.update(draft.cluster.brokers)
+
+
+def _distrust_restarted(draft: Draft) -> None:
+    """Treat replicas on brokers that registered after a partition's state was written as if somebody had seen them go and come back:
+    they leave the in-sync replicas wherever another one that stayed is alive, and have to catch up first."""
+    brokers = draft.cluster.brokers
+    for partition, known in tuple(draft.cluster.leaderships.items()):
+        stayed = [node for node in known.isr if node not in brokers or brokers[node].epoch <= known.written_zxid]
+        can_lead = not draft.cluster.electable().isdisjoint(stayed)
+        if len(stayed) < len(known.isr) and can_lead and not draft.cluster.is_deleting(partition.topic):
+            draft.keep_leader(partition, tuple(stayed))
 
 
 def list_brokers(draft: Draft, command: BrokersListed) -> None:

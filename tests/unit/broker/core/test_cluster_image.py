@@ -113,6 +113,12 @@ def test_a_batch_for_an_older_registration_is_refused() -> None:
     check_fence(image(), batch(broker_epoch=0), broker_epoch=7)
 
 
+def test_a_broker_that_has_not_registered_yet_takes_nothing() -> None:
+    """The batch is meant for the process before it, whose leaderships it must not resume."""
+    with pytest.raises(StaleControllerEpoch):
+        check_fence(image(), batch(broker_epoch=6), broker_epoch=0)
+
+
 ROLES = [
     ("a", link(), 1, LinkRole.ACTIVE, ErrorCode.none, ErrorCode.none),
     ("a", link(), 0, LinkRole.UNCONFIRMED, ErrorCode.not_leader_or_follower, ErrorCode.none),

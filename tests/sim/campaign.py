@@ -1,0 +1,90 @@
+"""Many seeds: on several cores, summed up; and the story of one that failed, as short as it can be told."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.sim.simulation import Outcome, play
+
+FAILURES_TOLD_MAX = 3
+LINES_TOLD_MAX = 120
+
+
+@dataclass(slots=True)
+class Summary:
+    """What became of many seeds."""
+
+    seeds: int = 0
+    steps: int = 0
+    faults: int = 0
+    acknowledged: int = 0
+    virtual_s: float = 0.0
+    failed: list[int] = field(default_factory=list)
+    invariants: Counter[str] = field(default_factory=Counter)
+
+    def add(self, seed: int, outcome: Outcome) -> None:
+        """Count one in."""
+        self.seeds += 1
+        self.steps += outcome.steps
+        self.faults += outcome.faults
+        self.acknowledged += outcome.acknowledged
+        self.virtual_s += outcome.virtual_s
+        if not outcome.is_sound:
+            self.failed.append(seed)
+            self.invariants[outcome.violations[0].invariant] += 1
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.seeds} seeds, {self.virtual_s / 3600:.1f} virtual hours, {self.steps} steps, {self.faults} faults, "
+            f"{self.acknowledged} acknowledged batches"
+        )
+        return f"{told}; failed: {sorted(self.failed)} {dict(self.invariants)}" if self.failed else f"{told}; all sound"
+
+
+def _play(seed: int) -> tuple[int, Outcome]:
+    outcome = play(seed)
+    outcome.history = []
+    return seed, outcome
+
+
+def play_many(seeds: Iterable[int], *, jobs: int) -> Summary:
+    """Play the seeds; the order of their ends does not matter."""
+    summary = Summary()
+    if jobs <= 1:
+        for seed in seeds:
+            summary.add(*_play(seed))
+        return summary
+    with multiprocessing.get_context("forkserver").Pool(jobs, maxtasksperchild=200) as pool:
+        for seed, outcome in pool.imap_unordered(_play, seeds, chunksize=2):
+            summary.add(seed, outcome)
+            if not outcome.is_sound:
+                print(f"seed {seed}: {outcome.violations[0]}", flush=True)
+    summary.failed.sort()
+    return summary
+
+
+def story_of(seed: int) -> str:
+    """The end of a failing seed's history under as few of its first faults as still break something, and how to replay it."""
+    outcome = play(seed)
+    faults = outcome.faults
+    for fewer in range(faults):
+        shorter = play(seed, faults_max=fewer)
+        if not shorter.is_sound:
+            outcome, faults = shorter, fewer
+            break
+    lines = outcome.history[-LINES_TOLD_MAX:]
+    broken = "\n".join(f"BROKEN {violation}" for violation in outcome.violations)
+    return (
+        f"seed {seed}, {outcome.plan}\n"
+        + "\n".join(lines)
+        + f"\n{broken}\nreplay: make sim SEED={seed}"
+        + (f" FAULTS={faults}" if faults < outcome.faults else "")
+    )
+
+
+def tell_failure(seed: int) -> None:
+    """Print it, without the rest of the world's output."""
+    print(story_of(seed), flush=True)

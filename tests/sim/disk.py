@@ -1,0 +1,316 @@
+"""Logs in memory with what a crash leaves of them: everything after the death of a process, the flushed part after a loss of power.
+
+`MemoryLog` is the real `PartitionLog` over a list of batches instead of segments: checks, producers, leader epochs and offsets are the
+real ones. `Disk` outlives the processes that write to it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol
+
+from broker.core.batch_checks import BatchLimits
+from broker.core.leader_epochs import EpochStart, LeaderEpochs
+from broker.core.producer_state import ProducerStates
+from broker.core.topic_configs import LogConfig
+from broker.log.checkpoints import TopicPartition
+from broker.log.errors import OffsetOutOfRange
+from broker.log.intake import AppendInfo, Intake
+from broker.log.log_slice import LogSlice
+from broker.log.log_store import LogStore
+from broker.log.partition_log import PartitionLog
+from broker.log.producer_replay import replay_batch
+from wire.record_batch import iterate_headers
+
+
+@dataclass(slots=True)
+class Batch:
+    """One stored batch."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    content: bytes
+
+
+@dataclass(slots=True)
+class StoredLog:
+    """What a disk has of one partition."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    batches: list[Batch] = field(default_factory=list)
+    epochs: list[EpochStart] = field(default_factory=list)
+    start: int = 0
+    flushed: int = 0
+    high_watermark: int = 0
+    config: LogConfig | None = None
+
+    @property
+    def end(self) -> int:
+        """Its log end offset."""
+        return self.batches[-1].last_offset + 1 if self.batches else self.start
+
+
+class MemorySlice(LogSlice):
+    """Batches on their way to a reader."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, batches: list[Batch], offset: int) -> None:
+        self._content = b"".join(batch.content for batch in batches)
+        self.fd = -1
+        self.position = 0
+        self.length = len(self._content)
+        self.base_offset = batches[0].base_offset if batches else offset
+        self.next_offset = batches[-1].last_offset + 1 if batches else offset
+        self.segment_base_offset = 0
+
+    def read_bytes(self) -> bytes:
+        return self._content
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+class _Durability:
+    """The part of `broker/log/durability.py` that an append and a cut touch."""
+
+    failure = None
+
+    def __init__(self, stored: StoredLog) -> None:
+        self._stored = stored
+
+    @property
+    def recovery_point(self) -> int:
+        return self._stored.flushed
+
+    @recovery_point.setter
+    def recovery_point(self, offset: int) -> None:
+        self._stored.flushed = offset
+
+    def refuse_when_failed(self) -> None:
+        pass
+
+
+class LogObserver(Protocol):
+    """Hears what a log does (`checkers.py`)."""
+
+    def high_watermark_moved(self, log: MemoryLog, former: int) -> None:
+        """It was `former` before."""
+        ...
+
+    def leader_appends(self, log: MemoryLog, leader_epoch: int) -> None:
+        """Under this epoch."""
+        ...
+
+
+class MemoryLog(PartitionLog):
+    """See the module."""
+
+    def __init__(self, stored: StoredLog, config: LogConfig, observer: LogObserver) -> None:
+        self.stored = stored
+        self.directory = "memory"
+        self.topic, self.partition, self.topic_id = stored.topic, stored.partition, stored.topic_id
+        self.config = config
+        self._limits = BatchLimits.of(config)
+        self._epochs = LeaderEpochs(stored.epochs)
+        self._producers = ProducerStates()
+        self._durability = _Durability(stored)  # type: ignore[assignment]
+        self._observer = observer
+        self.log_start_offset, self.log_end_offset = stored.start, stored.end
+        self._high_watermark = min(max(stored.high_watermark, stored.start), stored.end)
+        self.is_abandoned = False
+        self.compacted_to = stored.start
+        self._replay_producers()
+
+    def _replay_producers(self) -> None:
+        self._producers.restore([])
+        for batch in self.stored.batches:
+            for _, header in iterate_headers(batch.content):
+                if header.producer_id >= 0:
+                    replay_batch(self._producers, header, batch.content)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(batch.content) for batch in self.stored.batches)
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        return -1
+
+    def advance_high_watermark(self, offset: int) -> None:
+        former = self._high_watermark
+        super().advance_high_watermark(offset)
+        if self._high_watermark != former:
+            self._observer.high_watermark_moved(self, former)
+
+    def update_config(self, config: LogConfig) -> None:
+        self.config = config
+        self._limits = BatchLimits.of(config)
+
+    def assign_topic_id(self, topic_id: bytes, *, is_durable: bool = True) -> None:
+        self.topic_id = self.stored.topic_id = topic_id
+
+    def append_as_leader(self, records: Any, *, leader_epoch: int, **options: Any) -> AppendInfo:
+        self._observer.leader_appends(self, leader_epoch)
+        return super().append_as_leader(records, leader_epoch=leader_epoch, **options)
+
+    def _write(self, intake: Intake, size_bytes: int, now_ms: int) -> None:
+        content = b"".join(bytes(piece) for piece in intake.pieces)
+        for position, header in iterate_headers(content):
+            self.stored.batches.append(
+                Batch(
+                    header.base_offset,
+                    header.last_offset,
+                    header.partition_leader_epoch,
+                    content[position : position + header.size_bytes],
+                )
+            )
+        self.log_end_offset = intake.next_offset
+
+    def read(
+        self, offset: int, *, max_bytes: int, end_offset: int | None = None, has_minimum_one_batch: bool = True
+    ) -> LogSlice:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
+        batches = self.stored.batches
+        first = max(bisect_right(batches, offset, key=lambda batch: batch.base_offset) - 1, 0)
+        found = batches[first : first + BATCHES_READ_MAX]
+        return MemorySlice([batch for batch in found if offset <= batch.last_offset < end], offset)
+
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        return max(end_offset - offset, 0)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> None:
+        return None
+
+    def aborted_transactions(self, from_offset: int, end_offset: int) -> list[Any]:
+        return []
+
+    def truncate_to(self, offset: int) -> None:
+        if offset >= self.log_end_offset:
+            self._epochs.truncate_from_end(offset)
+            return
+        stored = self.stored
+        stored.batches = [batch for batch in stored.batches if batch.last_offset < offset]
+        self.log_end_offset = stored.end
+        self._epochs.truncate_from_end(self.log_end_offset)
+        stored.flushed = min(stored.flushed, self.log_end_offset)
+        self._cut_high_watermark()
+        self._replay_producers()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        self.stored.batches.clear()
+        self.stored.start = self.stored.flushed = offset
+        self.log_start_offset = self.log_end_offset = offset
+        self._epochs.clear()
+        self._cut_high_watermark()
+        self._replay_producers()
+
+    def _cut_high_watermark(self) -> None:
+        self._high_watermark = min(max(self._high_watermark, self.log_start_offset), self.log_end_offset)
+
+    async def flush(self) -> None:
+        self.stored.flushed = self.log_end_offset
+
+    def save(self) -> None:
+        """The checkpoint of the high watermark."""
+        self.stored.high_watermark = self._high_watermark
+
+
+class MemoryLogStore:
+    """A broker's `LogStore` over its disk."""
+
+    def __init__(self, disk: Disk, observer: LogObserver) -> None:
+        self._disk = disk
+        self._observer = observer
+        self._logs: dict[TopicPartition, MemoryLog] = {}
+        self.on_moved: Callable[[PartitionLog], None] | None = None
+        self.offline_count = 0
+
+    def load(self, config: LogConfig) -> None:
+        """Open all that the disk has."""
+        for key, stored in self._disk.logs.items():
+            self._logs[key] = MemoryLog(stored, stored.config or config, self._observer)
+
+    def __iter__(self) -> Iterator[MemoryLog]:
+        return iter(tuple(self._logs.values()))
+
+    def on_failure(self, _: object) -> None:
+        """Disks do not fail here."""
+
+    def note_failure(self, error: Exception) -> None:
+        raise error
+
+    def is_offline(self, _topic: str, _partition: int) -> bool:
+        return False
+
+    def get(self, topic: str, partition: int) -> MemoryLog | None:
+        return self._logs.get(TopicPartition(topic, partition))
+
+    def open_or_create(
+        self, topic: str, partition: int, *, topic_id: bytes, config: LogConfig, is_new: bool = True
+    ) -> MemoryLog:
+        key = TopicPartition(topic, partition)
+        log = self._logs.get(key)
+        if log is not None and log.topic_id not in (None, topic_id):
+            self.delete(log)
+            log = None
+        if log is None:
+            stored = self._disk.logs[key] = StoredLog(topic, partition, topic_id)
+            log = self._logs[key] = MemoryLog(stored, config, self._observer)
+        log.stored.config = config
+        log.update_config(config)
+        return log
+
+    def delete(self, log: PartitionLog, *, is_durable: bool = True) -> None:
+        key = TopicPartition(log.topic, log.partition)
+        del self._logs[key], self._disk.logs[key]
+
+    delete_strays = LogStore.delete_strays
+
+    def save(self) -> None:
+        """The checkpoints that a broker writes now and then."""
+        for log in self._logs.values():
+            log.save()
+
+
+class Disk:
+    """The logs of one node, whoever writes them."""
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, StoredLog] = {}
+
+    def recover(self, chance: Random, *, has_lost_power: bool) -> None:
+        """What a new process finds. The objects are new: a dead process's are not the disk any more."""
+        for key, stored in tuple(self.logs.items()):
+            kept = list(stored.batches)
+            if has_lost_power:
+                unflushed = [batch for batch in kept if batch.last_offset >= stored.flushed]
+                survivors = chance.randint(0, len(unflushed))
+                kept = kept[: len(kept) - len(unflushed) + survivors]
+            found = StoredLog(
+                stored.topic, stored.partition, stored.topic_id, kept, [], stored.start, config=stored.config
+            )
+            found.flushed = min(stored.flushed, found.end)
+            found.high_watermark = min(stored.high_watermark, found.end)
+            found.epochs = _recovered_epochs(kept)
+            self.logs[key] = found
+
+
+def _recovered_epochs(batches: list[Batch]) -> list[EpochStart]:
+    """Those that wrote something: an epoch that had only begun is not found again."""
+    epochs = LeaderEpochs()
+    for batch in batches:
+        epochs.assign(batch.epoch, batch.base_offset)
+    return epochs.entries
+
+
+BATCHES_READ_MAX = 8
+"""Batches in one answer: few, so that followers and leaders often part in the middle."""

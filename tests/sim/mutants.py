@@ -1,0 +1,341 @@
+"""Deliberate defects, one decision of the product undone each: the simulation has to notice every one of them.
+
+A mutant replaces something at run time and puts it back. Beside its name stand a seed that notices it, and how many seeds it may
+take from the first one on; the figure is a multiple of what it takes now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from kio.schema.errors import ErrorCode
+
+from broker import control_service, following, replica_fetcher
+from broker.core import producer_state
+from broker.core.cluster_image import PartitionImage
+from broker.core.leader_epochs import EpochEnd, LeaderEpochs
+from broker.core.partition import Partition
+from broker.core.producer_state import ProducerStates
+from broker.handlers.produce import WaitingProduce
+from broker.hosted_partition import HostedPartition
+from broker.isr_proposals import IsrProposals
+from broker.replicas import Replicas
+from controller.core import elections, facts, isr_changes, membership
+from controller.core.draft import Draft
+from controller.core.elections import Election
+from controller.store import ClusterWriter
+from runtime.zookeeper import SetNode
+
+Original = Callable[..., Any]
+Substitute = Callable[[Original], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """`owner.name` is replaced by what `substitute` makes of it."""
+
+    title: str
+    owner: Any
+    name: str
+    substitute: Substitute
+    known_seed: int
+    seeds_max: int = 200
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """While this lasts the product is broken."""
+        with patch.object(self.owner, self.name, self.substitute(getattr(self.owner, self.name))):
+            yield
+
+
+def _truncates_to_the_high_watermark(_: Original) -> Original:
+    def truncation_offset(*, log_end_offset: int, high_watermark: int, **__: Any) -> int:
+        return min(high_watermark, log_end_offset)
+
+    return truncation_offset
+
+
+def _truncates_at_each_new_leader(change: Original) -> Original:
+    def change_role(self: Any, image: Any, hosted: HostedPartition, partition: PartitionImage) -> None:
+        former = hosted.state.leader_epoch
+        change(self, image, hosted, partition)
+        if hosted.state.is_follower and hosted.state.leader_epoch != former:
+            following.cut_to(hosted, hosted.state.high_watermark, reason="mutant")
+
+    return change_role
+
+
+def _returns(value: Any) -> Substitute:
+    return lambda _: lambda *__, **___: value
+
+
+def _forgets_divergence(_: Original) -> Original:
+    """KIP-279 undone: the largest epoch not above is taken for the one asked for."""
+
+    def end_of(self: LeaderEpochs, epoch: int, log_end_offset: int) -> EpochEnd:
+        return EpochEnd(epoch, log_end_offset)
+
+    return end_of
+
+
+def _expands_at_once(_: Original) -> Original:
+    def expanded_isr(self: Partition, replica: int, _: Mapping[int, int]) -> tuple[int, ...] | None:
+        if self.proposed_isr is not None or not self.is_leader or replica not in self.followers or replica in self.isr:
+            return None
+        return tuple(node for node in self.replicas if node in self.isr or node == replica)
+
+    return expanded_isr
+
+
+def _counts_only_the_known(_: Original) -> Original:
+    """The high watermark does not wait for replicas that are only proposed."""
+    return lambda self, replica: replica in self.isr
+
+
+def _counts_the_proposed_alone(_: Original) -> Original:
+    """The high watermark already goes by the smaller set that is proposed."""
+    return lambda self, replica: replica in (self.isr if self.proposed_isr is None else self.proposed_isr)
+
+
+def _elects_anybody(_: Original) -> Original:
+    def elect_offline(*, replicas: Any, live: Any, **__: Any) -> Any:
+        for node in reversed(replicas):
+            if node in live:
+                return Election(leader=node, isr=(node,))
+        return elections.NoLeader("nobody is alive")
+
+    return elect_offline
+
+
+def _keeps_the_epoch(lead: Original) -> Original:
+    def same_epoch(self: Any, partition: Any, leader: int, isr: tuple[int, ...]) -> None:
+        known = self.cluster.leaderships.get(partition)
+        if known is None or leader < 0:
+            lead(self, partition, leader, isr)
+            return
+        leadership = replace(
+            known, leader=leader, isr=isr, partition_epoch=known.partition_epoch + 1, written_zxid=0,
+            controller_epoch=self.cluster.controller_epoch,
+        )  # fmt: skip
+        self.cluster.leaderships[partition] = leadership
+        self._facts.append(facts.LeadershipChanged(partition=partition, leadership=leadership))
+        self.changed_partitions.add(partition)
+
+    return same_epoch
+
+
+def _writes_unguarded(_: Original) -> Original:
+    async def write(self: ClusterWriter, steps: Any) -> None:
+        loose = [replace(step, version=-1) if isinstance(step, SetNode) else step for step in steps]
+        await self._zookeeper.transaction(loose)
+
+    return write
+
+
+def _drops_what_is_open(take: Original) -> Original:
+    """The answer to an older proposal ends a newer one (a defect that the simulation found)."""
+
+    def taken(self: IsrProposals, hosted: HostedPartition, sent: Any, answer: Any) -> None:
+        take(self, hosted, sent, answer)
+        self._open.pop(hosted.key, None)
+
+    return taken
+
+
+def _never_withdraws(_: Original) -> Original:
+    return lambda _self: None
+
+
+def _trusts_answers_of_yesterday(position: Original) -> Original:
+    """An answer counts although leadership or log changed while it was on its way: any position is as good as the one asked for."""
+
+    class Always(tuple):  # type: ignore[type-arg]
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __ne__(self, other: object) -> bool:
+            return False
+
+        def __hash__(self) -> int:
+            return 0
+
+        fetch_offset = property(lambda self: self[0])
+        leader_epoch = property(lambda self: self[1])
+        last_fetched_epoch = property(lambda self: self[2])
+        log_start_offset = property(lambda self: self[3])
+
+    return lambda hosted: Always(position(hosted))
+
+
+def _high_watermark_by_the_fastest(_: Original) -> Original:
+    def advance(self: Partition) -> bool:
+        ends = [progress.log_end_offset for node, progress in self.followers.items() if self._counts(node)]
+        candidate = min(max(ends, default=self.log_end_offset), self.log_end_offset)
+        if not self.is_leader or candidate <= self.high_watermark:
+            return False
+        self.high_watermark = candidate
+        return True
+
+    return advance
+
+
+def _waits_for_nobody(_: Original) -> Original:
+    """Acknowledged although the leadership was broken in between."""
+
+    def changed(self: Any, key: Any, grown_bytes: int) -> bool:
+        for missing, (hosted, offset) in tuple(self._missing.items()):
+            if hosted.state.high_watermark >= offset or not hosted.state.is_leader:
+                del self._missing[missing]
+        return not self._missing
+
+    return changed
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        title="a follower cuts its log at the high watermark instead of where histories part (KIP-101)",
+        owner=following,
+        name="truncation_offset",
+        substitute=_truncates_to_the_high_watermark,
+        known_seed=47,
+    ),
+    Mutant(
+        title="a follower cuts its log at the high watermark for each new leader (before KIP-101)",
+        owner=Replicas,
+        name="_change_role",
+        substitute=_truncates_at_each_new_leader,
+        known_seed=31,
+    ),
+    Mutant(
+        title="a leader does not know where an older epoch ended (KIP-279)",
+        owner=LeaderEpochs,
+        name="end_of",
+        substitute=_forgets_divergence,
+        known_seed=1,
+    ),
+    Mutant(
+        title="a follower does not say of which epoch its last batch is (KIP-320)",
+        owner=HostedPartition,
+        name="last_record_epoch",
+        substitute=lambda _: property(lambda _self: -1),
+        known_seed=1,
+    ),
+    Mutant(
+        title="an answer of a former leader is appended",
+        owner=replica_fetcher,
+        name="position_of",
+        substitute=_trusts_answers_of_yesterday,
+        known_seed=1,
+    ),
+    Mutant(
+        title="a follower is proposed before it has caught up",
+        owner=Partition,
+        name="expanded_isr",
+        substitute=_expands_at_once,
+        known_seed=1,
+    ),
+    Mutant(
+        title="the high watermark does not wait for proposed replicas (KIP-497)",
+        owner=Partition,
+        name="_counts",
+        substitute=_counts_only_the_known,
+        known_seed=21,
+    ),
+    Mutant(
+        title="the high watermark goes by the smaller set before the controller has agreed",
+        owner=Partition,
+        name="_counts",
+        substitute=_counts_the_proposed_alone,
+        known_seed=1,
+    ),
+    Mutant(
+        title="the high watermark follows the fastest replica in sync",
+        owner=Partition,
+        name="_advance_high_watermark",
+        substitute=_high_watermark_by_the_fastest,
+        known_seed=1,
+    ),
+    Mutant(
+        title="a batch of an older controller or an older registration is taken",
+        owner=control_service,
+        name="check_fence",
+        substitute=_returns(None),
+        known_seed=34,
+    ),
+    Mutant(
+        title="a leader is elected outside the in-sync replicas",
+        owner=elections,
+        name="elect_offline",
+        substitute=_elects_anybody,
+        known_seed=1,
+    ),
+    Mutant(
+        title="another leader comes without another leader epoch",
+        owner=Draft,
+        name="lead",
+        substitute=_keeps_the_epoch,
+        known_seed=1,
+    ),
+    Mutant(
+        title="the controller writes without its guard and without versions",
+        owner=ClusterWriter,
+        name="write",
+        substitute=_writes_unguarded,
+        known_seed=35,
+    ),
+    Mutant(
+        title="proposed in-sync replicas are taken unchecked",
+        owner=isr_changes,
+        name="_error_of",
+        substitute=_returns(ErrorCode.none),
+        known_seed=4,
+    ),
+    Mutant(
+        title="a controller that takes over trusts replicas that have restarted since",
+        owner=membership,
+        name="_distrust_restarted",
+        substitute=_returns(None),
+        known_seed=29,
+    ),
+    Mutant(
+        title="sequences of idempotent producers are not checked",
+        owner=ProducerStates,
+        name="_check",
+        substitute=_returns(None),
+        known_seed=1,
+    ),
+    Mutant(
+        title="a repeated batch is appended again",
+        owner=producer_state,
+        name="_find_duplicate",
+        substitute=_returns(None),
+        known_seed=1,
+    ),
+    Mutant(
+        title="the answer to an older proposal ends a newer one",
+        owner=IsrProposals,
+        name="_take",
+        substitute=_drops_what_is_open,
+        known_seed=16,
+    ),
+    Mutant(
+        title="a refused proposal is never withdrawn",
+        owner=Partition,
+        name="withdraw_proposal",
+        substitute=_never_withdraws,
+        known_seed=3,
+    ),
+    Mutant(
+        title="a produce is acknowledged when its leadership ends",
+        owner=WaitingProduce,
+        name="changed",
+        substitute=_waits_for_nobody,
+        known_seed=2,
+    ),
+)

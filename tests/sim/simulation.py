@@ -1,0 +1,206 @@
+"""One seed from beginning to end: a site comes up, works under faults, is healed, and must become whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from unittest.mock import patch
+
+import controller.main
+from tests.sim.administrator import Administrator
+from tests.sim.clients import Consumer, Producer, Router, client_process
+from tests.sim.endings import missing_for_wholeness, unsound_endings
+from tests.sim.faults import Faults
+from tests.sim.ledger import Ledger
+from tests.sim.node import Node
+from tests.sim.virtual_loop import CURRENT
+from tests.sim.world import Violation, World
+from tests.sim.zookeeper_door import SimZooKeeper
+
+SETTLE_S = 6.0
+"""Time to come up and to create the topics before anything fails."""
+HEAL_S_MAX = 40.0
+"""Virtual time in which a healed site must be whole; sessions, backoffs and catching up included."""
+STEPS_MAX = 3_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a seed stands for."""
+
+    seed: int
+    node_count: int
+    min_insync: int
+    flushes: bool
+    faults_s: float
+    calm: float
+
+    @classmethod
+    def of(cls, seed: int) -> Plan:
+        """The plan of a seed."""
+        chance = Random(seed * 7919 + 13)
+        return cls(
+            seed=seed,
+            node_count=chance.choice((3, 3, 4)),
+            min_insync=chance.choice((1, 2, 2)),
+            flushes=chance.random() < 0.3,
+            faults_s=chance.choice((5.0, 10.0, 20.0)),
+            calm=chance.choice((0.3, 0.7, 1.5)),
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a seed."""
+
+    plan: Plan
+    violations: list[Violation]
+    history: list[str]
+    digest: int
+    steps: int
+    acknowledged: int
+    read: int
+    virtual_s: float
+    faults: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every invariant held."""
+        return not self.violations
+
+
+class Simulation:
+    """See the module."""
+
+    def __init__(self, plan: Plan, *, is_told: bool = False, faults_max: int | None = None) -> None:
+        self.plan = plan
+        self.world = world = World(plan.seed, is_told=is_told)
+        self.ledger = Ledger(world)
+        self.ledger.must_flush = plan.flushes
+        node_ids = tuple(range(1, plan.node_count + 1))
+        self.nodes = {node_id: Node(world, self.ledger, node_id) for node_id in node_ids}
+        for node in self.nodes.values():
+            node.properties |= {"min.insync.replicas": str(plan.min_insync)}
+            if plan.flushes:
+                node.properties |= {"log.flush.interval.messages": "1"}
+        self.process = client_process(world, "c1")
+        self.router = self.process.context.run(Router, world, node_ids)
+        self.administrator = Administrator(world, node_ids)
+        self.faults = Faults(world, self.nodes, self.ledger, calm_s=plan.calm, faults_max=faults_max)
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+
+    def run(self) -> Outcome:
+        """Play the seed."""
+        world = self.world
+        with world.doors(), self._zookeeper_door():
+            try:
+                self._play()
+            except RecursionError as error:
+                world.violate("no-defect", repr(error))
+            finally:
+                world.loop.end()
+        ledger = self.ledger
+        return Outcome(
+            plan=self.plan,
+            violations=world.violations,
+            history=list(world.history),
+            digest=world.digest,
+            steps=world.loop.steps,
+            acknowledged=sum(len(found) for found in ledger.acknowledged.values()),
+            read=sum(len(found) for found in ledger.read.values()),
+            virtual_s=world.loop.now_s,
+            faults=self.faults.count,
+            counts=dict(self.faults.counts),
+        )
+
+    @contextmanager
+    def _zookeeper_door(self) -> Iterator[None]:
+        def door(_: str, *, session_timeout_ms: int) -> SimZooKeeper:
+            process = CURRENT.get()
+            assert process is not None
+            return SimZooKeeper(self.world, process, session_timeout_ms=session_timeout_ms)
+
+        with patch.object(controller.main, "ZooKeeper", door):
+            yield
+
+    def _is_broken(self) -> bool:
+        loop = self.world.loop
+        if loop.failures:
+            self.world.violate("no-defect", "; ".join(loop.failures))
+            loop.failures.clear()
+        if loop.steps > STEPS_MAX:
+            self.world.violate("progress", f"{loop.steps} steps at {loop.now_s:.1f} s: something turns in circles")
+        return bool(self.world.violations)
+
+    def _run_for(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        until_s = self.world.loop.now_s + seconds
+        self.world.loop.run(until_s, lambda: self._is_broken() or is_over())
+        self.world.loop.now_s = max(self.world.loop.now_s, min(until_s, self.world.loop.now_s))
+
+    def _play(self) -> None:
+        world = self.world
+        for node in self.nodes.values():
+            node.start()
+        self.process.spawn(self.administrator.create_standing_topics(), name="topics")
+        self._run_for(SETTLE_S, lambda: self.administrator.is_ready)
+        if not self.administrator.is_ready:
+            world.violate("progress", "the topics were not created")
+        self._start_clients()
+        self._run_for(0.5)
+        self.process.spawn(self.administrator.work(), name="administrator")
+        self.faults.begin()
+        self._run_for(self.plan.faults_s)
+        self.faults.heal()
+        self.administrator.is_wanted = False
+        for producer in self.producers:
+            producer.is_wanted = False
+        if not world.violations:
+            self._become_whole()
+
+    def _start_clients(self) -> None:
+        chance = self.world.chance
+        for topic, index in self.administrator.standing:
+            for number, (acks, is_idempotent) in enumerate(
+                ((-1, True), chance.choice(((-1, False), (1, False), (-1, True))))
+            ):
+                producer = Producer(
+                    self.world,
+                    self.ledger,
+                    self.router,
+                    name=f"{topic}-{index}/{number}",
+                    topic=topic,
+                    index=index,
+                    acks=acks,
+                    producer_id=100 + len(self.producers) if is_idempotent else -1,
+                    pace_s=chance.choice((0.05, 0.15)),
+                    window=chance.choice((1, 3)) if is_idempotent else 1,
+                )
+                self.producers.append(producer)
+                self.process.spawn(producer.run(), name=producer.name)
+            consumer = Consumer(self.world, self.ledger, self.router, topic, index)
+            self.consumers.append(consumer)
+            self.process.spawn(consumer.run(), name=f"consumer of {topic}-{index}")
+
+    def _become_whole(self) -> None:
+        missing: list[str] = ["nothing was looked at"]
+        for _ in range(int(HEAL_S_MAX)):
+            self._run_for(1.0)
+            if self.world.violations:
+                return
+            missing = missing_for_wholeness(self.world, self.nodes, self.producers, self.administrator)
+            if not missing:
+                break
+        if missing:
+            self.world.violate("progress", f"{HEAL_S_MAX:.0f} s after all faults healed: " + "; ".join(missing[:8]))
+            return
+        for invariant, story in unsound_endings(self.world, self.ledger, self.nodes, self.producers):
+            self.world.violate(invariant, story)
+
+
+def play(seed: int, *, is_told: bool = False, faults_max: int | None = None) -> Outcome:
+    """Run one seed, the first `faults_max` faults of it."""
+    return Simulation(Plan.of(seed), is_told=is_told, faults_max=faults_max).run()

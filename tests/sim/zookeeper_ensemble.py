@@ -1,0 +1,378 @@
+"""ZooKeeper's servers as their clients see them: one order of writes, servers that lag behind it, sessions, ephemerals, watches.
+
+Every write is one transaction with a zxid, ordered by the leader and applied by each server in that order, later at some than at others;
+so reads may be stale, and never go back for one client. A session ends when nobody has heard of it for its timeout; its ephemerals go
+with a transaction of their own. While the ensemble is out nothing is ordered and no session ages, and every connection breaks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+)
+
+from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
+from tests.sim.network import End, Network
+from tests.sim.virtual_loop import Process, VirtualLoop
+
+SERVERS = ("z1", "z2", "z3")
+CheckCommit = Callable[["Tree", TransactionStep], None]
+
+
+@dataclass(slots=True)
+class Node:
+    """One znode."""
+
+    value: bytes
+    czxid: int
+    mzxid: int
+    created_at_ms: int
+    version: int = 0
+    owner: int = 0
+    children: set[str] = field(default_factory=set)
+
+    def stat(self) -> NodeStat:
+        """What clients get."""
+        return NodeStat(
+            version=self.version,
+            czxid=self.czxid,
+            mzxid=self.mzxid,
+            created_at_ms=self.created_at_ms,
+            ephemeral_owner=self.owner,
+        )
+
+
+class Tree:
+    """The znodes as of one zxid."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0)}
+        self.zxid = 0
+
+    def check(self, step: TransactionStep) -> KazooException | None:
+        """Why the step cannot be made, None when it can."""
+        node = self.nodes.get(step.path)
+        if isinstance(step, CreateNode):
+            if node is not None:
+                return NodeExistsError()
+            return None if parent_of(step.path) in self.nodes else NoNodeError()
+        if node is None:
+            return NoNodeError()
+        if step.version not in (-1, node.version):
+            return BadVersionError()
+        return NotEmptyError() if isinstance(step, DeleteNode) and node.children else None
+
+    def apply(self, step: TransactionStep, *, zxid: int, session: int, now_ms: int) -> list[tuple[str, str]]:
+        """Make a step that was checked; what watches may be waiting for, as (kind, path)."""
+        self.zxid = zxid
+        path = step.path
+        match step:
+            case CreateNode():
+                self.nodes[path] = Node(step.value, zxid, zxid, now_ms, owner=session if step.is_ephemeral else 0)
+                self.nodes[parent_of(path)].children.add(path.rpartition("/")[2])
+                return [("data", path), ("children", parent_of(path))]
+            case SetNode():
+                node = self.nodes[path]
+                node.value, node.mzxid, node.version = step.value, zxid, node.version + 1
+                return [("data", path)]
+            case DeleteNode():
+                del self.nodes[path]
+                self.nodes[parent_of(path)].children.discard(path.rpartition("/")[2])
+                return [("data", path), ("children", path), ("children", parent_of(path))]
+        return []
+
+
+def parent_of(path: str) -> str:
+    """The path of the parent."""
+    return path.rpartition("/")[0] or "/"
+
+
+@dataclass(slots=True)
+class Commit:
+    """One transaction in the common order."""
+
+    zxid: int
+    session: int
+    steps: tuple[TransactionStep, ...]
+    now_ms: int
+    ends_session: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    """A client's session as the leader keeps it."""
+
+    number: int
+    timeout_s: float
+    heard_at_s: float
+    is_expired: bool = False
+
+
+@dataclass(eq=False)
+class ServerConnection:
+    """One client's connection at a server: requests are answered one after the other."""
+
+    server: Server
+    end: End
+    session: Session | None = None
+    requests: deque[tuple[Any, ...]] = field(default_factory=deque)
+    is_busy: bool = False
+    watches: set[tuple[str, str]] = field(default_factory=set)
+
+
+class Server:
+    """One member of the ensemble: a tree that is behind the leader's, and the clients connected to it."""
+
+    def __init__(self, ensemble: Ensemble, name: str) -> None:
+        self.ensemble = ensemble
+        self.name = name
+        self.process = Process(ensemble.loop, name, name)
+        self.tree = Tree()
+        self.lag_s = 0.0
+        self.connections: dict[int, ServerConnection] = {}
+        self._commits: deque[Commit] = deque()
+        self._last_apply_s = 0.0
+        self._awaited: list[tuple[int, Callable[[], None]]] = []
+        ensemble.network.listen(f"{name}:2181", self.process, self._accept)
+
+    # --- the common order
+
+    def take(self, commit: Commit) -> None:
+        """Apply the commit after those before it, some time."""
+        self._commits.append(commit)
+        loop = self.ensemble.loop
+        delay_s = self.ensemble.chance.uniform(0.0002, 0.002) + self.ensemble.chance.uniform(0, self.lag_s)
+        self._last_apply_s = max(self._last_apply_s, loop.now_s + delay_s)
+        loop.call_at(self._last_apply_s, self._apply, context=self.process.context)
+
+    def _apply(self) -> None:
+        commit = self._commits.popleft()
+        changed: list[tuple[str, str]] = []
+        for step in commit.steps:
+            changed += self.tree.apply(step, zxid=commit.zxid, session=commit.session, now_ms=commit.now_ms)
+        self.tree.zxid = commit.zxid
+        for connection in tuple(self.connections.values()):
+            for key in dict.fromkeys(changed):
+                if key in connection.watches:
+                    connection.watches.discard(key)
+                    connection.end.send(("watch", key))
+            if commit.ends_session and connection.session is not None and connection.session.number == commit.session:
+                self.drop(connection)
+        awaited, self._awaited = self._awaited, []
+        for zxid, callback in awaited:
+            if zxid <= commit.zxid:
+                callback()
+            else:
+                self._awaited.append((zxid, callback))
+
+    def when_applied(self, zxid: int, callback: Callable[[], None]) -> None:
+        """Call back once this server has come to `zxid`."""
+        if zxid <= self.tree.zxid:
+            callback()
+        else:
+            self._awaited.append((zxid, callback))
+
+    # --- clients
+
+    def _accept(self, end: End, _: str) -> None:
+        connection = ServerConnection(self, end)
+        self.connections[id(connection)] = connection
+        end.on_message = lambda message: self._receive(connection, message)
+        end.on_lost = lambda: self.drop(connection)
+        if not self.ensemble.is_serving:
+            self.drop(connection)
+
+    def drop(self, connection: ServerConnection) -> None:
+        """Break the connection."""
+        self.connections.pop(id(connection), None)
+        connection.end.close()
+
+    def _receive(self, connection: ServerConnection, message: tuple[Any, ...]) -> None:
+        if connection.session is not None:
+            self.ensemble.hear(connection.session)
+        if message[0] == "ping":
+            connection.end.send(("pong",))
+            return
+        connection.requests.append(message)
+        if not connection.is_busy:
+            self._next(connection)
+
+    def _next(self, connection: ServerConnection) -> None:
+        while connection.requests and not connection.is_busy:
+            kind, number, *arguments = connection.requests.popleft()
+            if kind == "connect":
+                self._connect(connection, *arguments)
+            elif kind in ("get", "exists", "children"):
+                self._read(connection, kind, number, *arguments)
+            else:
+                connection.is_busy = True
+                self._write(connection, number, *arguments)
+
+    def _connect(self, connection: ServerConnection, number: int, timeout_s: float, zxid_seen: int) -> None:
+        if zxid_seen > self.tree.zxid:
+            self.drop(connection)  # a client never goes back to an older state
+            return
+        session = self.ensemble.session(number, timeout_s)
+        if session is None:
+            connection.end.send(("expired",))
+            self.drop(connection)
+            return
+        connection.session = session
+        connection.end.send(("connected", session.number, self.tree.zxid))
+
+    def _read(self, connection: ServerConnection, kind: str, number: int, path: str, is_watched: bool) -> None:
+        node = self.tree.nodes.get(path)
+        if is_watched and (node is not None or kind == "exists"):
+            connection.watches.add(("children" if kind == "children" else "data", path))
+        answer: Any
+        if kind == "exists":
+            answer = None if node is None else node.stat()
+        elif node is None:
+            answer = NoNodeError()
+        else:
+            answer = sorted(node.children) if kind == "children" else (node.value, node.stat())
+        connection.end.send(("answer", number, self.tree.zxid, answer))
+
+    def _write(
+        self, connection: ServerConnection, number: int, steps: tuple[TransactionStep, ...], is_close: bool
+    ) -> None:
+        session = connection.session
+        ensemble = self.ensemble
+
+        def order() -> None:
+            if not ensemble.is_serving or session is None or session.is_expired:
+                self.drop(connection)
+                return
+            if is_close:
+                ensemble.expire(session)
+                return
+            outcome = ensemble.commit(session.number, steps)
+            zxid = ensemble.tree.zxid
+            self.when_applied(zxid, lambda: answer(zxid, outcome))
+
+        def answer(zxid: int, outcome: list[Any]) -> None:
+            connection.is_busy = False
+            if id(connection) in self.connections:
+                connection.end.send(("answer", number, zxid, outcome))
+                self._next(connection)
+
+        delay_s = ensemble.chance.uniform(0.0002, 0.002) + self.lag_s * ensemble.chance.random()
+        ensemble.loop.call_later(delay_s, order, context=self.process.context)
+
+
+class Ensemble:
+    """The leader's view: the order of writes, and the sessions."""
+
+    def __init__(self, loop: VirtualLoop, network: Network, chance: Random, tell: Callable[[str], None]) -> None:
+        self.loop = loop
+        self.network = network
+        self.chance = chance
+        self.tree = Tree()
+        self.is_serving = True
+        self.on_commit: CheckCommit | None = None
+        self._tell = tell
+        self._sessions: dict[int, Session] = {}
+        self._session_count = 0
+        self.servers = [Server(self, name) for name in SERVERS]
+        self._look_for_silence()
+
+    def commit(self, session: int, steps: Iterable[TransactionStep], *, ends_session: bool = False) -> list[Any]:
+        """Order all steps or none; the results, or the errors, one a step."""
+        wanted = tuple(steps)
+        zxid, now_ms = self.tree.zxid + 1, int(self.loop.now_s * 1000)
+        done: list[tuple[TransactionStep, Node | None]] = []
+        for position, step in enumerate(wanted):
+            error = self.tree.check(step)
+            if error is not None:
+                self._undo(done)
+                failed: list[Any] = [RolledBackError() for _ in wanted]
+                failed[position] = error
+                return failed
+            if self.on_commit is not None:
+                self.on_commit(self.tree, step)
+            node = self.tree.nodes.get(step.path)
+            kept = (
+                None
+                if node is None
+                else Node(
+                    node.value, node.czxid, node.mzxid, node.created_at_ms, node.version, node.owner, node.children
+                )
+            )
+            self.tree.apply(step, zxid=zxid, session=session, now_ms=now_ms)
+            done.append((step, kept))
+        self.tree.zxid = zxid
+        commit = Commit(zxid, session, wanted, now_ms, ends_session)
+        for server in self.servers:
+            server.take(commit)
+        return [step.path for step in wanted]
+
+    def _undo(self, done: list[tuple[TransactionStep, Node | None]]) -> None:
+        for step, kept in reversed(done):
+            name = step.path.rpartition("/")[2]
+            if kept is None:
+                del self.tree.nodes[step.path]
+                self.tree.nodes[parent_of(step.path)].children.discard(name)
+            else:
+                self.tree.nodes[step.path] = kept
+                self.tree.nodes[parent_of(step.path)].children.add(name)
+
+    # --- sessions
+
+    def session(self, number: int, timeout_s: float) -> Session | None:
+        """The session, a new one for number 0, None for one that has expired."""
+        if not number:
+            self._session_count += 1
+            number = 0x1000 + self._session_count
+            self._sessions[number] = Session(number, timeout_s, self.loop.now_s)
+        found = self._sessions.get(number)
+        if found is not None:
+            self.hear(found)
+        return found
+
+    def hear(self, session: Session) -> None:
+        """Its client lives."""
+        session.heard_at_s = self.loop.now_s
+
+    def expire(self, session: Session) -> None:
+        """End the session, and what it owns with it."""
+        if session.is_expired:
+            return
+        session.is_expired = True
+        self._sessions.pop(session.number, None)
+        owned = sorted(path for path, node in self.tree.nodes.items() if node.owner == session.number)
+        if owned:
+            self._tell(f"session {session.number:#x} ends: {', '.join(owned)}")
+        self.commit(session.number, [DeleteNode(path=path) for path in owned], ends_session=True)
+
+    def _look_for_silence(self) -> None:
+        if self.is_serving:
+            for session in tuple(self._sessions.values()):
+                if self.loop.now_s - session.heard_at_s > session.timeout_s:
+                    self.expire(session)
+        self.loop.call_later(0.1, self._look_for_silence, context=self.network.context)
+
+    # --- faults
+
+    def go_out(self) -> None:
+        """No quorum: every connection breaks, nothing is ordered."""
+        self.is_serving = False
+        for server in self.servers:
+            for connection in tuple(server.connections.values()):
+                server.drop(connection)
+
+    def come_back(self) -> None:
+        """A new leader gives every session its whole time."""
+        self.is_serving = True
+        for session in self._sessions.values():
+            session.heard_at_s = self.loop.now_s

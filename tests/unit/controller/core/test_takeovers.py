@@ -1,0 +1,58 @@
+"""A controller that takes over finds brokers that have restarted while nobody looked."""
+
+from __future__ import annotations
+
+from controller.core import commands as ask
+from controller.core.cluster import TopicPartition
+from tests.support.controller_scene import SiteModel, topic_request
+
+T0 = TopicPartition("t", 0)
+
+
+def site(*, factor: int = 3) -> SiteModel:
+    """A topic on the first `factor` of three brokers, led by broker 1; its controller has just died."""
+    model = SiteModel()
+    model.alive(1, 2, 3)
+    model.take_over()
+    model.give(ask.CreateTopics(topics=(topic_request("t", 1, factor),)))
+    assert model.leaderships[T0].leader == 1
+    model.machine = None
+    return model
+
+
+def restart(model: SiteModel, *nodes: int) -> None:
+    model.alive(*({1, 2, 3} - set(nodes)))
+    model.alive(1, 2, 3)
+
+
+def test_a_leader_that_has_restarted_is_replaced_by_one_that_stayed() -> None:
+    model = site()
+    restart(model, 1)
+    model.take_over()
+    assert model.leaderships[T0].leader == 2
+    assert model.leaderships[T0].isr == (2, 3)
+
+
+def test_a_follower_that_has_restarted_leaves_the_in_sync_replicas() -> None:
+    model = site()
+    before = model.leaderships[T0]
+    restart(model, 3)
+    model.take_over()
+    assert model.leaderships[T0].isr == (1, 2)
+    assert model.leaderships[T0].leader_epoch == before.leader_epoch
+
+
+def test_where_nobody_has_stayed_those_in_sync_are_trusted() -> None:
+    model = site()
+    restart(model, 1, 2, 3)
+    model.take_over()
+    assert model.leaderships[T0].leader == 1
+    assert model.leaderships[T0].isr == (1, 2, 3)
+
+
+def test_one_that_stayed_and_is_dead_now_takes_nobodys_place() -> None:
+    model = site(factor=2)
+    restart(model, 1)
+    model.alive(1, 3)
+    model.take_over()
+    assert model.leaderships[T0].leader == 1

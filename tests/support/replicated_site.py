@@ -6,7 +6,7 @@ replicas, and compares the logs of all replicas byte by byte once nothing is wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -26,7 +26,13 @@ class ReplicatedSite:
     """Three nodes, ready."""
 
     def __init__(
-        self, processes: Processes, directory: Path, connect: str, settings: Mapping[str, str] | None = None
+        self,
+        processes: Processes,
+        directory: Path,
+        connect: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        log_directories: Sequence[str] = ("data",),
     ) -> None:
         self._directory = directory
         given = {
@@ -35,7 +41,10 @@ class ReplicatedSite:
             "group.initial.rebalance.delay.ms": "0",
             **(settings or {}),
         }
-        self.nodes = {node_id: SiteNode(processes, directory, connect, node_id, given) for node_id in NODES}
+        self.nodes = {
+            node_id: SiteNode(processes, directory, connect, node_id, given, log_directories=log_directories)
+            for node_id in NODES
+        }
         for node in self.nodes.values():
             node.wait_ready()
         self.admin = _admin(self.bootstrap)

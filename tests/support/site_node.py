@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from broker.config import load_broker_settings
@@ -42,13 +42,15 @@ class SiteNode:
         connect: str,
         node_id: int,
         settings: Mapping[str, str] | None = None,
+        *,
+        log_directories: Sequence[str] = ("data",),
     ) -> None:
         self.node_id = node_id
         self.port, self.grpc_port = free_ports(2)
         given = {
             "node.id": str(node_id),
             "listeners": f"CLIENT://127.0.0.1:{self.port}",
-            "log.dirs": str(directory / f"node-{node_id}" / "data"),
+            "log.dirs": ",".join(str(directory / f"node-{node_id}" / name) for name in log_directories),
             "zookeeper.connect": connect,
             "zookeeper.session.timeout.ms": "2000",
             "antipode.site.name": "a",
@@ -92,7 +94,8 @@ class SiteNode:
 async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     """Run until `stop`."""
     settings = load_broker_settings(properties)
-    os.makedirs(settings.log_dir, exist_ok=True)
+    for path in settings.log_dirs:
+        os.makedirs(path, exist_ok=True)
     zookeeper = ZooKeeper(settings.zookeeper_connect, session_timeout_ms=settings.zookeeper_session_timeout_ms)
     await zookeeper.start()
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)

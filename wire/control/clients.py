@@ -86,6 +86,11 @@ class ControllerClient:
         reply: pb.ControlledShutdownReply = await self._call("ControlledShutdown", request)
         return reply
 
+    async def report_offline_replicas(self, request: pb.ReportOfflineReplicasRequest) -> pb.ReportOfflineReplicasReply:
+        """Say which of a broker's replicas have no log directory any more."""
+        reply: pb.ReportOfflineReplicasReply = await self._call("ReportOfflineReplicas", request)
+        return reply
+
     async def elect_leaders(self, request: pb.ElectLeadersRequest) -> pb.PartitionResultsReply:
         """Elect leaders."""
         reply: pb.PartitionResultsReply = await self._call("ElectLeaders", request)

@@ -61,11 +61,11 @@ class History:
     def summary(self) -> str:
         """By kind: how often, and the median and longest silence of a partition."""
         rows = [f"seed {self.seed}: {self.kinds.total()} faults"]
-        for kind, count in sorted(self.kinds.items()):
-            silences = self.silences_ms.get(kind, [0.0])
-            rows.append(
-                f"  {kind:<34} {count:4}  silence of a partition: median {median(silences):6.0f} ms, longest {max(silences):6.0f} ms"
-            )
+        rows += [f"  {count:4} {kind}" for kind, count in sorted(self.kinds.items())]
+        rows.append("longest silence of a partition, by fault:")
+        for kind, silences in sorted(self.silences_ms.items()):
+            middle, last = median(silences), max(silences)
+            rows.append(f"  {kind:<34} {len(silences):4} times  median {middle:6.0f} ms  longest {last:6.0f} ms")
         return "\n".join(rows)
 
 

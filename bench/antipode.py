@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from bench.figures import Side
-from bench.systems import BROKER_SETTINGS, MeasuredBroker, running
+from bench.systems import BROKER_SETTINGS, MeasuredBroker, MeasuredSite, ended_with_the_block, running
 from cli.embedded import ENVIRONMENT_FILE
 from dr.environment import Environment, load_environment
 from runtime.children import Child
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 READY_WITHIN_S = 60
+BROKER_NAME = "broker-"
 
 
 @contextmanager
-def sites(directory: Path, *arguments: str) -> Iterator[Environment]:
+def sites(directory: Path, *arguments: str, broker_settings: Mapping[str, str] | None = None) -> Iterator[Environment]:
     """Sites in a fresh directory, ended with the block; arguments are those of `antipode up`."""
-    settings = [f"--broker-config={key}={value}" for key, value in BROKER_SETTINGS.items()]
+    all_settings = {**BROKER_SETTINGS, **(broker_settings or {})}
+    settings = [f"--broker-config={key}={value}" for key, value in all_settings.items()]
     command = (sys.executable, "-m", "cli.main", "up", *settings, *arguments, "--dir", str(directory))
     front_door = Child(
         name="antipode-up",
@@ -41,8 +43,28 @@ def lone_broker(directory: Path) -> Iterator[MeasuredBroker]:
         yield broker_of(environment, "a")
 
 
+@contextmanager
+def replicated_site(
+    directory: Path, *, count: int = 3, settings: Mapping[str, str] | None = None
+) -> Iterator[MeasuredSite]:
+    """One site of several brokers, linked to nobody; `settings` go over those of every measured broker."""
+    arguments = ("--sites", "a", "--brokers", str(count), "--no-link", "--no-proxy")
+    with sites(directory, *arguments, broker_settings=settings) as environment:
+        at = environment.sites["a"]
+        children = {
+            int(process.name.removeprefix(BROKER_NAME)): process.child()
+            for process in at.processes
+            if process.name.startswith(BROKER_NAME)
+        }
+        addresses = dict(zip(children, at.bootstrap_servers.split(","), strict=True))
+        site = MeasuredSite(side=Side.ANTIPODE, addresses=addresses, children=children)
+        with ended_with_the_block(site):
+            site.wait_complete(within_s=READY_WITHIN_S)
+            yield site
+
+
 def broker_of(environment: Environment, site: str) -> MeasuredBroker:
     """The first broker of a site."""
     at = environment.sites[site]
-    child = next(process.child() for process in at.processes if process.name.startswith("broker-"))
+    child = next(process.child() for process in at.processes if process.name.startswith(BROKER_NAME))
     return MeasuredBroker(side=Side.ANTIPODE, bootstrap_servers=at.bootstrap_servers, child=child)

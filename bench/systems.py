@@ -1,4 +1,4 @@
-"""What is measured: a broker of either side with its address and process, started alone, ended with the block that started it.
+"""What is measured: a broker or a site of either side with its addresses and processes, ended with the block that started it.
 
 Both sides run as shipped, on loopback, with eight partitions a topic. Both may run at the same time; load never goes to both at once.
 """
@@ -6,7 +6,8 @@ Both sides run as shipped, on loopback, with eight partitions a topic. Both may 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -43,6 +44,50 @@ class MeasuredBroker:
         if pid is None:
             raise OperationalFailure(f"{self.child.name} has ended: {self.child.log_tail()}")
         return pid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSite:
+    """Several brokers that serve as one site, by node id. Each can be ended and started by itself."""
+
+    side: Side
+    addresses: Mapping[int, str]
+    children: Mapping[int, Child]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Every broker."""
+        return ",".join(self.addresses.values())
+
+    def pid(self, node_id: int) -> int:
+        """The process of one broker. OperationalFailure when it has ended."""
+        return MeasuredBroker(
+            side=self.side, bootstrap_servers=self.addresses[node_id], child=self.children[node_id]
+        ).pid
+
+    def wait_complete(self, *, within_s: float) -> None:
+        """Wait until each broker's own metadata names all of them."""
+        for node_id, address in self.addresses.items():
+            wait_until(
+                lambda: call_client(address, _known_brokers) >= set(self.addresses),  # noqa: B023 (called at once)
+                within_s=within_s,
+                what=f"the site as {self.children[node_id].name} sees it",
+                child=self.children[node_id],
+            )
+
+
+async def _known_brokers(client: KafkaClient) -> set[int]:
+    return set((await client.metadata([])).brokers)
+
+
+@contextmanager
+def ended_with_the_block(site: MeasuredSite) -> Iterator[None]:
+    """Whatever of the site's processes runs after the block is ended, side by side."""
+    try:
+        yield
+    finally:
+        with ThreadPoolExecutor(max_workers=len(site.children)) as threads:
+            list(threads.map(lambda child: child.stop(timeout_ms=STOP_TIMEOUT_MS), site.children.values()))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Apache Kafka itself, to compare with: its programs by their class, and one KRaft node as a child process.
+"""Apache Kafka itself, to compare with: its programs by their class, and KRaft nodes as child processes, alone or several as one cluster.
 
 Not needed to run anything of ours. The jars come by `make setup-java`; the tests compare answers with this broker, the benchmarks figures.
 A JVM is either small and quick to start (tools, tests) or set up as the upstream launcher does it (whatever is measured).
@@ -43,12 +43,17 @@ def program(main_class: str, *arguments: str, jvm: Sequence[str] = SMALL_JVM) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApacheKafkaServer:
-    """A broker that is its own controller, on loopback, with everything under `directory`. `settings` go over the shipped defaults."""
+    """A broker and controller in one process, on loopback, with everything under `directory`. `settings` go over the shipped defaults.
+
+    `voters` are the controller ports by node id of a cluster, this node's included; without any it is its own controller.
+    """
 
     name: str
     directory: Path
     port: int
     controller_port: int
+    node_id: int = 1
+    voters: Mapping[int, int] = field(default_factory=dict)
     jvm: Sequence[str] = SMALL_JVM
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -82,21 +87,24 @@ class ApacheKafkaServer:
 
     def properties(self) -> dict[str, str]:
         """Its server.properties."""
+        voters = self.voters or {self.node_id: self.controller_port}
+        replicas = str(min(len(voters), 3))
+        in_sync = str(min(len(voters), 2))
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{LOOPBACK}:{self.controller_port}",
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": ",".join(f"{node}@{LOOPBACK}:{port}" for node, port in voters.items()),
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{LOOPBACK}:{self.port},CONTROLLER://{LOOPBACK}:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.directory / "data"),
             "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.replication.factor": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
             **self.settings,
         }
 

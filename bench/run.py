@@ -1,4 +1,4 @@
-"""One run: the brokers' sections on one pair of brokers, then the mirrors' on pairs of their own."""
+"""One run: the brokers' sections on one pair of brokers, then those of sites and mirrors on pairs of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import antipode, apache_kafka, consume, mirror, produce, request_rate, resident_memory, start_up
+from bench import (
+    antipode,
+    apache_kafka,
+    consume,
+    mirror,
+    produce,
+    request_rate,
+    resident_memory,
+    start_up,
+    unavailability,
+)
 from bench.figures import Side
 from bench.plan import Plan
 from bench.systems import MeasuredBroker
@@ -25,6 +35,7 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
 }
 """In this order: memory is measured of brokers that have just started."""
 MIRROR = "mirror"
+UNAVAILABILITY = "unavailability"
 
 
 def run(plan: Plan, sections: Collection[str]) -> None:
@@ -40,6 +51,8 @@ def run(plan: Plan, sections: Collection[str]) -> None:
                 brokers.append(running.enter_context(start(plan.directory / str(side))))
             for measure in wanted:
                 measure(plan, brokers)
+    if UNAVAILABILITY in sections:
+        unavailability.measure(plan)
     if MIRROR in sections:
         mirror.measure(plan)
 

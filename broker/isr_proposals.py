@@ -139,9 +139,12 @@ class IsrProposals:
         asked = {(sent.topic, sent.partition): sent for sent in request.partitions}
         for answer in reply.partitions:
             key = answer.topic, answer.partition
-            hosted, sent = self._open.pop(key, None), asked.get(key)
-            if hosted is not None and sent is not None and self._replicas.find(*key) is hosted:
-                self._take(hosted, sent, answer)
+            hosted, sent = self._open.get(key), asked.get(key)
+            if hosted is None or sent is None or self._replicas.find(*key) is not hosted:
+                continue
+            self._take(hosted, sent, answer)
+            if hosted.state.proposed_isr is None:
+                del self._open[key]  # else another proposal was made while this answer was on its way
 
     def _take(self, hosted: HostedPartition, sent: pb.ProposedPartition, answer: pb.AlteredPartition) -> None:
         state = hosted.state

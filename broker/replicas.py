@@ -209,10 +209,10 @@ class Replicas:
 
     def _change_role(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
         link = image.link_of(hosted.topic)
+        was_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
         change = hosted.state.change(partition, now_ms=self._clock.monotonic_ms())
         if change is LeadershipChange.STALE:
             return
-        was_writable = hosted.write_error is ErrorCode.none
         hosted.write_error = _write_error(image, hosted, link)
         hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER_REPLICA_ID)
         if change is LeadershipChange.BECAME_FOLLOWER:

@@ -20,6 +20,7 @@ DIR ?= out/sites
 COUNT ?= 2000
 SEED ?=
 SCENARIO ?=
+FAULTS ?= 150
 
 .PHONY: help
 help: ## List the targets
@@ -75,8 +76,8 @@ spark: setup-java ## Tests in a Spark session
 	$(PYTEST) -q tests/spark
 
 .PHONY: chaos
-chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some)
-	$(PYTEST) -v tests/chaos $(if $(SCENARIO),-k "$(SCENARIO)")
+chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some; FAULTS=150, SEED= repeats choices)
+	ANTIPODE_FAULTS=$(FAULTS) ANTIPODE_SEED=$(SEED) $(PYTEST) -v tests/chaos $(if $(SCENARIO),-k "$(SCENARIO)")
 
 .PHONY: sim
 sim: setup ## Property tests of the machines with many random histories (COUNT=2000, SEED= repeats a run)

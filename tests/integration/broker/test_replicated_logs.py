@@ -136,3 +136,6 @@ def test_deleted_records_are_gone_everywhere_when_the_answer_comes(site: Replica
     site.nodes[paused].process.kill()
     site.wait_in_sync(TOPIC, tuple(node for node in NODES if node != paused))
     assert delete_records(site, leader, 30, 30) == (ErrorCode.none, 30)
+    follower = next(node for node in NODES if node not in (leader, paused))
+    told = site.nodes[follower].process.log_text().count(f"event=partition topic={TOPIC} ")
+    assert told == 1, "other in-sync replicas are no other leadership"

@@ -24,10 +24,10 @@ class Candidate(ControllerServicer):
         add_ControllerServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
         self.address = f"{LOOPBACK}:{self._server.add_insecure_port(f'{LOOPBACK}:0')}"
 
-    async def AlterPartitions(  # noqa: N802  named by the proto
+    async def AlterPartitions(
         self,
-        request: pb.AlterPartitionsRequest,  # noqa: ARG002
-        context: Any,  # noqa: ARG002
+        request: pb.AlterPartitionsRequest,
+        context: Any,
     ) -> pb.AlterPartitionsReply:
         """As the active controller."""
         if self._is_silent:

@@ -80,8 +80,8 @@ spark: setup-java ## Tests in a Spark session
 	$(PYTEST) -q tests/spark
 
 .PHONY: chaos
-chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some)
-	$(PYTEST) -v tests/chaos tests/sim $(if $(SCENARIO),-k "$(SCENARIO)")
+chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some; FAULTS=150, SEED= repeats choices)
+	ANTIPODE_FAULTS=$(or $(FAULTS),150) ANTIPODE_SEED=$(SEED) $(PYTEST) -v tests/chaos tests/sim $(if $(SCENARIO),-k "$(SCENARIO)")
 
 .PHONY: sim
 sim: setup ## The simulated site under COUNT=2000 seeds of random faults; SEED= replays one with its history (FAULTS= its first ones)

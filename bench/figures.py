@@ -119,6 +119,11 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "resident_mb": Figure(title="resident memory", unit="MB", pick=Pick.MEDIAN, target=Target(below=150)),
         "peak_mb": Figure(title="resident memory, peak", unit="MB", pick=Pick.MEDIAN),
     },
+    "unavailability": {
+        "p50_ms": Figure(title="silence p50", unit="ms", pick=Pick.LOWEST),
+        "p99_ms": Figure(title="silence p99", unit="ms", pick=Pick.LOWEST),
+        "longest_ms": Figure(title="silence, longest", unit="ms", pick=Pick.LOWEST),
+    },
     "mirror": {
         "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=3)),
         "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.1)),

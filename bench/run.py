@@ -1,4 +1,4 @@
-"""One run: the brokers' sections on one pair of brokers, then the mirrors' on pairs of their own."""
+"""One run: the brokers' sections on one pair of brokers, then those of sites and mirrors on pairs of their own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from bench import (
     request_rate,
     resident_memory,
     start_up,
+    unavailability,
 )
 from bench.figures import Side
 from bench.plan import Plan
@@ -36,13 +37,14 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
     "consume": consume.measure,
 }
 """In this order: memory is measured of brokers that have just started."""
-MIRROR_SECTIONS: Mapping[str, Callable[[Plan], None]] = {
+OWN_SECTIONS: Mapping[str, Callable[[Plan], None]] = {
+    "unavailability": unavailability.measure,
     "mirror": mirror.measure,
     "mirror-drains": mirror_drains.measure,
     "mirror-topics": mirror_topics.measure,
     "mirror-far": far_mirror.measure,
 }
-"""Each starts pairs of its own."""
+"""Each starts sites or pairs of its own."""
 
 
 def run(plan: Plan, sections: Collection[str]) -> None:
@@ -58,9 +60,9 @@ def run(plan: Plan, sections: Collection[str]) -> None:
                 brokers.append(running.enter_context(start(plan.directory / str(side))))
             for measure in wanted:
                 measure(plan, brokers)
-    for name, measure_mirrors in MIRROR_SECTIONS.items():
+    for name, measure_alone in OWN_SECTIONS.items():
         if name in sections:
-            measure_mirrors(plan)
+            measure_alone(plan)
 
 
 def _check_disk(directory: Path, needed_bytes: float) -> None:

@@ -177,6 +177,11 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: len(parts.replicas.produces),
     ),
     (
+        "kafka_server_delayedoperationpurgatory_deleterecords_size",
+        "Deletions of records that wait for followers",
+        lambda parts: len(parts.replicas.deletes),
+    ),
+    (
         "kafka_server_replicafetchermanager_maxlag",
         "Records that the furthest follower here lacks",
         lambda parts: parts.fetchers.max_lag(),

@@ -140,16 +140,19 @@ class IsrProposals:
         for answer in reply.partitions:
             key = answer.topic, answer.partition
             hosted, sent = self._open.get(key), asked.get(key)
-            if hosted is not None and sent is not None and self._replicas.find(*key) is hosted:
+            if hosted is None:
+                continue
+            is_here = self._replicas.find(*key) is hosted
+            if is_here and sent is not None:
                 self._take(hosted, sent, answer)
+            if not is_here or hosted.state.proposed_isr is None:
+                del self._open[key]  # else another proposal was made while this answer was on its way
 
     def _take(self, hosted: HostedPartition, sent: pb.ProposedPartition, answer: pb.AlteredPartition) -> None:
         state = hosted.state
         before = state.isr
         if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
             state.withdraw_proposal()
-            del self._open[hosted.key]
-        # else what is open now was proposed after an image that was quicker than this answer, and is still to be sent
         if answer.error_code:
             log.info(
                 "proposed in-sync replicas are refused",

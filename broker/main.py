@@ -41,6 +41,7 @@ from broker.log.recovery import RecoveryReport
 from broker.marker_sender import MarkerSender
 from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
+from broker.offline_reports import OfflineReplicaReports
 from broker.peer_brokers import PeerBrokers
 from broker.producer_id_source import ProducerIdSource
 from broker.purgatory import Purgatory
@@ -135,6 +136,7 @@ class Broker:
             follower_fetches=Purgatory(self._clock),
             mirror_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
+            deletes=Purgatory(self._clock),
         )
         self._logs.on_failure(self._lose_directory)
         self._peers = PeerBrokers(lambda: self._cluster.image, settings.inter_broker_listener)
@@ -175,6 +177,9 @@ class Broker:
             broker_epoch=self._broker_epoch,
         )
         self._replicas.on_follower_outside = self._proposals.consider
+        self._offline_reports = OfflineReplicaReports(
+            self._replicas, self._controller, node_id=settings.node_id, broker_epoch=self._broker_epoch
+        )
 
     def _make_coordinators(self, settings: BrokerSettings) -> None:
         self._groups = GroupCoordinator(
@@ -289,10 +294,12 @@ class Broker:
             self._control.on_image(self._transactions.on_image)
             self._control.on_image(self._hanging.on_image)
             self._control.on_image(self._prepare_coordinators)
+            self._control.on_image(self._offline_reports.on_image)
             self._control.on_image(self._open_the_doors)
             await self._membership.register(self._registration(grpc_port))
             self._housekeeping.start()
             self._proposals.start()
+            self._offline_reports.start()
             self._groups.start()
             self._transactions.start()
         except BaseException:
@@ -393,6 +400,7 @@ class Broker:
         self._replicas.fetches.stop()
         self._replicas.follower_fetches.stop()
         self._replicas.produces.stop()
+        self._replicas.deletes.stop()
         await self._hanging.stop()
         await self._transactions.stop()
         await self._stop_replication()
@@ -414,6 +422,7 @@ class Broker:
         await self._control.stop()
         await self._doubts.stop()
         await self._proposals.stop()
+        await self._offline_reports.stop()
         await self._fetchers.stop()
 
     async def _close_logs(self) -> None:

@@ -68,7 +68,8 @@ class MetadataWriter:
             out += _INT32.pack(partition.leader_epoch)
         out += self._nodes(partition.replicas) + self._nodes(partition.isr)
         if self.version >= 5:
-            out += self._nodes([replica for replica in partition.replicas if replica not in live])
+            offline = partition.offline
+            out += self._nodes([node for node in partition.replicas if node not in live or node in offline])
         return out + self._tags
 
     def topic(

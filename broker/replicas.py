@@ -59,6 +59,7 @@ class Replicas:
         follower_fetches: Purgatory,
         mirror_fetches: Purgatory,
         produces: Purgatory,
+        deletes: Purgatory,
     ) -> None:
         self._settings = settings
         self._broker_properties: Mapping[str, str] = settings.properties
@@ -74,6 +75,10 @@ class Replicas:
         self.follower_fetches = follower_fetches
         self.mirror_fetches = mirror_fetches
         self.produces = produces
+        self.deletes = deletes
+        self.offline: set[PartitionKey] = set()
+        """Partitions that the image puts here and whose log directory is lost, or whose log cannot be opened."""
+        self.on_offline_changed: Callable[[], None] | None = None
         logs.on_failure(self._lose)
         logs.on_moved = self._replace_log
 
@@ -111,6 +116,7 @@ class Replicas:
         if image.is_complete and not before.is_complete:
             self._delete_strays(image)
         failures: list[pb.PartitionFailure] = []
+        known_offline = set(self.offline)
         turn_began_ms = self._clock.monotonic_ms()
         for topic in change.changed:
             config = self.log_config(topic)
@@ -119,6 +125,7 @@ class Replicas:
                     self._take(image, topic, partition, config)
                 except StorageError as error:
                     self._logs.note_failure(error)
+                    self.offline.add((topic.name, partition.index))
                     log.warning(
                         "partition cannot be opened", topic=topic.name, partition=partition.index, reason=str(error)
                     )
@@ -130,7 +137,13 @@ class Replicas:
                 if self._clock.monotonic_ms() - turn_began_ms > TURN_MS_MAX:
                     await asyncio.sleep(0)
                     turn_began_ms = self._clock.monotonic_ms()
+        if self.offline != known_offline:
+            self._tell_offline()
         return failures
+
+    def _tell_offline(self) -> None:
+        if self.on_offline_changed is not None:
+            self.on_offline_changed()
 
     def _delete_strays(self, image: ClusterImage) -> None:
         """Logs found at start whose topics were deleted while this broker was away."""
@@ -163,6 +176,7 @@ class Replicas:
         key = (topic.name, partition.index)
         hosted = self._hosted.get(key)
         if image.node_id not in partition.replicas:
+            self.offline.discard(key)
             if hosted is not None:
                 self._delete(hosted)
             elif (left := self._logs.get(*key)) is not None:
@@ -196,6 +210,7 @@ class Replicas:
             metrics=self._metrics.topic(topic.name),
         )
         self._hosted[hosted.key] = hosted
+        self.offline.discard(hosted.key)
         return hosted
 
     def _change_role(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
@@ -240,8 +255,10 @@ class Replicas:
         self.follower_fetches.notify(hosted.key)
         self.mirror_fetches.notify(hosted.key)
         self.produces.notify(hosted.key)
+        self.deletes.notify(hosted.key)
 
     def _delete_topic(self, topic: str) -> None:
+        self.offline = {key for key in self.offline if key[0] != topic}
         for key in [key for key in self._hosted if key[0] == topic]:
             self._delete(self._hosted[key])
         self._metrics.forget_topic(topic)
@@ -271,7 +288,10 @@ class Replicas:
             if hosted is not None:
                 self._held.pop(key, None)
                 hosted.write_error = hosted.read_error = ErrorCode.kafka_storage_error
+                hosted.state.leave()
+                self.offline.add(hosted.key)
                 self._notify_all(hosted)
+        self._tell_offline()
 
     def _replace_log(self, moved: PartitionLog) -> None:
         """The partition's log is in another directory now; both have the same batches."""
@@ -327,15 +347,29 @@ class Replicas:
             self._follow_high_watermark(hosted, high_watermark, grown_bytes if was_all_visible else None)
         self._tell_mirror(hosted, safe_end)
 
-    def record_fetch(self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int) -> None:
+    def record_fetch(
+        self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int, log_start_offset: int
+    ) -> None:
         """A follower asked for `offset`: move the high watermark, and propose the follower for the ISR when it has caught up."""
         state = hosted.state
         high_watermark, safe_end = state.high_watermark, hosted.safe_end
-        if state.record_fetch(replica, offset, now_ms=self._clock.monotonic_ms(), broker_epoch=broker_epoch):
+        if state.record_fetch(
+            replica,
+            offset,
+            now_ms=self._clock.monotonic_ms(),
+            broker_epoch=broker_epoch,
+            log_start_offset=log_start_offset,
+        ):
             self._follow_high_watermark(hosted, high_watermark)
         self._tell_mirror(hosted, safe_end)
         if replica not in state.isr and self.on_follower_outside is not None:
             self.on_follower_outside(hosted, replica)
+        self.deletes.notify(hosted.key)
+
+    def advance_log_start(self, hosted: HostedPartition, offset: int) -> None:
+        """Records below `offset` are deleted; followers hear of it at once."""
+        hosted.log.advance_log_start_offset(offset)
+        self.follower_fetches.notify(hosted.key)
 
     def _tell_mirror(self, hosted: HostedPartition, former: int) -> None:
         """More than up to `former` may be mirrored now."""

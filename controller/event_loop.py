@@ -198,6 +198,8 @@ class ActiveController:
                     log.info("broker left", broker=node_id, is_presumed=is_presumed)
                 case facts.BrokerLeaving(node_id=node_id):
                     log.info("broker is about to stop", broker=node_id)
+                case facts.OfflineReplicasKnown(node_id=node_id, partitions=lost):
+                    log.info("replicas without a log directory", broker=node_id, partitions=len(lost))
                 case facts.PartitionsReassigned(topic=topic, partitions=partitions):
                     log.info(
                         "reassigned",

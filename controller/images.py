@@ -120,6 +120,7 @@ def partition_state(cluster: Cluster, partition: TopicPartition) -> PartitionSta
             partition_epoch=NO_EPOCH,
             controller_epoch=cluster.controller_epoch,
             replicas=replicas,
+            offline_replicas=_offline(cluster, partition, replicas),
         )
     return PartitionState(
         partition=partition.partition,
@@ -129,4 +130,12 @@ def partition_state(cluster: Cluster, partition: TopicPartition) -> PartitionSta
         controller_epoch=leadership.controller_epoch,
         replicas=replicas,
         isr=leadership.isr,
+        offline_replicas=_offline(cluster, partition, replicas),
     )
+
+
+def _offline(cluster: Cluster, partition: TopicPartition, replicas: Iterable[int]) -> list[int]:
+    """Replicas whose brokers have lost the log directory; those on dead brokers are known by the list of brokers."""
+    if not cluster.offline_replicas:
+        return []
+    return [node for node in replicas if cluster.is_replica_offline(partition, node)]

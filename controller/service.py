@@ -179,6 +179,22 @@ class Controller(ControllerServicer):
         decision = await self._submit(active, command, context)
         return pb.ControlledShutdownReply(error_code=decision.error, remaining_count=len(decision.partitions))
 
+    async def ReportOfflineReplicas(  # noqa: N802
+        self, request: pb.ReportOfflineReplicasRequest, context: Context
+    ) -> pb.ReportOfflineReplicasReply:
+        """What a broker has lost with a log directory; answered as soon as other leaders are stored."""
+        active = await self._active(context)
+        command = ask.ReplicasOffline(
+            node_id=request.node_id,
+            broker_epoch=request.broker_epoch,
+            partitions=frozenset(TopicPartition(name.topic, name.partition) for name in request.partitions),
+        )
+        try:
+            decision = await active.submit(command)
+        except Deposed as error:
+            await _abort_deposed(context, error)
+        return pb.ReportOfflineReplicasReply(error_code=decision.error)
+
     async def ElectLeaders(  # noqa: N802
         self, request: pb.ElectLeadersRequest, context: Context
     ) -> pb.PartitionResultsReply:

@@ -36,22 +36,24 @@ class EnsembleMember:
 
     quorum_port: int
     election_port: int
+    host: str = LOOPBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperServer:
-    """A server on loopback that keeps everything under `directory`. With `ensemble`, `number` is its own key there."""
+    """A server that keeps everything under `directory`. With `ensemble`, `number` is its own key there."""
 
     name: str
     directory: Path
     port: int
     number: int = 0
     ensemble: Mapping[int, EnsembleMember] | None = None
+    host: str = LOOPBACK
 
     @property
     def connect(self) -> str:
         """The connect string of this server."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def child(self, *, log: Path | None = None) -> Child:
         """Write the configuration (the same each time) and give the process, not started. OperationalFailure without Java or jars."""
@@ -82,7 +84,7 @@ class ZooKeeperServer:
         """What the server answers to `srvr`, `stat`, `mntr`, `conf`, `cons`, `wchs` or `ruok`; empty when it does not."""
         answer = bytearray()
         try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=PROBE_TIMEOUT_S) as connection:
+            with socket.create_connection((self.host, self.port), timeout=PROBE_TIMEOUT_S) as connection:
                 connection.settimeout(PROBE_TIMEOUT_S)
                 connection.sendall(word.encode("ascii"))
                 while chunk := connection.recv(65536):
@@ -104,7 +106,7 @@ class ZooKeeperServer:
         settings = {
             "tickTime": "500" if self.ensemble is None else "200",
             "dataDir": str(self.directory / "data"),
-            "clientPortAddress": LOOPBACK,
+            "clientPortAddress": self.host,
             "clientPort": str(self.port),
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "ruok,srvr,stat,mntr,conf,cons,wchs,isro",
@@ -120,6 +122,6 @@ class ZooKeeperServer:
                 "quorumListenOnAllIPs": "false",
             }
             for number, member in self.ensemble.items():
-                address = f"{LOOPBACK}:{member.quorum_port}:{member.election_port}:participant"
+                address = f"{member.host}:{member.quorum_port}:{member.election_port}:participant"
                 settings[f"server.{number}"] = address
         return settings

@@ -37,21 +37,21 @@ async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> N
     except ValueError:
         await asyncio.Event().wait()
         return
-    refusals = 0
+    refusals = puzzles = 0
     while refusals < REFUSALS_NEEDED:
         try:
             is_brief = await _stay_connected(place, on_doubt) < BRIEF_S
-            refusals = 0
-            if is_brief:
-                await asyncio.sleep(
-                    UNKNOWN_PAUSE_S
-                )  # something accepts and closes, such as a proxy before a dead process
         except ConnectionRefusedError:
             refusals += 1
             await asyncio.sleep(CONFIRMATION_PAUSE_S)
+            continue
         except (OSError, TimeoutError):
-            refusals = 0
-            await asyncio.sleep(UNKNOWN_PAUSE_S)
+            is_brief = True
+        # A dying process may close its connections before its listener, which still takes one more: look again soon. When that
+        # goes on, something else accepts and closes, such as a proxy before a dead process.
+        refusals, puzzles = 0, puzzles + 1 if is_brief else 0
+        if puzzles:
+            await asyncio.sleep(min(CONFIRMATION_PAUSE_S * 2 ** min(puzzles, 10), UNKNOWN_PAUSE_S))
 
 
 async def _stay_connected(place: HostPort, on_doubt: DoubtListener) -> float:

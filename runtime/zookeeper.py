@@ -3,6 +3,10 @@
 Errors are kazoo's own (`NoNodeError`, `BadVersionError`, ...), plus `OperationalFailure` when no connection can be made at start.
 kazoo reports SUSPENDED while cut off and LOST only after it is connected again, so a holder of an ephemeral node or a lease must
 count its own deadline from SUSPENDED; `on_session` tells every change.
+
+kazoo's connection thread ends with any error that it does not expect, for instance when a server answers in another order than it was
+asked, which ensembles under faults do now and then. It would never connect again: here another session is begun, as after one that
+expired.
 """
 
 from __future__ import annotations
@@ -14,11 +18,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError, RolledBackError, RuntimeInconsistency
-from kazoo.protocol.states import KazooState, WatchedEvent
+from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from runtime.logs import get_logger
 from runtime.process import OperationalFailure
+
+log = get_logger(__name__)
+
+REVIVAL_INTERVAL_S = 0.5
+"""How often it is looked whether kazoo's connection thread has ended."""
 
 
 class SessionState(enum.Enum):
@@ -112,6 +122,7 @@ class ZooKeeper:
         self._listeners: list[SessionListener] = []
         self._state = SessionState.LOST
         self._is_stopped = False
+        self._reviving: asyncio.Task[None] | None = None
 
     @property
     def state(self) -> SessionState:
@@ -139,11 +150,26 @@ class ZooKeeper:
                 f"ZooKeeper at {self._connect_string} does not answer within {timeout_ms} ms: is it running and reachable?"
             )
         self._state = SessionState.CONNECTED
+        self._reviving = self._loop.create_task(self._revive_again_and_again(), name="ZooKeeper sessions")
+
+    async def _revive_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(REVIVAL_INTERVAL_S)
+            if self._client.client_state != KeeperState.CLOSED:
+                continue
+            log.warning("kazoo has given its connection up; another session is begun")
+            try:
+                await asyncio.to_thread(self._client.start_async)
+            except KazooException as error:
+                log.warning("kazoo cannot begin another session yet", reason=str(error))
 
     async def stop(self) -> None:
         """Close the session (ephemeral nodes go at once) and end kazoo's threads."""
         if not self._is_stopped:
             self._is_stopped = True
+            if self._reviving is not None:
+                self._reviving.cancel()
+                await asyncio.gather(self._reviving, return_exceptions=True)
             await asyncio.to_thread(self._shut)
 
     def _shut(self) -> None:
@@ -168,7 +194,9 @@ class ZooKeeper:
         def settle() -> None:
             if future.done():
                 return
-            if pending.exception is not None:
+            if isinstance(pending.exception, RuntimeError):  # kazoo lost count of its requests
+                future.set_exception(ConnectionLoss(str(pending.exception)))
+            elif pending.exception is not None:
                 future.set_exception(pending.exception)
             else:
                 future.set_result(pending.value)

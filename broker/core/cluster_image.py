@@ -52,6 +52,8 @@ class PartitionImage:
     partition_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    """Replicas whose brokers live but have lost the log directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,8 @@ class ClusterImage:
     site: str
     node_id: int
     version: int = 0
+    full_version: int = -1
+    """The version that the last full image made: its sender may know nothing of what this broker has reported."""
     is_complete: bool = False
     cluster_id: str = ""
     controller_id: int = NO_NODE
@@ -236,6 +240,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     return replace(
         image,
         version=image.version + 1,
+        full_version=image.version + 1 if batch.is_full else image.full_version,
         is_complete=image.is_complete or batch.is_full,
         cluster_id=batch.cluster_id or image.cluster_id,
         controller_id=batch.controller_id,
@@ -298,6 +303,7 @@ def partition_image(state: PartitionState) -> PartitionImage:
         partition_epoch=state.partition_epoch,
         replicas=tuple(state.replicas),
         isr=tuple(state.isr),
+        offline=tuple(state.offline_replicas),
     )
 
 

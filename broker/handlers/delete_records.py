@@ -2,19 +2,21 @@
 
 Behaviour: as Kafka. Only the leader answers, never beyond the high watermark (OFFSET_OUT_OF_RANGE), not for internal topics nor for
 those that are only compacted (POLICY_VIOLATION). The new log starts are on disk before the answer, so that a crash brings
-nothing back; whole segments below go with the next retention pass. Versions: 0 to 2.
-Not done: waiting for followers; they take the leader's log start with their next fetch.
+nothing back; whole segments below go with the next retention pass. The answer waits until every living follower's log begins there
+too, at most the request's timeout (REQUEST_TIMED_OUT, and the records are deleted all the same). Versions: 0 to 2. Not done: nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection, Hashable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.core.cluster_image import ClusterImage
 from broker.entities import builder
-from broker.hosted_partition import PartitionFailure
+from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
 from broker.replicas import failure_of
 from broker.services import BrokerServices, RequestContext
@@ -25,6 +27,7 @@ MIN_VERSION = 0
 MAX_VERSION = 2
 
 UP_TO_HIGH_WATERMARK = -1
+UNKNOWN_OFFSET = -1
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
@@ -35,6 +38,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         for topic in request.topics
     ]
     failure = _keep_log_starts(services)
+    advanced = [outcome for _, partitions in outcomes for _, outcome in partitions if isinstance(outcome, Advanced)]
+    if failure is None and advanced:
+        await _Followers(services, advanced).wait(max(request.timeout.total_seconds(), 0) * 1000)
     return build.response(
         topics=tuple(
             build.part(
@@ -49,8 +55,66 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     )
 
 
-def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: Any) -> int | PartitionFailure:
-    """The new log start, or why there is none."""
+class Advanced:
+    """A partition whose log starts higher now, and what came of waiting for its followers."""
+
+    def __init__(self, hosted: HostedPartition, offset: int) -> None:
+        self.hosted = hosted
+        self.offset = offset
+        self.low_watermark = UNKNOWN_OFFSET
+        self.error = ErrorCode.request_timed_out
+        self._led_since_epoch = hosted.state.led_since_epoch
+
+    def look(self, live: Collection[int]) -> None:
+        """Take over how far the living followers are."""
+        state = self.hosted.state
+        if not state.is_leader or state.led_since_epoch != self._led_since_epoch:
+            self.low_watermark, self.error = UNKNOWN_OFFSET, ErrorCode.not_leader_or_follower
+            return
+        self.low_watermark = state.low_watermark(self.hosted.log.log_start_offset, live)
+        if self.low_watermark >= self.offset:
+            self.error = ErrorCode.none
+
+
+class _Followers:
+    """Waits until the living followers of all partitions begin where their leader does."""
+
+    def __init__(self, services: BrokerServices, advanced: list[Advanced]) -> None:
+        self._services = services
+        self._waited = advanced
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, timeout_ms: float) -> None:
+        """Return when there is nothing more to wait for, or the time is up."""
+        self._look()
+        if not self._waited:
+            return
+        deletes = self._services.replicas.deletes
+        entry = deletes.wait(self, keys={found.hosted.key for found in self._waited}, timeout_ms=timeout_ms)
+        try:
+            await self._done
+        finally:
+            deletes.forget(entry)
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """A follower fetched, or the leadership changed; True when no partition is waited for any more."""
+        self._look()
+        return not self._waited
+
+    def _look(self) -> None:
+        live = self._services.image.brokers.keys()
+        for found in self._waited:
+            found.look(live)
+        self._waited = [found for found in self._waited if found.error is ErrorCode.request_timed_out]
+
+    def complete(self) -> None:
+        """What is still waited for has timed out."""
+        if not self._done.done():
+            self._done.set_result(None)
+
+
+def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: Any) -> Advanced | PartitionFailure:
+    """The partition with its new log start, or why there is none."""
     try:
         hosted = services.replicas.get(image, topic, asked.partition_index)
         hosted.check_writable(acks=1)
@@ -64,8 +128,8 @@ def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: A
     offset = high_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= high_watermark:
         return PartitionFailure(ErrorCode.offset_out_of_range)
-    hosted.log.advance_log_start_offset(offset)
-    return hosted.log.log_start_offset
+    services.replicas.advance_log_start(hosted, offset)
+    return Advanced(hosted, offset)
 
 
 def _keep_log_starts(services: BrokerServices) -> PartitionFailure | None:
@@ -76,11 +140,13 @@ def _keep_log_starts(services: BrokerServices) -> PartitionFailure | None:
     return None
 
 
-def _result(build: Any, partition: int, outcome: int | PartitionFailure, failure: PartitionFailure | None) -> Any:
-    problem = outcome if isinstance(outcome, PartitionFailure) else failure
+def _result(build: Any, partition: int, outcome: Advanced | PartitionFailure, failure: PartitionFailure | None) -> Any:
+    if isinstance(outcome, PartitionFailure):
+        low_watermark, error = UNKNOWN_OFFSET, outcome.code
+    elif failure is not None:
+        low_watermark, error = UNKNOWN_OFFSET, failure.code
+    else:
+        low_watermark, error = outcome.low_watermark, outcome.error
     return build.part(
-        "DeleteRecordsPartitionResult",
-        partition_index=partition,
-        low_watermark=-1 if isinstance(outcome, PartitionFailure) else outcome,
-        error_code=ErrorCode.none if problem is None else problem.code,
+        "DeleteRecordsPartitionResult", partition_index=partition, low_watermark=low_watermark, error_code=error
     )

@@ -203,7 +203,13 @@ class Fetch:
             hosted.metrics.failed_fetch += 1
             raise PartitionFailure(ErrorCode.offset_out_of_range)
         if not self._is_recorded:
-            self._services.replicas.record_fetch(hosted, request.replica_id, offset, broker_epoch=request.replica_epoch)
+            self._services.replicas.record_fetch(
+                hosted,
+                request.replica_id,
+                offset,
+                broker_epoch=request.replica_epoch,
+                log_start_offset=state.log_start_offset,
+            )
         if offset >= end_offset or (reading.bytes_left <= 0 and reading.size):
             return _fetched(hosted, request, b"")
         piece = self._services.replicas.read(

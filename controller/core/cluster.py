@@ -14,6 +14,7 @@ Invariants (`check_invariants`):
   G  nobody is alive and held for dead
   H  who is about to stop is alive
   I  replicas that a reassignment adds or removes are assigned while it lasts
+  J  who leads an online partition has its log directory
 """
 
 from __future__ import annotations
@@ -159,6 +160,8 @@ class Cluster:
     """Registered, but nothing listens there any more: not among `brokers`."""
     leaving: set[int] = field(default_factory=set)
     """Brokers that are about to stop: alive, and given nothing to lead."""
+    offline_replicas: dict[int, frozenset[TopicPartition]] = field(default_factory=dict)
+    """Partitions whose log directory a living broker has lost, by broker: it reports them again to each new controller."""
     topics: dict[str, Topic] = field(default_factory=dict)
     leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
     deletions: set[str] = field(default_factory=set)
@@ -173,6 +176,7 @@ class Cluster:
             brokers=dict(self.brokers),
             presumed_dead=dict(self.presumed_dead),
             leaving=set(self.leaving),
+            offline_replicas=dict(self.offline_replicas),
             topics=dict(self.topics),
             leaderships=dict(self.leaderships),
             deletions=set(self.deletions),
@@ -196,6 +200,16 @@ class Cluster:
     def electable(self) -> set[int]:
         """Brokers that may be given something to lead."""
         return self.brokers.keys() - self.leaving
+
+    def electable_for(self, partition: TopicPartition) -> set[int]:
+        """Brokers that may be given the partition to lead: not those that have lost its log directory."""
+        if not self.offline_replicas:
+            return self.electable()
+        return {node for node in self.electable() if not self.is_replica_offline(partition, node)}
+
+    def is_replica_offline(self, partition: TopicPartition, node: int) -> bool:
+        """Whether the broker has lost the log directory of the partition."""
+        return partition in self.offline_replicas.get(node, ())
 
     def target_of(self, partition: TopicPartition) -> tuple[int, ...]:
         """Replicas as they will be when the partition's reassignment, if there is one, is complete."""
@@ -248,12 +262,17 @@ class Cluster:
             case fact.BrokerLeft():
                 left = self.brokers.pop(change.node_id)
                 self.leaving.discard(change.node_id)
+                self.offline_replicas.pop(change.node_id, None)
                 if change.is_presumed:
                     self.presumed_dead[change.node_id] = left
             case fact.PresumptionDropped():
                 self.presumed_dead.pop(change.node_id)
             case fact.BrokerLeaving():
                 self.leaving.add(change.node_id)
+            case fact.OfflineReplicasKnown():
+                self.offline_replicas.pop(change.node_id, None)
+                if change.partitions:
+                    self.offline_replicas[change.node_id] = change.partitions
             case fact.TopicCreated():
                 self.topics[change.topic.name] = change.topic
             case fact.PartitionsAdded():
@@ -329,6 +348,8 @@ class Cluster:
                     leadership is not None and leadership.leader in self.brokers and leadership.leader in leadership.isr
                 )
                 _hold("C", is_led, (partition, leadership))
+                is_broken = leadership is not None and self.is_replica_offline(partition, leadership.leader)
+                _hold("J", not is_broken, (partition, leadership))
             if leadership is not None:
                 _hold("D", set(leadership.isr) <= set(self.replicas_of(partition)), (partition, leadership))
         _hold("G", not self.presumed_dead.keys() & self.brokers.keys(), self.presumed_dead.keys() & self.brokers.keys())

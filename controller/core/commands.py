@@ -194,6 +194,15 @@ class ControlledShutdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasOffline:
+    """A broker lives, but these of its replicas have no log directory any more; all others have."""
+
+    node_id: int
+    broker_epoch: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaders:
     """Elect preferred leaders, or unclean ones where nobody leads; `partitions` None means all."""
 
@@ -233,6 +242,7 @@ Command = (
     | BrokerUnreachable
     | BrokerAnswered
     | ControlledShutdown
+    | ReplicasOffline
     | ElectLeaders
     | BalanceLeaders
     | AlterReassignments

@@ -108,7 +108,7 @@ class Draft:
 
     def _elect(self, partition: TopicPartition, may_be_unclean: bool | None) -> Election | NoLeader:
         cluster = self.cluster
-        electable = cluster.electable()
+        electable = cluster.electable_for(partition)
         replicas = cluster.replicas_of(partition)
         known = cluster.leaderships.get(partition)
         if known is None:

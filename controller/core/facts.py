@@ -46,6 +46,14 @@ class BrokerLeaving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineReplicasKnown:
+    """These replicas of a living broker have no log directory any more, and no others of it. Memory only."""
+
+    node_id: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
     """A topic exists; `must_store` is false when somebody else wrote its znodes."""
 
@@ -152,6 +160,7 @@ Fact = (
     | BrokerLeft
     | PresumptionDropped
     | BrokerLeaving
+    | OfflineReplicasKnown
     | TopicCreated
     | PartitionsAdded
     | PartitionsReassigned

@@ -51,7 +51,8 @@ def _error_of(draft: Draft, node_id: int, proposal: IsrProposal) -> ErrorCode:
     for node, broker_epoch in proposal.isr:
         broker = cluster.brokers.get(node)
         is_known = broker is not None and broker_epoch in (UNCHECKED_EPOCH, broker.epoch)
-        if not is_known or (node in cluster.leaving and node not in known.isr):
+        is_lost = cluster.is_replica_offline(proposal.partition, node)
+        if not is_known or is_lost or (node in cluster.leaving and node not in known.isr):
             return ErrorCode.ineligible_replica
     return ErrorCode.none
 

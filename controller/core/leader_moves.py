@@ -41,7 +41,10 @@ def _leave(draft: Draft, partition: TopicPartition, node: int) -> None:
             draft.keep_leader(partition, staying)
         return
     election = elections.elect_at_controlled_shutdown(
-        replicas=cluster.replicas_of(partition), isr=known.isr, live=cluster.electable(), leaving=cluster.leaving
+        replicas=cluster.replicas_of(partition),
+        isr=known.isr,
+        live=cluster.electable_for(partition),
+        leaving=cluster.leaving,
     )
     if isinstance(election, NoLeader):
         draft.answer(partition, ErrorCode.eligible_leaders_not_available, election.reason)
@@ -85,7 +88,7 @@ def _elect_preferred(draft: Draft, partition: TopicPartition) -> tuple[ErrorCode
     if known.leader == replicas[0]:
         return ErrorCode.election_not_needed, "The preferred replica leads already."
     election = elections.elect_preferred(
-        leader=known.leader, replicas=replicas, isr=known.isr, live=cluster.electable()
+        leader=known.leader, replicas=replicas, isr=known.isr, live=cluster.electable_for(partition)
     )
     if isinstance(election, NoLeader):
         return ErrorCode.preferred_leader_not_available, election.reason

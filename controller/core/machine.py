@@ -100,6 +100,9 @@ class ControllerMachine:
             case ask.ControlledShutdown():
                 leader_moves.prepare_shutdown(draft, command)
                 return f"broker {command.node_id} is about to stop"
+            case ask.ReplicasOffline():
+                membership.take_offline_replicas(draft, command)
+                return f"broker {command.node_id} reported {len(command.partitions)} replicas offline"
             case ask.ElectLeaders():
                 leader_moves.elect_leaders(draft, command)
                 return "elections were asked for"

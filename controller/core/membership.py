@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kio.schema.errors import ErrorCode
+
 from controller.core import facts, reassignment, topic_deletion
 from controller.core.cluster import Broker, Replica, TopicPartition
-from controller.core.commands import BrokerAnswered, BrokersListed, BrokerUnreachable, LinksListed
+from controller.core.commands import BrokerAnswered, BrokersListed, BrokerUnreachable, LinksListed, ReplicasOffline
 from controller.core.draft import Draft
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
@@ -131,6 +133,41 @@ def _welcome(draft: Draft, nodes: set[int]) -> None:
         [partition for partition, phase in draft.cluster.partition_phases.items() if phase is not PartitionPhase.ONLINE]
     )
     topic_deletion.retry(draft)
+
+
+def take_offline_replicas(draft: Draft, command: ReplicasOffline) -> None:
+    """What a living broker has lost with a log directory is led elsewhere; what it reported before and has again counts as before."""
+    node = command.node_id
+    broker = draft.cluster.brokers.get(node)
+    if broker is None or broker.epoch != command.broker_epoch:
+        draft.error = ErrorCode.stale_broker_epoch
+        return
+    known = draft.cluster.offline_replicas.get(node, frozenset())
+    reported = frozenset(partition for partition in command.partitions if _is_held(draft, partition, node))
+    if reported == known:
+        return
+    draft.record(facts.OfflineReplicasKnown(node_id=node, partitions=reported))
+    lost = sorted(reported - known)
+    led = [partition for partition in lost if _is_led_by(draft, partition, node)]
+    for partition in led:
+        draft.move_partition(partition, PartitionPhase.OFFLINE)
+    draft.bring_online(led)
+    for partition in lost:
+        draft.take_replica_offline(Replica(*partition, node))
+    found = [partition for partition in sorted(known - reported) if _is_held(draft, partition, node)]
+    for partition in found:
+        draft.move_replica(Replica(*partition, node), ReplicaPhase.ONLINE)
+    draft.bring_online(found)
+    draft.changed_partitions.update(lost, found)
+
+
+def _is_held(draft: Draft, partition: TopicPartition, node: int) -> bool:
+    return Replica(*partition, node) in draft.cluster.replica_phases and not draft.cluster.is_deleting(partition.topic)
+
+
+def _is_led_by(draft: Draft, partition: TopicPartition, node: int) -> bool:
+    leadership = draft.cluster.leaderships.get(partition)
+    return leadership is not None and leadership.leader == node
 
 
 def _replicas_on(draft: Draft, nodes: set[int]) -> list[Replica]:

@@ -141,7 +141,7 @@ def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[i
     if known.leader in replicas:
         draft.keep_leader(partition, isr)
         return
-    election = _elect(draft, replicas, isr)
+    election = _elect(draft, partition, replicas, isr)
     if isinstance(election, NoLeader):
         draft.move_partition(partition, PartitionPhase.OFFLINE)
         draft.lead(partition, NO_LEADER, isr or known.isr)
@@ -151,8 +151,10 @@ def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[i
     draft.move_partition(partition, PartitionPhase.ONLINE)
 
 
-def _elect(draft: Draft, replicas: tuple[int, ...], isr: tuple[int, ...]) -> Election | NoLeader:
-    return elections.elect_reassigned(target_replicas=replicas, isr=isr, live=draft.cluster.electable())
+def _elect(
+    draft: Draft, partition: TopicPartition, replicas: tuple[int, ...], isr: tuple[int, ...]
+) -> Election | NoLeader:
+    return elections.elect_reassigned(target_replicas=replicas, isr=isr, live=draft.cluster.electable_for(partition))
 
 
 def complete_in_sync(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
@@ -164,7 +166,7 @@ def complete_in_sync(draft: Draft, partitions: Iterable[TopicPartition]) -> None
         if known is None or not cluster.topics[partition.topic].is_reassigning(partition.partition):
             continue
         target = cluster.target_of(partition)
-        can_lead = known.leader in target or isinstance(_elect(draft, target, known.isr), Election)
+        can_lead = known.leader in target or isinstance(_elect(draft, partition, target, known.isr), Election)
         if set(target) <= set(known.isr) and can_lead:
             done[partition] = target
     _narrow(draft, done)

@@ -34,8 +34,8 @@ QUICK = {"request.timeout.ms": "2000", "max.partition.fetch.bytes": "30000"}
 
 
 def shuffled(faults: Sequence[LineFault]) -> list[LineFault]:
-    seed = int(os.environ.get("ANTIPODE_CHAOS_SEED", random.randrange(2**32)))
-    print(f"ANTIPODE_CHAOS_SEED={seed}")
+    seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
+    print(f"ANTIPODE_SEED={seed}")
     found = list(faults)
     random.Random(seed).shuffle(found)
     return found

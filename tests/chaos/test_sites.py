@@ -29,7 +29,7 @@ PARTITIONS = 4
 SOME_RECORDS = 300
 MORE_THAN_A_SESSION = 1200
 """Records that take longer to send than the embedded brokers' ZooKeeper sessions last (2 s)."""
-SEED_VARIABLE = "ANTIPODE_CHAOS_SEED"
+SEED_VARIABLE = "ANTIPODE_SEED"
 LONG_ROUNDS = 100
 
 

@@ -322,6 +322,12 @@ class ControllerScene:
         """The broker answers as the one that is registered."""
         return self._give(ask.BrokerAnswered(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))
 
+    def do_lose(self, node: str, *partitions: str) -> list[str]:
+        """The broker reports that exactly these partitions' log directories are lost."""
+        named = frozenset(_partition(name) for name in partitions)
+        epoch = self.model.brokers[int(node)].epoch
+        return self._give(ask.ReplicasOffline(node_id=int(node), broker_epoch=epoch, partitions=named))
+
     def do_stop(self, node: str) -> list[str]:
         """A broker is about to stop."""
         return self._give(ask.ControlledShutdown(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))

@@ -6,7 +6,7 @@ replicas, and compares the logs of all replicas byte by byte once nothing is wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
+from tests.support.site_network import HERE, Place
 from tests.support.site_node import SiteNode
 
 NODES = (1001, 1002, 1003)
@@ -28,7 +29,14 @@ class ReplicatedSite:
     """Three nodes, ready."""
 
     def __init__(
-        self, processes: Processes, directory: Path, connect: str, settings: Mapping[str, str] | None = None
+        self,
+        processes: Processes,
+        directory: Path,
+        connect: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        log_directories: Sequence[str] = ("data",),
+        places: Mapping[int, Place] | None = None,
     ) -> None:
         self._directory = directory
         given = {
@@ -37,7 +45,18 @@ class ReplicatedSite:
             "group.initial.rebalance.delay.ms": "0",
             **(settings or {}),
         }
-        self.nodes = {node_id: SiteNode(processes, directory, connect, node_id, given) for node_id in NODES}
+        self.nodes = {
+            node_id: SiteNode(
+                processes,
+                directory,
+                connect,
+                node_id,
+                given,
+                log_directories=log_directories,
+                place=(places or {}).get(node_id, HERE),
+            )
+            for node_id in NODES
+        }
         for node in self.nodes.values():
             node.wait_ready()
         self.admin = _admin(self.bootstrap)
@@ -69,6 +88,18 @@ class ReplicatedSite:
         eventually_sync(
             lambda: all(members == set(nodes) for members in self.in_sync(topic).values()), SETTLE_WITHIN_MS
         )
+
+    def wait_whole(self, topic: str, within_ms: float = SETTLE_WITHIN_MS) -> None:
+        """Wait until every node says of every partition that it has a leader and all replicas in sync."""
+
+        def is_whole(asker: AdminClient) -> bool:
+            try:
+                found = asker.list_topics(topic, timeout=1).topics[topic].partitions.values()
+            except KafkaException:
+                return False
+            return all(set(partition.isrs) == set(NODES) and partition.leader in NODES for partition in found)
+
+        eventually_sync(lambda: all(is_whole(asker) for asker in self._askers), within_ms)
 
     def controller(self) -> int:
         """Node id of the active controller as metadata has it."""

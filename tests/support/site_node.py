@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from broker.config import load_broker_settings
@@ -27,7 +27,8 @@ from runtime.metrics import new_registry
 from runtime.process import run_daemon
 from runtime.zookeeper import ZooKeeper
 from tests.support.ports import free_ports
-from tests.support.processes import Processes
+from tests.support.processes import READY_WITHIN_MS, Processes
+from tests.support.site_network import HERE, Place
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -42,25 +43,34 @@ class SiteNode:
         connect: str,
         node_id: int,
         settings: Mapping[str, str] | None = None,
+        *,
+        log_directories: Sequence[str] = ("data",),
+        place: Place = HERE,
     ) -> None:
         self.node_id = node_id
+        self._host = place.host
         self.port, self.grpc_port = free_ports(2)
         given = {
             "node.id": str(node_id),
-            "listeners": f"CLIENT://127.0.0.1:{self.port}",
-            "log.dirs": str(directory / f"node-{node_id}" / "data"),
+            "listeners": f"CLIENT://{place.host}:{self.port}",
+            "log.dirs": ",".join(str(directory / f"node-{node_id}" / name) for name in log_directories),
             "zookeeper.connect": connect,
             "zookeeper.session.timeout.ms": "2000",
             "antipode.site.name": "a",
             "antipode.site.number": "1",
-            "antipode.grpc.listener": f"127.0.0.1:{self.grpc_port}",
+            "antipode.grpc.listener": f"{place.host}:{self.grpc_port}",
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": "1",
             **(settings or {}),
         }
         child = Child(
             name=f"node-{node_id}",
-            command=[sys.executable, "-m", "tests.support.site_node", *(f"{key}={given[key]}" for key in given)],
+            command=[
+                *place.prefix,
+                sys.executable,
+                *("-m", "tests.support.site_node"),
+                *(f"{key}={given[key]}" for key in given),
+            ],
             directory=directory / f"node-{node_id}",
             log=directory / f"node-{node_id}.log",
             environment={"PYTHONPATH": str(REPOSITORY)},
@@ -71,28 +81,33 @@ class SiteNode:
     @property
     def bootstrap(self) -> str:
         """Where clients connect."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def grpc_address(self) -> str:
         """Where its gRPC services are."""
-        return f"127.0.0.1:{self.grpc_port}"
+        return f"{self._host}:{self.grpc_port}"
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, within_ms: float = READY_WITHIN_MS) -> None:
         """Wait until clients are let in."""
-        self.process.wait_ready(lambda: self.process.log_text().count('{"ready"') >= self._starts)
+        self.process.wait_ready(lambda: self.process.log_text().count('{"ready"') >= self._starts, within_ms)
 
     def restart(self) -> None:
-        """Start the ended process again."""
-        self._starts += 1
-        self.process.start()
+        """Start the ended process again, and wait until clients are let in."""
+        self.start_again()
         self.wait_ready()
+
+    def start_again(self) -> None:
+        """Start the ended process again."""
+        self._starts = self.process.log_text().count('{"ready"') + 1
+        self.process.start()
 
 
 async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     """Run until `stop`."""
     settings = load_broker_settings(properties)
-    os.makedirs(settings.log_dir, exist_ok=True)
+    for path in settings.log_dirs:
+        os.makedirs(path, exist_ok=True)
     zookeeper = ZooKeeper(settings.zookeeper_connect, session_timeout_ms=settings.zookeeper_session_timeout_ms)
     await zookeeper.start()
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
@@ -102,7 +117,7 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     )
     port = await server.start()
     try:
-        await candidate.start(grpc_address=f"127.0.0.1:{port}")
+        await candidate.start(grpc_address=f"{settings.grpc_listener.host}:{port}")
         await broker.start(grpc_port=port)
         await broker.ready.wait()
         print(json.dumps({"ready": os.getpid()}), flush=True)

@@ -6,19 +6,23 @@ server take the fixture `own_zookeeper`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from deploy.zookeeper_server import EnsembleMember, ZooKeeperServer
 from tests.support.ports import free_ports
 from tests.support.processes import Processes, RunningProcess
+from tests.support.site_network import HERE, Place
 
 
 class ZooKeeperProcess:
     """A server and its process."""
 
-    def __init__(self, processes: Processes, server: ZooKeeperServer) -> None:
+    def __init__(self, processes: Processes, server: ZooKeeperServer, place: Place = HERE) -> None:
         self.server = server
-        self.process: RunningProcess = processes.run(server.child())
+        child = server.child()
+        self.process: RunningProcess = processes.run(replace(child, command=[*place.prefix, *child.command]))
 
     @property
     def connect(self) -> str:
@@ -66,12 +70,14 @@ def start_zookeeper(processes: Processes, directory: Path, *, port: int | None =
     return started
 
 
-def start_zookeeper_ensemble(processes: Processes, directory: Path, *, size: int = 3) -> ZooKeeperEnsemble:
-    """An ensemble, serving."""
-    ports = free_ports(3 * size)
+def start_zookeeper_ensemble(
+    processes: Processes, directory: Path, *, places: Sequence[Place] = (HERE, HERE, HERE)
+) -> ZooKeeperEnsemble:
+    """An ensemble, a member a place, serving."""
+    ports = free_ports(3 * len(places))
     quorum = {
-        number: EnsembleMember(quorum_port=ports[3 * number - 2], election_port=ports[3 * number - 1])
-        for number in range(1, size + 1)
+        number: EnsembleMember(quorum_port=ports[3 * number - 2], election_port=ports[3 * number - 1], host=place.host)
+        for number, place in enumerate(places, start=1)
     }
     members = [
         ZooKeeperProcess(
@@ -82,7 +88,9 @@ def start_zookeeper_ensemble(processes: Processes, directory: Path, *, size: int
                 port=ports[3 * number - 3],
                 number=number,
                 ensemble=quorum,
+                host=places[number - 1].host,
             ),
+            places[number - 1],
         )
         for number in quorum
     ]

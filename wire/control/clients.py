@@ -25,6 +25,8 @@ ACTIVE_CONTROLLER_KEY = "active-controller"
 """Trailing metadata of a candidate that is not active: where the active one is, empty when it does not know."""
 
 ATTEMPT_TIMEOUT_S_MIN = 1.0
+REPEATED_WITHIN_MS = 3000.0
+"""For what its caller repeats without harm: a controller that has vanished is looked up anew after so long."""
 _FOLLOWED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
 
 
@@ -78,12 +80,17 @@ class ControllerClient:
 
     async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
         """Propose in-sync replicas. After ControllerUnavailable nobody knows whether they are in force."""
-        reply: pb.AlterPartitionsReply = await self._call("AlterPartitions", request)
+        reply: pb.AlterPartitionsReply = await self._call("AlterPartitions", request, REPEATED_WITHIN_MS)
         return reply
 
     async def controlled_shutdown(self, request: pb.ControlledShutdownRequest) -> pb.ControlledShutdownReply:
         """Have a broker's leaderships moved."""
         reply: pb.ControlledShutdownReply = await self._call("ControlledShutdown", request)
+        return reply
+
+    async def report_offline_replicas(self, request: pb.ReportOfflineReplicasRequest) -> pb.ReportOfflineReplicasReply:
+        """Say which of a broker's replicas have no log directory any more."""
+        reply: pb.ReportOfflineReplicasReply = await self._call("ReportOfflineReplicas", request, REPEATED_WITHIN_MS)
         return reply
 
     async def elect_leaders(self, request: pb.ElectLeadersRequest) -> pb.PartitionResultsReply:
@@ -114,7 +121,9 @@ class ControllerClient:
 
     async def _call(self, method: str, request: Any, timeout_ms: float = 0.0) -> Any:
         deadline = time.monotonic() + (timeout_ms or self._timeout_ms) / 1000
-        policy = jittered_backoff(retry_on=_AskAnother, initial_ms=20, max_ms=500, budget_ms=self._timeout_ms)
+        policy = jittered_backoff(
+            retry_on=_AskAnother, initial_ms=20, max_ms=500, budget_ms=timeout_ms or self._timeout_ms
+        )
         try:
             async for attempt in policy:
                 with attempt:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1awire/control/cluster.proto\x12\x10\x61ntipode.control\"S\n\x08\x45ndpoint\x12\x10\n\x08listener\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x19\n\x11security_protocol\x18\x04 \x01(\t\"\x86\x01\n\nBrokerInfo\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12-\n\tendpoints\x18\x04 \x03(\x0b\x32\x1a.antipode.control.Endpoint\x12\x14\n\x0cgrpc_address\x18\x05 \x01(\t\"\x9b\x01\n\x0ePartitionState\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06leader\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x05 \x01(\x05\x12\x10\n\x08replicas\x18\x06 \x03(\x05\x12\x0b\n\x03isr\x18\x07 \x03(\x05\"\xcc\x01\n\tTopicInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x39\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32(.antipode.control.TopicInfo.ConfigsEntry\x12\x34\n\npartitions\x18\x04 \x03(\x0b\x32 .antipode.control.PartitionState\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"5\n\x08LinkSite\x12\x19\n\x11\x62ootstrap_servers\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x03(\t\"\xfc\x03\n\nLinkRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsource_site\x18\x02 \x01(\t\x12\x13\n\x0btarget_site\x18\x03 \x01(\t\x12\x0c\n\x04mode\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x05\x12\x13\n\x0b\x61\x63tive_site\x18\x06 \x01(\t\x12*\n\x05phase\x18\x07 \x01(\x0e\x32\x1b.antipode.control.LinkPhase\x12\x1a\n\x12leader_epoch_floor\x18\x08 \x01(\x05\x12\x17\n\x0ftopic_whitelist\x18\t \x03(\t\x12\x17\n\x0ftopic_blacklist\x18\n \x03(\t\x12\x17\n\x0fgroup_whitelist\x18\x0b \x03(\t\x12\x17\n\x0fgroup_blacklist\x18\x0c \x03(\t\x12\x11\n\tis_routed\x18\r \x01(\x08\x12\x36\n\x05sites\x18\x0e \x03(\x0b\x32\'.antipode.control.LinkRecord.SitesEntry\x12\x15\n\rupdated_at_ms\x18\x0f \x01(\x03\x12\x13\n\x0bsync_policy\x18\x10 \x01(\t\x12\x17\n\x0fsync_timeout_ms\x18\x11 \x01(\x05\x1aH\n\nSitesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.antipode.control.LinkSite:\x02\x38\x01\"\xf9\x01\n\x08SiteView\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12-\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12\x15\n\rcontroller_id\x18\x05 \x01(\x05\x12+\n\x06topics\x18\x06 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x1a\n\x12group_coordinators\x18\x07 \x03(\x05\x12+\n\x05links\x18\x08 \x03(\x0b\x32\x1c.antipode.control.LinkRecord*B\n\tLinkPhase\x12\x1a\n\x16LINK_PHASE_UNSPECIFIED\x10\x00\x12\r\n\tMIRRORING\x10\x01\x12\n\n\x06\x46\x45NCED\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1awire/control/cluster.proto\x12\x10\x61ntipode.control\"S\n\x08\x45ndpoint\x12\x10\n\x08listener\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x19\n\x11security_protocol\x18\x04 \x01(\t\"\x86\x01\n\nBrokerInfo\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12-\n\tendpoints\x18\x04 \x03(\x0b\x32\x1a.antipode.control.Endpoint\x12\x14\n\x0cgrpc_address\x18\x05 \x01(\t\"\xb5\x01\n\x0ePartitionState\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06leader\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x05 \x01(\x05\x12\x10\n\x08replicas\x18\x06 \x03(\x05\x12\x0b\n\x03isr\x18\x07 \x03(\x05\x12\x18\n\x10offline_replicas\x18\x08 \x03(\x05\"\xcc\x01\n\tTopicInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x39\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32(.antipode.control.TopicInfo.ConfigsEntry\x12\x34\n\npartitions\x18\x04 \x03(\x0b\x32 .antipode.control.PartitionState\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"5\n\x08LinkSite\x12\x19\n\x11\x62ootstrap_servers\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x03(\t\"\xfc\x03\n\nLinkRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsource_site\x18\x02 \x01(\t\x12\x13\n\x0btarget_site\x18\x03 \x01(\t\x12\x0c\n\x04mode\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x05\x12\x13\n\x0b\x61\x63tive_site\x18\x06 \x01(\t\x12*\n\x05phase\x18\x07 \x01(\x0e\x32\x1b.antipode.control.LinkPhase\x12\x1a\n\x12leader_epoch_floor\x18\x08 \x01(\x05\x12\x17\n\x0ftopic_whitelist\x18\t \x03(\t\x12\x17\n\x0ftopic_blacklist\x18\n \x03(\t\x12\x17\n\x0fgroup_whitelist\x18\x0b \x03(\t\x12\x17\n\x0fgroup_blacklist\x18\x0c \x03(\t\x12\x11\n\tis_routed\x18\r \x01(\x08\x12\x36\n\x05sites\x18\x0e \x03(\x0b\x32\'.antipode.control.LinkRecord.SitesEntry\x12\x15\n\rupdated_at_ms\x18\x0f \x01(\x03\x12\x13\n\x0bsync_policy\x18\x10 \x01(\t\x12\x17\n\x0fsync_timeout_ms\x18\x11 \x01(\x05\x1aH\n\nSitesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.antipode.control.LinkSite:\x02\x38\x01\"\xf9\x01\n\x08SiteView\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12-\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12\x15\n\rcontroller_id\x18\x05 \x01(\x05\x12+\n\x06topics\x18\x06 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x1a\n\x12group_coordinators\x18\x07 \x03(\x05\x12+\n\x05links\x18\x08 \x03(\x0b\x32\x1c.antipode.control.LinkRecord*B\n\tLinkPhase\x12\x1a\n\x16LINK_PHASE_UNSPECIFIED\x10\x00\x12\r\n\tMIRRORING\x10\x01\x12\n\n\x06\x46\x45NCED\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,24 +35,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICINFO_CONFIGSENTRY']._serialized_options = b'8\001'
   _globals['_LINKRECORD_SITESENTRY']._loaded_options = None
   _globals['_LINKRECORD_SITESENTRY']._serialized_options = b'8\001'
-  _globals['_LINKPHASE']._serialized_start=1453
-  _globals['_LINKPHASE']._serialized_end=1519
+  _globals['_LINKPHASE']._serialized_start=1479
+  _globals['_LINKPHASE']._serialized_end=1545
   _globals['_ENDPOINT']._serialized_start=48
   _globals['_ENDPOINT']._serialized_end=131
   _globals['_BROKERINFO']._serialized_start=134
   _globals['_BROKERINFO']._serialized_end=268
   _globals['_PARTITIONSTATE']._serialized_start=271
-  _globals['_PARTITIONSTATE']._serialized_end=426
-  _globals['_TOPICINFO']._serialized_start=429
-  _globals['_TOPICINFO']._serialized_end=633
-  _globals['_TOPICINFO_CONFIGSENTRY']._serialized_start=587
-  _globals['_TOPICINFO_CONFIGSENTRY']._serialized_end=633
-  _globals['_LINKSITE']._serialized_start=635
-  _globals['_LINKSITE']._serialized_end=688
-  _globals['_LINKRECORD']._serialized_start=691
-  _globals['_LINKRECORD']._serialized_end=1199
-  _globals['_LINKRECORD_SITESENTRY']._serialized_start=1127
-  _globals['_LINKRECORD_SITESENTRY']._serialized_end=1199
-  _globals['_SITEVIEW']._serialized_start=1202
-  _globals['_SITEVIEW']._serialized_end=1451
+  _globals['_PARTITIONSTATE']._serialized_end=452
+  _globals['_TOPICINFO']._serialized_start=455
+  _globals['_TOPICINFO']._serialized_end=659
+  _globals['_TOPICINFO_CONFIGSENTRY']._serialized_start=613
+  _globals['_TOPICINFO_CONFIGSENTRY']._serialized_end=659
+  _globals['_LINKSITE']._serialized_start=661
+  _globals['_LINKSITE']._serialized_end=714
+  _globals['_LINKRECORD']._serialized_start=717
+  _globals['_LINKRECORD']._serialized_end=1225
+  _globals['_LINKRECORD_SITESENTRY']._serialized_start=1153
+  _globals['_LINKRECORD_SITESENTRY']._serialized_end=1225
+  _globals['_SITEVIEW']._serialized_start=1228
+  _globals['_SITEVIEW']._serialized_end=1477
 # @@protoc_insertion_point(module_scope)

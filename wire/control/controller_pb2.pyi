@@ -266,6 +266,22 @@ class ControlledShutdownReply(_message.Message):
     remaining_count: int
     def __init__(self, error_code: _Optional[int] = ..., remaining_count: _Optional[int] = ...) -> None: ...
 
+class ReportOfflineReplicasRequest(_message.Message):
+    __slots__ = ("node_id", "broker_epoch", "partitions")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    broker_epoch: int
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionName]
+    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionName, _Mapping]]] = ...) -> None: ...
+
+class ReportOfflineReplicasReply(_message.Message):
+    __slots__ = ("error_code",)
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    def __init__(self, error_code: _Optional[int] = ...) -> None: ...
+
 class PartitionName(_message.Message):
     __slots__ = ("topic", "partition")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

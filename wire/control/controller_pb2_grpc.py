@@ -74,6 +74,11 @@ class ControllerStub:
                 request_serializer=wire_dot_control_dot_controller__pb2.ControlledShutdownRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_controller__pb2.ControlledShutdownReply.FromString,
                 _registered_method=True)
+        self.ReportOfflineReplicas = channel.unary_unary(
+                '/antipode.control.Controller/ReportOfflineReplicas',
+                request_serializer=wire_dot_control_dot_controller__pb2.ReportOfflineReplicasRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.ReportOfflineReplicasReply.FromString,
+                _registered_method=True)
         self.ElectLeaders = channel.unary_unary(
                 '/antipode.control.Controller/ElectLeaders',
                 request_serializer=wire_dot_control_dot_controller__pb2.ElectLeadersRequest.SerializeToString,
@@ -144,6 +149,13 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportOfflineReplicas(self, request, context):
+        """A broker says which of its replicas have no log directory any more: all of them, each time (Kafka's log directory events).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ElectLeaders(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -205,6 +217,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.ControlledShutdown,
                     request_deserializer=wire_dot_control_dot_controller__pb2.ControlledShutdownRequest.FromString,
                     response_serializer=wire_dot_control_dot_controller__pb2.ControlledShutdownReply.SerializeToString,
+            ),
+            'ReportOfflineReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportOfflineReplicas,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.ReportOfflineReplicasRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.ReportOfflineReplicasReply.SerializeToString,
             ),
             'ElectLeaders': grpc.unary_unary_rpc_method_handler(
                     servicer.ElectLeaders,
@@ -438,6 +455,33 @@ class Controller:
             '/antipode.control.Controller/ControlledShutdown',
             wire_dot_control_dot_controller__pb2.ControlledShutdownRequest.SerializeToString,
             wire_dot_control_dot_controller__pb2.ControlledShutdownReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportOfflineReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/ReportOfflineReplicas',
+            wire_dot_control_dot_controller__pb2.ReportOfflineReplicasRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.ReportOfflineReplicasReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -238,11 +238,11 @@ def test_a_coordinator_that_dies_takes_no_commit_along(site: ReplicatedSite) -> 
         site.wait_in_sync("__consumer_offsets")
 
 
-def reassign(site: ReplicatedSite, replicas: tuple[int, ...] | None) -> Any:
-    node = next(node for node in site.nodes.values() if node.process.is_running)
-    with RawClient(node.port) as client:
+def reassign(site: ReplicatedSite, replicas: tuple[int, ...] | None, *, asked: int = NODES[0]) -> Any:
+    with RawClient(site.nodes[asked].port) as client:
         partition = {"partition_index": 0, "replicas": replicas}
         response = client.call(45, 0, {"topics": [{"name": TOPIC, "partitions": [partition]}]})
+    assert response.responses, response.error_code
     return response.responses[0].partitions[0].error_code.name
 
 
@@ -277,9 +277,9 @@ async def test_a_reassignment_to_a_dead_broker_can_be_cancelled(site: Replicated
     eventually_sync(lambda: replicas(site) == before[:2], 20_000)
     paused = site.nodes[before[2]].process
     paused.pause()
-    assert reassign(site, (before[2], before[0])) == "none"
+    eventually_sync(lambda: reassign(site, (before[2], before[0]), asked=before[0]) == "none", 40_000)
     eventually_sync(lambda: set(replicas(site)) == set(before), 20_000)
-    assert reassign(site, None) == "none"
+    eventually_sync(lambda: reassign(site, None, asked=before[0]) == "none", 40_000)
     eventually_sync(lambda: replicas(site) == before[:2], 20_000)
     paused.resume()
     assert produce_one(site) == ""

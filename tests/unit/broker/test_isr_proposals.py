@@ -1,76 +1,101 @@
-"""Proposals of in-sync replicas whose answers come late."""
+"""Proposals of in-sync replicas whose answers are late."""
 
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
-from broker.core.cluster_image import ClusterImage, PartitionImage
+from kio.schema.errors import ErrorCode
+
+from broker.core.cluster_image import ClusterImage, PartitionImage, partition_image
 from broker.core.partition import Partition
 from broker.isr_proposals import IsrProposals
 from broker.services import Cluster
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from wire.control import cluster_pb2
 from wire.control import controller_pb2 as pb
+from wire.control.cluster_pb2 import BrokerInfo, PartitionState
 
-REPLICAS = (1, 2, 3)
+
+class Settings:
+    """Of a broker, as far as proposals ask."""
+
+    node_id = 1
+    replica_lag_ms_max = 600_000.0
 
 
-def state_image(isr: tuple[int, ...], *, partition_epoch: int) -> PartitionImage:
-    return PartitionImage(
-        index=0, leader=1, leader_epoch=0, partition_epoch=partition_epoch, replicas=REPLICAS, isr=isr
-    )
+class Hosted:
+    """A partition, as far as proposals ask."""
+
+    def __init__(self) -> None:
+        self.topic, self.index, self.key, self.topic_id = "t", 0, ("t", 0), bytes(16)
+        self.state = Partition(node_id=1)
+
+
+class OnePartition:
+    """Replicas that are one partition."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+
+    def __iter__(self) -> Any:
+        return iter([self._hosted])
+
+    def find(self, topic: str, index: int) -> Hosted:
+        """The partition."""
+        assert (topic, index) == self._hosted.key
+        return self._hosted
+
+    def take_state(self, image: ClusterImage, hosted: Hosted, partition: PartitionImage) -> None:
+        """The controller's state is in force."""
+        hosted.state.change(partition, now_ms=0)
 
 
 class SlowController:
-    """Answers when it is let."""
+    """Keeps each request until the test answers it."""
 
     def __init__(self) -> None:
-        self.asked: list[pb.AlterPartitionsRequest] = []
-        self.answers: asyncio.Queue[pb.AlterPartitionsReply] = asyncio.Queue()
+        self.asked: list[tuple[pb.AlterPartitionsRequest, asyncio.Future[pb.AlterPartitionsReply]]] = []
 
     async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
-        self.asked.append(request)
-        return await self.answers.get()
+        """As the client of a controller."""
+        copy = pb.AlterPartitionsRequest()
+        copy.CopyFrom(request)
+        self.asked.append((copy, asyncio.get_running_loop().create_future()))
+        return await self.asked[-1][1]
+
+    def answer(self, number: int, state: PartitionState, error: ErrorCode = ErrorCode.none) -> None:
+        """Answer one request."""
+        answer = pb.AlteredPartition(topic="t", partition=0, error_code=error, state=state)
+        self.asked[number][1].set_result(pb.AlterPartitionsReply(partitions=[answer]))
 
 
-class OneReplica:
-    """The only partition of the broker."""
-
-    def __init__(self, hosted: Any) -> None:
-        self.hosted = hosted
-
-    def __iter__(self) -> Any:
-        return iter((self.hosted,))
-
-    def find(self, _topic: str, _index: int) -> Any:
-        return self.hosted
-
-
-async def test_a_proposal_made_while_an_older_one_is_under_way_is_sent_too() -> None:
-    state = Partition(node_id=1)
-    state.change(state_image((1, 2, 3), partition_epoch=0), now_ms=0)
-    hosted: Any = SimpleNamespace(topic="t", topic_id=bytes(16), index=0, key=("t", 0), state=state)
-    image = ClusterImage(
-        site="a", node_id=1, brokers={node: cluster_pb2.BrokerInfo(node_id=node, broker_epoch=9) for node in REPLICAS}
+def state(partition_epoch: int, *isr: int) -> PartitionState:
+    return PartitionState(
+        partition=0, leader=1, leader_epoch=5, partition_epoch=partition_epoch, replicas=[1, 2, 3], isr=isr
     )
-    controller: Any = SlowController()
-    settings: Any = SimpleNamespace(node_id=1, replica_lag_ms_max=1_000_000)
-    replicas: Any = OneReplica(hosted)
-    proposals = IsrProposals(replicas, Cluster(image), controller, settings, ManualClock(), broker_epoch=lambda: 9)
+
+
+async def test_a_proposal_made_while_an_older_answer_is_on_its_way_is_sent_too(clock: ManualClock) -> None:
+    hosted, controller = Hosted(), SlowController()
+    image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2, 3)})
+    parts: tuple[Any, ...] = (OnePartition(hosted), Cluster(image), controller, Settings(), clock)
+    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    hosted.state.change(partition_image(state(1, 1, 3)), now_ms=0)
     proposals.start()
     try:
-        state.change(state_image((1,), partition_epoch=1), now_ms=0)
-        state.record_fetch(2, 0, now_ms=0, broker_epoch=9)
-        proposals.consider(hosted, 2)
+        hosted.state.record_fetch(2, 0, now_ms=0)
+        proposals.consider(hosted, 2)  # type: ignore[arg-type]
         await eventually(lambda: len(controller.asked) == 1)
-        state.change(state_image((1, 3), partition_epoch=2), now_ms=0)  # an image is quicker than the answer
-        proposals.consider(hosted, 2)
-        refused = pb.AlteredPartition(topic="t", partition=0, error_code=95)
-        controller.answers.put_nowait(pb.AlterPartitionsReply(partitions=[refused]))
+
+        hosted.state.change(partition_image(state(2, 1)), now_ms=0)  # broker 3 is gone, and the answer is not there yet
+        proposals.consider(hosted, 2)  # type: ignore[arg-type]
+        controller.answer(0, state(2, 1), ErrorCode.invalid_update_version)
+
         await eventually(lambda: len(controller.asked) == 2)
-        assert [member.node_id for member in controller.asked[1].partitions[0].isr] == [1, 2, 3]
+        (again,) = controller.asked[1][0].partitions
+        assert (again.partition_epoch, [member.node_id for member in again.isr]) == (2, [1, 2])
+        controller.answer(1, state(3, 1, 2))
+        await eventually(lambda: hosted.state.isr == (1, 2) and hosted.state.proposed_isr is None)
     finally:
         await proposals.stop()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import pytest
+
+from runtime import listening
 from runtime.listening import until_refused
 from tests.support.eventually import eventually
 from tests.support.ports import LOOPBACK, free_port
@@ -64,6 +67,20 @@ async def test_a_connection_that_breaks_alone_proves_nothing() -> None:
     with suppress(asyncio.CancelledError):
         await watching
     await listener.close()
+
+
+async def test_a_dying_process_that_takes_one_more_connection_is_noticed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening, "UNKNOWN_PAUSE_S", 3600.0)
+    listener = Listener()
+    await listener.open()
+    watching = asyncio.create_task(until_refused(listener.address))
+    await eventually(lambda: listener.writers)
+    listener.drop_connections()
+    await eventually(lambda: len(listener.writers) == 2)
+    await listener.close()
+    await asyncio.wait_for(watching, 5)
 
 
 async def test_where_nobody_ever_listened_is_found_out_at_once() -> None:

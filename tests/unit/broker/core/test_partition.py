@@ -220,3 +220,13 @@ def test_a_fetch_of_a_broker_without_a_replica_counts_for_nothing() -> None:
     partition.record_append(10)
     assert not partition.record_fetch(9, 10, now_ms=1)
     assert 9 not in partition.followers
+
+
+def test_the_low_watermark_is_the_lowest_log_start_of_the_living() -> None:
+    partition = led(replicas=(1, 2, 3), isr=(1, 2, 3))
+    assert partition.low_watermark(5, {1, 2, 3}) == -1
+    partition.record_fetch(2, 10, now_ms=1, log_start_offset=5)
+    partition.record_fetch(3, 10, now_ms=1, log_start_offset=2)
+    assert partition.low_watermark(5, {1, 2, 3}) == 2
+    assert partition.low_watermark(5, {1, 2}) == 5
+    assert partition.low_watermark(5, {1}) == 5

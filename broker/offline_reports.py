@@ -1,0 +1,96 @@
+"""Replicas that this broker has lost with a log directory, reported to the controller so that others lead what was led here.
+
+A report names all of them, so repeating one does no harm: it is made when their set changes, again until the controller has taken it,
+and again after each full image, whose sender may be a new controller that knows nothing of them. Kafka's brokers leave a notice in
+ZooKeeper for that and are then asked; a request of its own says at once what is lost, and under which registration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.cluster_image import ClusterImage
+from broker.replicas import PartitionKey, Replicas
+from runtime.logs import get_logger, state_change_logger
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient, ControllerUnavailable
+
+log = get_logger(__name__)
+state_change = state_change_logger()
+
+RETRY_MS: Final = 200
+
+
+class OfflineReplicaReports:
+    """What the controller knows of this broker's lost replicas, kept equal to what is lost."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        controller: ControllerClient,
+        *,
+        node_id: int,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._replicas = replicas
+        self._controller = controller
+        self._node_id = node_id
+        self._broker_epoch = broker_epoch
+        self._reported: frozenset[PartitionKey] = frozenset()
+        self._has_news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        replicas.on_offline_changed = self._has_news.set
+
+    def start(self) -> None:
+        """Begin to report."""
+        self._task = asyncio.get_running_loop().create_task(self._report_again_and_again(), name="offline replicas")
+
+    async def stop(self) -> None:
+        """Report nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """After a full image nothing counts as reported (an `ImageListener`)."""
+        if after.full_version != before.full_version:
+            self._reported = frozenset()
+            self._has_news.set()
+
+    async def _report_again_and_again(self) -> None:
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            try:
+                is_known = await self._report()
+            except ControllerUnavailable as error:
+                log.warning("replicas offline cannot be reported now", reason=str(error))
+                is_known = False
+            if not is_known:
+                self._has_news.set()
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    async def _report(self) -> bool:
+        """Whether the controller knows now; not when it does not know this registration yet."""
+        lost = frozenset(self._replicas.offline)
+        if lost == self._reported:
+            return True
+        self._reported = lost  # a full image that comes meanwhile empties it again
+        reply = await self._controller.report_offline_replicas(
+            pb.ReportOfflineReplicasRequest(
+                node_id=self._node_id,
+                broker_epoch=self._broker_epoch(),
+                partitions=[pb.PartitionName(topic=topic, partition=index) for topic, index in sorted(lost)],
+            )
+        )
+        if reply.error_code:
+            self._reported = frozenset()
+            log.info("replicas offline are refused", code=ErrorCode(reply.error_code).name)
+            return False
+        state_change.info("replicas offline are reported", partitions=len(lost))
+        return True

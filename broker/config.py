@@ -6,11 +6,13 @@ Durations and sizes carry their unit in the field's name. Topic-level defaults (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from broker.core.read_replicas import LEADER_SELECTOR, SELECTORS
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import ConfigurationError, Settings, load_settings, unknown_keys
 from runtime.logs import get_logger
@@ -142,6 +144,12 @@ class BrokerSettings(Settings):
     zookeeper_session_timeout_ms: int = Field(default=6000, alias="zookeeper.session.timeout.ms", ge=500)
     zookeeper_connection_timeout_ms: int = Field(default=18_000, alias="zookeeper.connection.timeout.ms", ge=100)
     rack: str = Field(default="", alias="broker.rack")
+    replica_selector: str = Field(
+        default=LEADER_SELECTOR,
+        alias="replica.selector.class",
+        pattern="^(" + "|".join(map(re.escape, SELECTORS)) + ")?$",
+        description="accepted: " + " or ".join(SELECTORS),
+    )
 
     site_name: str = Field(default="", alias="antipode.site.name", description="accepted: the site's name, such as a")
     cluster_id: str = Field(

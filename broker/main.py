@@ -25,6 +25,7 @@ from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
 from broker.doubts import Doubts
 from broker.dynamic_configs import DynamicConfigs
+from broker.follower_fetches import FollowerFetches
 from broker.gauges import BrokerState, GaugeSources, add_gauges
 from broker.group_routing import ImageRouting
 from broker.hand_over import hand_over
@@ -132,7 +133,7 @@ class Broker:
             self._logs,
             self.metrics,
             fetches=Purgatory(self._clock),
-            follower_fetches=Purgatory(self._clock),
+            follower_fetches=FollowerFetches(self._clock),
             produces=Purgatory(self._clock),
         )
         self._logs.on_failure(self._lose_directory)
@@ -140,6 +141,7 @@ class Broker:
         self._make_replication(settings)
         self._make_coordinators(settings)
         self._services = self._make_services()
+        self._services.fetch_sessions.on_closed = self._replicas.follower_fetches.unwatch
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
         self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
         self._control = BrokerControlService(
@@ -147,7 +149,9 @@ class Broker:
         )
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self._control, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
-        self._housekeeping = Housekeeping(self.configs, self._logs, self._cluster)
+        self._housekeeping = Housekeeping(
+            self.configs, self._logs, self._cluster, on_retained=self._replicas.tell_log_starts
+        )
         self.configs.on_change(self._take_configs)
         self._ports: dict[str, int] = {}
         self._is_open = False
@@ -174,6 +178,7 @@ class Broker:
             broker_epoch=self._broker_epoch,
         )
         self._replicas.on_follower_outside = self._proposals.consider
+        self._replicas.on_first_reader = self._fetchers.look_again
 
     def _make_coordinators(self, settings: BrokerSettings) -> None:
         self._groups = GroupCoordinator(

@@ -109,6 +109,11 @@ class ReplicaFetchers:
             )
         return found
 
+    def look_again(self, hosted: HostedPartition) -> None:
+        """Clients have begun to read from this follower: its leader is told."""
+        for fetcher in self._fetchers.values():
+            fetcher.look_again(hosted.key)
+
     def address_of(self, node_id: int) -> HostPort | None:
         """Where the broker serves other brokers: its inter-broker listener, or the first one that it has."""
         broker = self._cluster.image.brokers.get(node_id)

@@ -19,6 +19,7 @@ from broker.core.batch_checks import BatchRejected
 from broker.core.cluster_image import ClusterImage, ImageChange, PartitionImage, TopicImage
 from broker.core.partition import LeadershipChange, Partition
 from broker.core.topic_configs import LogConfig
+from broker.follower_fetches import FollowerFetches
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.intake import AppendInfo
@@ -54,7 +55,7 @@ class Replicas:
         metrics: BrokerMetrics,
         *,
         fetches: Purgatory,
-        follower_fetches: Purgatory,
+        follower_fetches: FollowerFetches,
         produces: Purgatory,
     ) -> None:
         self._settings = settings
@@ -65,6 +66,8 @@ class Replicas:
         self._hosted: dict[PartitionKey, HostedPartition] = {}
         self.on_follower_outside: Callable[[HostedPartition, int], None] | None = None
         """Told after a fetch of a follower that is not in sync (`isr_proposals.py`)."""
+        self.on_first_reader: Callable[[HostedPartition], None] | None = None
+        """Told when a client begins to read from a follower here (`replica_fetchers.py`)."""
         self.fetches = fetches
         self.follower_fetches = follower_fetches
         self.produces = produces
@@ -194,6 +197,7 @@ class Replicas:
 
     def _change_role(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
         link = image.link_of(hosted.topic)
+        isr = hosted.state.isr
         change = hosted.state.change(partition, now_ms=self._clock.monotonic_ms())
         if change is LeadershipChange.STALE:
             return
@@ -208,6 +212,8 @@ class Replicas:
             _begin_writing(hosted, link)
         if change is not LeadershipChange.UNCHANGED:
             hosted.guards.withdraw_all()
+        if hosted.state.isr != isr:
+            self.follower_fetches.mark(hosted.key)
         if hosted.state.refresh_high_watermark():
             self._follow_high_watermark(hosted, high_watermark)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
@@ -316,19 +322,41 @@ class Replicas:
         if state.record_append(hosted.log.log_end_offset):
             self._follow_high_watermark(hosted, high_watermark, grown_bytes if was_all_visible else None)
 
-    def record_fetch(self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int) -> None:
+    def record_fetch(
+        self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int, log_start_offset: int
+    ) -> None:
         """A follower asked for `offset`: move the high watermark, and propose the follower for the ISR when it has caught up."""
         state = hosted.state
         high_watermark = state.high_watermark
-        if state.record_fetch(replica, offset, now_ms=self._clock.monotonic_ms(), broker_epoch=broker_epoch):
+        if state.record_fetch(
+            replica,
+            offset,
+            now_ms=self._clock.monotonic_ms(),
+            broker_epoch=broker_epoch,
+            log_start_offset=log_start_offset,
+        ):
             self._follow_high_watermark(hosted, high_watermark)
         if replica not in state.isr and self.on_follower_outside is not None:
             self.on_follower_outside(hosted, replica)
+
+    def record_client_read(self, hosted: HostedPartition) -> None:
+        """A client fetches from this follower: the leader is to tell it of each high watermark at once (KIP-392)."""
+        now_ms = self._clock.monotonic_ms()
+        is_first = not hosted.is_read_by_clients(now_ms)
+        hosted.clients_read_at_ms = now_ms
+        if is_first and self.on_first_reader is not None:
+            self.on_first_reader(hosted)
+
+    def advance_log_start(self, hosted: HostedPartition, offset: int) -> None:
+        """Records below `offset` are deleted; followers hear of it at once."""
+        hosted.log.advance_log_start_offset(offset)
+        self.follower_fetches.notify(hosted.key)
 
     def _follow_high_watermark(self, hosted: HostedPartition, former: int, grown_bytes: int | None = None) -> None:
         """The high watermark moved up from `former`: readers see more (`grown_bytes` if known), producers have their answer."""
         reached = hosted.state.high_watermark
         hosted.log.advance_high_watermark(reached)
+        self.follower_fetches.high_watermark_moved(hosted.key)
         if self.fetches.is_awaited(hosted.key):
             if grown_bytes is None:
                 grown_bytes = hosted.log.bytes_between(max(former, hosted.log.log_start_offset), reached)
@@ -349,6 +377,11 @@ class Replicas:
             if isinstance(error, StorageError):
                 self._logs.note_failure(error)
             raise failure_of(error) from error
+
+    def tell_log_starts(self) -> None:
+        """Old segments were deleted: followers hear with their next answer where logs begin now."""
+        for hosted in self:
+            self.follower_fetches.mark(hosted.key)
 
     # --- reports
 

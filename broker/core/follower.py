@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.fetch_sessions import UNWATCHED
 from broker.core.leader_epochs import EpochEnd
 
 
@@ -22,6 +23,13 @@ class Position(NamedTuple):
     leader_epoch: int
     last_fetched_epoch: int
     log_start_offset: int
+    high_watermark: int = UNWATCHED
+    """Said only while clients read from this follower, so that the leader tells it of each new one at once."""
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Where the log stands under which leadership: an answer counts only while this is as it was asked with."""
+        return self[:4]
 
 
 def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset: int, high_watermark: int) -> int:

@@ -49,8 +49,12 @@ class ReplicaProgress:
     fetched_at_ms: float = 0.0
     leader_end_at_fetch: int = -1
     broker_epoch: int = UNCHECKED_EPOCH
+    log_start_offset: int = -1
+    """Where its log begins, -1 while it has not said it."""
 
-    def record(self, fetch_offset: int, *, leader_end: int, broker_epoch: int, now_ms: float) -> None:
+    def record(
+        self, fetch_offset: int, *, leader_end: int, broker_epoch: int, log_start_offset: int, now_ms: float
+    ) -> None:
         """The replica asked for `fetch_offset`. Who reaches the end as it was at the fetch before was caught up then."""
         if fetch_offset >= leader_end:
             self.caught_up_at_ms = now_ms
@@ -60,6 +64,7 @@ class ReplicaProgress:
         self.leader_end_at_fetch = leader_end
         self.fetched_at_ms = now_ms
         self.broker_epoch = broker_epoch
+        self.log_start_offset = log_start_offset
 
 
 @dataclass(slots=True)
@@ -165,14 +170,33 @@ class Partition:
     # --- a leader's side
 
     def record_fetch(
-        self, replica: int, fetch_offset: int, *, now_ms: float, broker_epoch: int = UNCHECKED_EPOCH
+        self,
+        replica: int,
+        fetch_offset: int,
+        *,
+        now_ms: float,
+        broker_epoch: int = UNCHECKED_EPOCH,
+        log_start_offset: int = -1,
     ) -> bool:
         """A follower asked for `fetch_offset`, so it has everything below; True when the high watermark moved."""
         progress = self.followers.get(replica)
         if progress is None:
             return False
-        progress.record(fetch_offset, leader_end=self.log_end_offset, broker_epoch=broker_epoch, now_ms=now_ms)
+        progress.record(
+            fetch_offset,
+            leader_end=self.log_end_offset,
+            broker_epoch=broker_epoch,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+        )
         return self._advance_high_watermark()
+
+    def confirm_caught_up(self, replica: int, *, at_ms: float) -> None:
+        """The replica, which was at the log's end until now, asked for nothing else in its last fetch."""
+        progress = self.followers.get(replica)
+        if progress is not None and progress.log_end_offset >= self.log_end_offset:
+            progress.caught_up_at_ms = max(progress.caught_up_at_ms, at_ms)
+            progress.fetched_at_ms = max(progress.fetched_at_ms, at_ms)
 
     def refresh_high_watermark(self) -> bool:
         """Recompute after a leadership or ISR change; True when it moved."""

@@ -64,7 +64,7 @@ def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: A
     offset = high_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= high_watermark:
         return PartitionFailure(ErrorCode.offset_out_of_range)
-    hosted.log.advance_log_start_offset(offset)
+    services.replicas.advance_log_start(hosted, offset)
     return hosted.log.log_start_offset
 
 

@@ -35,7 +35,10 @@ class ReplicatedSite:
             "group.initial.rebalance.delay.ms": "0",
             **(settings or {}),
         }
-        self.nodes = {node_id: SiteNode(processes, directory, connect, node_id, given) for node_id in NODES}
+        self.nodes = {
+            node_id: SiteNode(processes, directory, connect, node_id, {"broker.rack": f"rack-{node_id}", **given})
+            for node_id in NODES
+        }
         for node in self.nodes.values():
             node.wait_ready()
         self.admin = _admin(self.bootstrap)

@@ -12,6 +12,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from broker.config import load_broker_settings
 from broker.main import Broker
@@ -23,7 +26,7 @@ from runtime.clock import SystemClock
 from runtime.configuration import load_settings
 from runtime.grpc_server import GrpcServer
 from runtime.logs import configure
-from runtime.metrics import new_registry
+from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
 from runtime.zookeeper import ZooKeeper
 from tests.support.ports import free_ports
@@ -44,7 +47,7 @@ class SiteNode:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.node_id = node_id
-        self.port, self.grpc_port = free_ports(2)
+        self.port, self.grpc_port, self.metrics_port = free_ports(3)
         given = {
             "node.id": str(node_id),
             "listeners": f"CLIENT://127.0.0.1:{self.port}",
@@ -54,6 +57,7 @@ class SiteNode:
             "antipode.site.name": "a",
             "antipode.site.number": "1",
             "antipode.grpc.listener": f"127.0.0.1:{self.grpc_port}",
+            "antipode.metrics.listener": f"127.0.0.1:{self.metrics_port}",
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": "1",
             **(settings or {}),
@@ -78,6 +82,13 @@ class SiteNode:
         """Where its gRPC services are."""
         return f"127.0.0.1:{self.grpc_port}"
 
+    def figure(self, name: str, **labels: str) -> float:
+        """A figure of its metrics page, 0 while it is not shown."""
+        with urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as page:
+            families = text_string_to_metric_families(page.read().decode())
+            samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
     def wait_ready(self) -> None:
         """Wait until clients are let in."""
         self.process.wait_ready(lambda: self.process.log_text().count('{"ready"') >= self._starts)
@@ -97,9 +108,13 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     await zookeeper.start()
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()))
+    registry = new_registry()
+    registry.register(broker.metrics)
     candidate = ControllerCandidate(
-        load_settings(ControllerSettings, properties), grpc_server=server, registry=new_registry()
+        load_settings(ControllerSettings, properties), grpc_server=server, registry=registry
     )
+    assert settings.metrics_listener is not None
+    MetricsServer(registry, host=settings.metrics_listener.host, port=settings.metrics_listener.port).start()
     port = await server.start()
     try:
         await candidate.start(grpc_address=f"127.0.0.1:{port}")

@@ -240,10 +240,14 @@ def test_a_coordinator_that_dies_takes_no_commit_along(site: ReplicatedSite) -> 
 
 def reassign(site: ReplicatedSite, replicas: tuple[int, ...] | None) -> Any:
     node = next(node for node in site.nodes.values() if node.process.is_running)
-    with RawClient(node.port) as client:
-        partition = {"partition_index": 0, "replicas": replicas}
-        response = client.call(45, 0, {"topics": [{"name": TOPIC, "partitions": [partition]}]})
-    return response.responses[0].partitions[0].error_code.name
+    partition = {"partition_index": 0, "replicas": replicas}
+
+    def attempt() -> Any:
+        with RawClient(node.port) as client:
+            return client.call(45, 0, {"topics": [{"name": TOPIC, "partitions": [partition]}]}).responses
+
+    # none while the controller is being replaced
+    return eventually_sync(attempt, 30_000)[0].partitions[0].error_code.name
 
 
 def replicas(site: ReplicatedSite) -> list[int]:

@@ -36,7 +36,7 @@ def open_session(
 
 def test_a_fetch_without_session_reads_what_it_names(sessions: FetchSessions) -> None:
     plan = open_session(sessions, 0, -1, want(0))
-    assert (plan.session_id, plan.is_incremental, len(plan.partitions)) == (0, False, 1)
+    assert (plan.session_id, plan.is_incremental, len(plan.to_read())) == (0, False, 1)
 
 
 def test_an_incremental_fetch_names_changes_only(sessions: FetchSessions) -> None:
@@ -44,7 +44,7 @@ def test_an_incremental_fetch_names_changes_only(sessions: FetchSessions) -> Non
     assert first.session_id == 1
     plan = open_session(sessions, 1, 1, want(1, offset=7), want(2), forgotten=[0])
     assert plan.is_incremental
-    assert [(state.partition, state.fetch_offset) for state in plan.partitions] == [(1, 7), (2, 0)]
+    assert [(state.partition, state.fetch_offset) for state in plan.to_read()] == [(1, 7), (2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_partitions_that_were_served_come_last_next_time(sessions: FetchSessions
     plan = open_session(sessions, 0, 0, want(0), want(1), want(2))
     assert plan.session is not None
     plan.session.serve_last([("t", 0)])
-    assert [state.partition for state in open_session(sessions, 1, 1).partitions] == [1, 2, 0]
+    assert [state.partition for state in open_session(sessions, 1, 1).to_read()] == [1, 2, 0]
 
 
 def test_a_partition_is_told_only_when_something_moved() -> None:

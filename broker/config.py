@@ -42,6 +42,9 @@ KNOWN_PREFIXES: Final = (
     "producer.",
     "queued.",
     "replica.",
+    "replication.",
+    "leader.",
+    "follower.",
     "socket.",
     "transaction.",
     "transactional.",
@@ -120,6 +123,8 @@ Address = Annotated[HostPort, BeforeValidator(_addresses)]
 MEBIBYTE: Final = 1024 * 1024
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+FETCHERS_MAX: Final = 64
+"""More connections to one broker than this are a typing error."""
 
 
 class BrokerSettings(Settings):
@@ -214,6 +219,15 @@ class BrokerSettings(Settings):
     replica_fetch_bytes_min: int = Field(default=1, alias="replica.fetch.min.bytes", ge=0)
     replica_fetch_bytes_max: int = Field(default=MEBIBYTE, alias="replica.fetch.max.bytes", ge=1)
     replica_fetch_response_bytes_max: int = Field(default=10 * MEBIBYTE, alias="replica.fetch.response.max.bytes", ge=1)
+    replica_fetcher_count: int = Field(default=1, alias="num.replica.fetchers", ge=1, le=FETCHERS_MAX)
+    leader_throttle_bytes_per_second: int = Field(
+        default=LONG_MAX, alias="leader.replication.throttled.rate", ge=0, description="accepted: bytes per second"
+    )
+    follower_throttle_bytes_per_second: int = Field(
+        default=LONG_MAX, alias="follower.replication.throttled.rate", ge=0, description="accepted: bytes per second"
+    )
+    throttle_window_count: int = Field(default=11, alias="replication.quota.window.num", ge=1)
+    throttle_window_s: int = Field(default=1, alias="replication.quota.window.size.seconds", ge=1)
     replica_fetch_backoff_ms: int = Field(default=1000, alias="replica.fetch.backoff.ms", ge=1)
     replica_socket_timeout_ms: int = Field(default=30_000, alias="replica.socket.timeout.ms", ge=100)
     high_watermark_checkpoint_interval_ms: int = Field(

@@ -165,6 +165,16 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.fetchers.max_lag(),
     ),
     (
+        "kafka_server_leaderreplication_byte_rate",
+        "Bytes per second of throttled replicas sent to followers",
+        lambda parts: parts.replicas.leader_throttle.rate_per_second(parts.clock.monotonic_ms()),
+    ),
+    (
+        "kafka_server_followerreplication_byte_rate",
+        "Bytes per second of throttled replicas taken from leaders",
+        lambda parts: parts.replicas.follower_throttle.rate_per_second(parts.clock.monotonic_ms()),
+    ),
+    (
         "kafka_server_replicamanager_isrexpands",
         "ISR expansions since the start",
         lambda parts: parts.proposals.expansions,

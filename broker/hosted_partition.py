@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.access import TOOL_REPLICA_ID
 from broker.core.partition import Partition
+from broker.core.replication_throttle import names_replica
 from broker.core.topic_configs import LogConfig
 from broker.core.verification_guards import VerificationGuards
 from broker.log.partition_log import PartitionLog
@@ -99,6 +100,21 @@ class HostedPartition:
     def is_read_by_clients(self, now_ms: float) -> bool:
         """True while clients have lately fetched from this follower."""
         return now_ms - self.clients_read_at_ms < READERS_REMEMBERED_MS
+
+    @property
+    def is_throttled_leader(self) -> bool:
+        """True when what this replica sends as a leader counts for the throttle."""
+        return names_replica(self.config.throttled_leaders, partition=self.index, node_id=self.state.node_id)
+
+    @property
+    def is_throttled_follower(self) -> bool:
+        """True when what this replica takes as a follower counts for the throttle."""
+        return names_replica(self.config.throttled_followers, partition=self.index, node_id=self.state.node_id)
+
+    @property
+    def is_in_sync(self) -> bool:
+        """True for a follower that lacks nothing, or that counts as in sync."""
+        return self.leader_lag == 0 or self.state.node_id in self.state.isr
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""

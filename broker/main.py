@@ -234,6 +234,8 @@ class Broker:
     def _take_configs(self, settings: BrokerSettings) -> None:
         self._connections.limits = _limits(settings)
         self._replicas.take_broker_properties(settings.properties, self._cluster.image)
+        self._replicas.take_throttles(settings)
+        self._fetchers.resize(settings.replica_fetcher_count)
 
     def _lose_directory(self, failure: DirectoryFailure) -> None:
         if not self._logs.directories:

@@ -37,6 +37,7 @@ log = get_logger(__name__)
 PARTITION_PAUSE_MS: Final = 20.0
 """First pause of a partition after an error; a leader that has not heard of its office yet is asked again soon."""
 INTERRUPTION_GRACE_MS: Final = 10.0
+THROTTLE_PAUSE_MS: Final = 100.0
 SWEEP_MS: Final = 10_000.0
 """How often every partition is looked at, for what moves without an answer (retention moves a log's start)."""
 _EARLIEST, _LATEST = -2, -1
@@ -183,7 +184,7 @@ class ReplicaFetcher:
         for key in due:
             followed, asked = self._followed.get(key), self._asked.get(key)
             wanted: Asked | None = None
-            if followed is not None and followed.may_fetch(now_ms):
+            if followed is not None and followed.may_fetch(now_ms) and not self._is_throttled(followed, now_ms):
                 wanted = Asked(topic_id_of(followed.hosted), position_of(followed.hosted, now_ms=now_ms))
             self._keep_paused(key, followed, now_ms)
             if asked is not None and (wanted is None or wanted.topic_id != asked.topic_id):
@@ -193,6 +194,16 @@ class ReplicaFetcher:
                 self._asked[key] = wanted
                 named[wanted.topic_id, key[1]] = wanted.at
         return self._session.next_changes(named, frozenset(forgotten))
+
+    def _is_throttled(self, followed: FollowedPartition, now_ms: float) -> bool:
+        """Whether the partition has to wait because of the throttle; it is looked at again soon."""
+        hosted = followed.hosted
+        if hosted.is_in_sync or not hosted.is_throttled_follower:
+            return False
+        if not self._replicas.follower_throttle.is_exceeded(now_ms):
+            return False
+        followed.resume_at_ms = now_ms + THROTTLE_PAUSE_MS
+        return True
 
     def _keep_paused(self, key: PartitionKey, followed: FollowedPartition | None, now_ms: float) -> None:
         if followed is not None and followed.resume_at_ms > now_ms:
@@ -326,6 +337,8 @@ class ReplicaFetcher:
 
     def _append(self, followed: FollowedPartition, fetched: PartitionFetched) -> bool:
         hosted = followed.hosted
+        if hosted.is_throttled_follower and isinstance(fetched.records, memoryview):
+            self._replicas.follower_throttle.record(self._clock.monotonic_ms(), len(fetched.records))
         try:
             take_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms())
         except (BatchRejected, InvalidBatch, StorageError) as error:

@@ -18,6 +18,7 @@ from broker.core.access import CONSUMER_REPLICA_ID, read_error, write_error
 from broker.core.batch_checks import BatchRejected
 from broker.core.cluster_image import ClusterImage, ImageChange, PartitionImage, TopicImage
 from broker.core.partition import LeadershipChange, Partition
+from broker.core.replication_throttle import ReplicationThrottle
 from broker.core.topic_configs import LogConfig
 from broker.follower_fetches import FollowerFetches
 from broker.hosted_partition import HostedPartition, PartitionFailure
@@ -71,6 +72,8 @@ class Replicas:
         self.fetches = fetches
         self.follower_fetches = follower_fetches
         self.produces = produces
+        self.leader_throttle = _throttle(settings, settings.leader_throttle_bytes_per_second)
+        self.follower_throttle = _throttle(settings, settings.follower_throttle_bytes_per_second)
         logs.on_failure(self._lose)
         logs.on_moved = self._replace_log
 
@@ -155,6 +158,11 @@ class Replicas:
             if config is not None and hosted.config != config:
                 hosted.config = config
                 hosted.log.update_config(config)
+
+    def take_throttles(self, settings: BrokerSettings) -> None:
+        """These bounds of replication are in force now."""
+        self.leader_throttle.bytes_per_second_max = settings.leader_throttle_bytes_per_second
+        self.follower_throttle.bytes_per_second_max = settings.follower_throttle_bytes_per_second
 
     def _take(self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
         key = (topic.name, partition.index)
@@ -425,6 +433,14 @@ class Replicas:
     def leader_count(self) -> int:
         """Partitions led here."""
         return sum(1 for hosted in self if hosted.state.is_leader)
+
+
+def _throttle(settings: BrokerSettings, bytes_per_second_max: int) -> ReplicationThrottle:
+    return ReplicationThrottle(
+        samples=settings.throttle_window_count,
+        window_ms=1000 * settings.throttle_window_s,
+        bytes_per_second_max=bytes_per_second_max,
+    )
 
 
 def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> ErrorCode:

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import enum
 from typing import NamedTuple
+from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
 from broker.core.fetch_sessions import UNWATCHED
 from broker.core.leader_epochs import EpochEnd
+
+
+def fetcher_number(topic: str, index: int, *, count: int) -> int:
+    """Which of `count` fetchers of a source follows the partition: a topic's partitions are spread and stay where they are."""
+    return (31 * crc32(topic.encode()) + index) % count
 
 
 class Position(NamedTuple):

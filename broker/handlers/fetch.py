@@ -7,7 +7,7 @@ to the log's end, and its fetch offset says what it has: high watermark and ISR 
 replica in its rack, and a follower serves consumers up to its high watermark (KIP-392); a client that knows no leader epoch and asks a
 follower for what that does not have is sent to the leader, so that it never resets its offset because of a follower. Followers that are
 read from hear of a new high watermark at once (KIP-1166).
-Versions: 4 to 18. Not done: throttling.
+A replica that is not in sync gets nothing of a throttled partition while the leader's throttle is exceeded (KIP-73). Versions: 4 to 18.
 """
 
 from __future__ import annotations
@@ -226,7 +226,8 @@ class Fetch:
             )
         if state.lacks_high_watermark(hosted.state.high_watermark):
             reading.has_news = True
-        if offset >= end_offset or (reading.bytes_left <= 0 and reading.size):
+        state.is_throttled = self._is_throttled(hosted)
+        if offset >= end_offset or state.is_throttled or (reading.bytes_left <= 0 and reading.size):
             return _fetched(hosted, b"")
         piece = self._services.replicas.read(
             hosted,
@@ -272,6 +273,12 @@ class Fetch:
             offset=offset,
         )
 
+    def _is_throttled(self, hosted: HostedPartition) -> bool:
+        replicas, replica_id = self._services.replicas, self._request.replica_id
+        if not self._is_follower or replica_id in hosted.state.isr or not hosted.is_throttled_leader:
+            return False
+        return replicas.leader_throttle.is_exceeded(self._services.clock.monotonic_ms())
+
     def _watch(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
         session = self._plan.session
         if session is not None and session.is_followers:
@@ -280,7 +287,7 @@ class Fetch:
     # --- answering
 
     def _answer(self, reading: _Reading) -> None:
-        exchange, plan = self._exchange, self._plan
+        services, exchange, plan = self._services, self._exchange, self._plan
         if exchange.connection.is_closed:
             reading.release()
             return
@@ -293,6 +300,8 @@ class Fetch:
             size = fetched.records.length if isinstance(fetched.records, LogSlice) else 0
             if size and hosted is not None:
                 hosted.metrics.bytes_out += size
+                if self._is_follower and hosted.is_throttled_leader:
+                    services.replicas.leader_throttle.record(services.clock.monotonic_ms(), size)
                 served.append(state.key)
             has_news = state.tell(
                 high_watermark=fetched.high_watermark,

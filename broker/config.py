@@ -123,6 +123,7 @@ Address = Annotated[HostPort, BeforeValidator(_addresses)]
 MEBIBYTE: Final = 1024 * 1024
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+CLEANERS_MAX: Final = 64
 FETCHERS_MAX: Final = 64
 """More connections to one broker than this are a typing error."""
 
@@ -200,6 +201,7 @@ class BrokerSettings(Settings):
     log_retention_check_interval_ms: int = Field(default=300_000, alias="log.retention.check.interval.ms", ge=1)
     log_cleaner_backoff_ms: int = Field(default=15_000, alias="log.cleaner.backoff.ms", ge=1)
     is_log_cleaner_enabled: bool = Field(default=True, alias="log.cleaner.enable")
+    log_cleaner_threads: int = Field(default=1, alias="log.cleaner.threads", ge=1, le=CLEANERS_MAX)
     log_cleaner_bytes_per_second_max: float = Field(
         default=0.0, alias="log.cleaner.io.max.bytes.per.second", ge=0, description="accepted: bytes, 0 for no limit"
     )

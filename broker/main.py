@@ -35,7 +35,7 @@ from broker.internal_log import InternalLog
 from broker.isr_proposals import IsrProposals
 from broker.log.checkpoints import META_PROPERTIES, read_meta_properties
 from broker.log.cleaner import CleaningPlan, CleaningResult
-from broker.log.cleaner_process import CleanerProcess
+from broker.log.cleaner_process import CleanerProcesses
 from broker.log.errors import StorageError
 from broker.log.log_store import DirectoryFailure, LogStore
 from broker.log.recovery import RecoveryReport
@@ -114,7 +114,7 @@ class Broker:
         self._disk = RealDisk()
         self.configs = DynamicConfigs(settings)
         self._cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
-        self._cleaner = CleanerProcess()
+        self._cleaner = CleanerProcesses()
         self._logs = LogStore(
             settings.log_dirs,
             self._disk,
@@ -137,6 +137,7 @@ class Broker:
             produces=Purgatory(self._clock),
         )
         self._logs.on_failure(self._lose_directory)
+        self._logs.cleaning.threads = settings.log_cleaner_threads
         self._peers = PeerBrokers(lambda: self._cluster.image, settings.inter_broker_listener)
         self._make_replication(settings)
         self._make_coordinators(settings)
@@ -228,13 +229,15 @@ class Broker:
         return [await self._membership.controller_address()]
 
     async def _clean(self, plan: CleaningPlan) -> CleaningResult:
-        pace = self.configs.current.log_cleaner_bytes_per_second_max
+        settings = self.configs.current
+        pace = settings.log_cleaner_bytes_per_second_max / settings.log_cleaner_threads
         return await self._cleaner.clean(replace(plan, bytes_per_second_max=pace))
 
     def _take_configs(self, settings: BrokerSettings) -> None:
         self._connections.limits = _limits(settings)
         self._replicas.take_broker_properties(settings.properties, self._cluster.image)
         self._replicas.take_throttles(settings)
+        self._logs.cleaning.threads = settings.log_cleaner_threads
         self._fetchers.resize(settings.replica_fetcher_count)
 
     def _lose_directory(self, failure: DirectoryFailure) -> None:

@@ -30,6 +30,7 @@ DYNAMIC_PROPERTIES: Final = frozenset(
         "leader.replication.throttled.rate",
         "num.replica.fetchers",
         "log.cleaner.backoff.ms",
+        "log.cleaner.threads",
         "log.cleaner.io.max.bytes.per.second",
         "max.connections",
         "max.connections.per.ip",

@@ -26,6 +26,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT = 3
     STATIC = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
 
 
 class ConfigLayer(NamedTuple):

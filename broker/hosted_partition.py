@@ -112,6 +112,12 @@ class HostedPartition:
         return names_replica(self.config.throttled_followers, partition=self.index, node_id=self.state.node_id)
 
     @property
+    def spare_in_sync(self) -> int:
+        """In-sync replicas beyond those that acks=all needs, negative when there are too few; no more are asked for than there are."""
+        needed = min(self.config.insync_replicas_min, max(len(self.state.replicas), 1))
+        return len(self.state.isr) - needed
+
+    @property
     def is_in_sync(self) -> bool:
         """True for a follower that lacks nothing, or that counts as in sync."""
         return self.leader_lag == 0 or self.state.node_id in self.state.isr

@@ -217,7 +217,7 @@ class Broker:
                 connections=self._connections,
                 logs=self._logs,
                 clock=self._clock,
-                fetch_session_count=lambda: len(self._services.fetch_sessions),
+                fetch_sessions=lambda: self._services.fetch_sessions,
                 state=lambda: self.state,
             ),
         )
@@ -393,11 +393,12 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop cleanly: others lead first, the next start needs no recovery. Harmless when repeated or when the start failed."""
-        self.state = BrokerState.SHUTTING_DOWN
         if self._is_open and self.ready.is_set() and self.settings.is_shutdown_controlled:
+            self.state = BrokerState.HANDING_OVER
             await hand_over(
                 self._controller, self.settings, broker_epoch=self._membership.broker_epoch, replicas=self._replicas
             )
+        self.state = BrokerState.SHUTTING_DOWN
         self._connections.stop_accepting()
         self._replicas.fetches.stop()
         self._replicas.follower_fetches.stop()

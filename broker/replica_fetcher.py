@@ -142,7 +142,11 @@ class ReplicaFetcher:
 
     def lag(self) -> int:
         """Records that the partition furthest behind has to catch up with, as its leader last said."""
-        return max((followed.hosted.leader_lag for followed in self._followed.values()), default=0)
+        return max((followed.hosted.leader_lag for followed in tuple(self._followed.values())), default=0)
+
+    def failing_count(self) -> int:
+        """Partitions whose last answer could not be used."""
+        return sum(followed.failures > 0 for followed in tuple(self._followed.values()))
 
     async def stop(self) -> None:
         """Fetch nothing any more."""

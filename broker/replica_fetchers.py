@@ -55,7 +55,11 @@ class ReplicaFetchers:
 
     def max_lag(self) -> int:
         """Records that the partition furthest behind its leader lacks."""
-        return max((fetcher.lag() for fetcher in self._fetchers.values()), default=0)
+        return max((fetcher.lag() for fetcher in tuple(self._fetchers.values())), default=0)
+
+    def failing_count(self) -> int:
+        """Followed partitions whose last answer could not be used (called from the metrics' thread)."""
+        return sum(fetcher.failing_count() for fetcher in tuple(self._fetchers.values()))
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Take over a new image (an `ImageListener`)."""

@@ -284,6 +284,10 @@ class Replicas:
             hosted.log = moved
             state_change.info("log moved", topic=moved.topic, partition=moved.partition, directory=moved.directory)
 
+    def follower_lags(self) -> dict[PartitionKey, int]:
+        """Records that each follower here lacks, for the metrics (called from their thread)."""
+        return {hosted.key: hosted.leader_lag for hosted in self if hosted.state.is_follower}
+
     def offline_count(self) -> int:
         """Partitions that went offline with their log directories."""
         return self._logs.offline_count
@@ -429,6 +433,14 @@ class Replicas:
         return sum(
             1 for hosted in self if hosted.state.is_leader and len(hosted.state.isr) < len(hosted.state.replicas)
         )
+
+    def under_min_isr_count(self) -> int:
+        """Partitions led here that refuse acks=all: fewer replicas in sync than min.insync.replicas."""
+        return sum(1 for hosted in self if hosted.state.is_leader and hosted.spare_in_sync < 0)
+
+    def at_min_isr_count(self) -> int:
+        """Partitions led here that would refuse acks=all if one more replica were lost."""
+        return sum(1 for hosted in self if hosted.state.is_leader and hosted.spare_in_sync == 0)
 
     def leader_count(self) -> int:
         """Partitions led here."""

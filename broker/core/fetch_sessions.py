@@ -167,6 +167,7 @@ class FetchSessions:
         self._eviction_ms = eviction_ms
         self._new_id = new_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.eviction_count = 0
         self.on_closed: Callable[[FetchSession], None] | None = None
 
     def __len__(self) -> int:
@@ -175,7 +176,7 @@ class FetchSessions:
     @property
     def partition_count(self) -> int:
         """Partitions remembered by all sessions."""
-        return sum(len(session.partitions) for session in self._sessions.values())
+        return sum(len(session.partitions) for session in tuple(self._sessions.values()))
 
     def open(
         self,
@@ -234,6 +235,7 @@ class FetchSessions:
         if now_ms - oldest.used_at_ms < self._eviction_ms:
             return False
         self.close(oldest.session_id)
+        self.eviction_count += 1
         return True
 
     def _continue(

@@ -115,6 +115,8 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     elected = operator.run("elect", "unclean", "--topic", TOPIC, "--partition", "0", "--yes")["partitions"]
     assert [row["outcome"] for row in elected] == ["elected"]
     eventually_sync(lambda: site.leaders(TOPIC)[0] == FIRST, 30_000)
+    controller = site.nodes[site.controller()]
+    assert controller.figure("kafka_controller_uncleanleaderelections_total") == 1
     site.nodes[SECOND].restart()
     site.wait_in_sync(TOPIC, (FIRST, SECOND))
     assert "say which partitions" in operator.run("elect", "preferred", code=2)

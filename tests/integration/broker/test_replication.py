@@ -156,6 +156,9 @@ def test_too_few_replicas_in_sync_refuse_acks_all(site: ReplicatedSite) -> None:
             site.nodes[node].process.kill()
     site.wait_in_sync(TOPIC, (leader,))
     assert produce_one(site, retries=0) == "NOT_ENOUGH_REPLICAS"
+    eventually_sync(
+        lambda: site.nodes[leader].figure("kafka_server_replicamanager_underminisrpartitioncount") == 1, 20_000
+    )
     assert produce_one(site, acks=1) == ""
     for node in NODES:
         if node != leader:

@@ -6,11 +6,13 @@ Durations and sizes carry their unit in the field's name. Topic-level defaults (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from broker.core.read_replicas import LEADER_SELECTOR, SELECTORS
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import ConfigurationError, Settings, load_settings, unknown_keys
 from runtime.logs import get_logger
@@ -40,6 +42,9 @@ KNOWN_PREFIXES: Final = (
     "producer.",
     "queued.",
     "replica.",
+    "replication.",
+    "leader.",
+    "follower.",
     "socket.",
     "transaction.",
     "transactional.",
@@ -118,6 +123,9 @@ Address = Annotated[HostPort, BeforeValidator(_addresses)]
 MEBIBYTE: Final = 1024 * 1024
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+CLEANERS_MAX: Final = 64
+FETCHERS_MAX: Final = 64
+"""More connections to one broker than this are a typing error."""
 
 
 class BrokerSettings(Settings):
@@ -142,6 +150,12 @@ class BrokerSettings(Settings):
     zookeeper_session_timeout_ms: int = Field(default=6000, alias="zookeeper.session.timeout.ms", ge=500)
     zookeeper_connection_timeout_ms: int = Field(default=18_000, alias="zookeeper.connection.timeout.ms", ge=100)
     rack: str = Field(default="", alias="broker.rack")
+    replica_selector: str = Field(
+        default=LEADER_SELECTOR,
+        alias="replica.selector.class",
+        pattern="^(" + "|".join(map(re.escape, SELECTORS)) + ")?$",
+        description="accepted: " + " or ".join(SELECTORS),
+    )
 
     site_name: str = Field(default="", alias="antipode.site.name", description="accepted: the site's name, such as a")
     cluster_id: str = Field(
@@ -187,6 +201,7 @@ class BrokerSettings(Settings):
     log_retention_check_interval_ms: int = Field(default=300_000, alias="log.retention.check.interval.ms", ge=1)
     log_cleaner_backoff_ms: int = Field(default=15_000, alias="log.cleaner.backoff.ms", ge=1)
     is_log_cleaner_enabled: bool = Field(default=True, alias="log.cleaner.enable")
+    log_cleaner_threads: int = Field(default=1, alias="log.cleaner.threads", ge=1, le=CLEANERS_MAX)
     log_cleaner_bytes_per_second_max: float = Field(
         default=0.0, alias="log.cleaner.io.max.bytes.per.second", ge=0, description="accepted: bytes, 0 for no limit"
     )
@@ -206,6 +221,15 @@ class BrokerSettings(Settings):
     replica_fetch_bytes_min: int = Field(default=1, alias="replica.fetch.min.bytes", ge=0)
     replica_fetch_bytes_max: int = Field(default=MEBIBYTE, alias="replica.fetch.max.bytes", ge=1)
     replica_fetch_response_bytes_max: int = Field(default=10 * MEBIBYTE, alias="replica.fetch.response.max.bytes", ge=1)
+    replica_fetcher_count: int = Field(default=1, alias="num.replica.fetchers", ge=1, le=FETCHERS_MAX)
+    leader_throttle_bytes_per_second: int = Field(
+        default=LONG_MAX, alias="leader.replication.throttled.rate", ge=0, description="accepted: bytes per second"
+    )
+    follower_throttle_bytes_per_second: int = Field(
+        default=LONG_MAX, alias="follower.replication.throttled.rate", ge=0, description="accepted: bytes per second"
+    )
+    throttle_window_count: int = Field(default=11, alias="replication.quota.window.num", ge=1)
+    throttle_window_s: int = Field(default=1, alias="replication.quota.window.size.seconds", ge=1)
     replica_fetch_backoff_ms: int = Field(default=1000, alias="replica.fetch.backoff.ms", ge=1)
     replica_socket_timeout_ms: int = Field(default=30_000, alias="replica.socket.timeout.ms", ge=100)
     high_watermark_checkpoint_interval_ms: int = Field(

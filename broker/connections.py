@@ -94,6 +94,7 @@ class Connection:
         "is_closed",
         "listener",
         "on_close",
+        "on_end",
         "opened_at_ms",
         "progress_bytes",
         "used_at_ms",
@@ -120,6 +121,9 @@ class Connection:
         self.client_software = ""
         self.is_closed = False
         self.on_close: Callable[[], None] | None = None
+        """What to do when it closes with the request of now in flight."""
+        self.on_end: Callable[[], None] | None = None
+        """What to do when it closes at any time."""
         self.opened_at_ms = server.clock.monotonic_ms()
         self.used_at_ms = server.clock.monotonic_ms()
         self.progress_bytes = 0
@@ -392,9 +396,10 @@ class Connection:
         self._held = b""
         self._channel.close()
         self._server.connection_closed(self)
-        on_close, self.on_close = self.on_close, None
-        if on_close is not None:
-            on_close()
+        endings, self.on_close, self.on_end = (self.on_close, self.on_end), None, None
+        for on_close in endings:
+            if on_close is not None:
+                on_close()
         write_log = log.warning if is_fault else log.debug
         write_log("connection closed", client=self.address, listener=self.listener, reason=reason)
 

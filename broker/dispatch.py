@@ -46,7 +46,16 @@ log = get_logger(__name__)
 class Exchange:
     """One request in flight: its header, where it came from, and the way to answer it."""
 
-    __slots__ = ("_dispatcher", "_metrics", "_started_ms", "connection", "header", "request")
+    __slots__ = (
+        "_dispatcher",
+        "_is_answered",
+        "_local_ms",
+        "_metrics",
+        "_started_ms",
+        "connection",
+        "header",
+        "request",
+    )
 
     def __init__(
         self, dispatcher: Dispatcher, connection: Connection, header: RequestHeader, metrics: ApiMetrics
@@ -54,6 +63,8 @@ class Exchange:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._started_ms = dispatcher.clock.monotonic_ms()
+        self._is_answered = False
+        self._local_ms: float | None = None
         self.connection = connection
         self.header = header
         self.request: Any = None
@@ -101,8 +112,19 @@ class Exchange:
         """Run a coroutine that ends with an answer; a failure in it is treated as one of the handler."""
         self._dispatcher.start(self, answering)
 
+    def note_handled(self) -> None:
+        """The handler has answered, or the request waits from now on."""
+        local_ms = self._dispatcher.clock.monotonic_ms() - self._started_ms
+        self._metrics.local.record(local_ms)
+        if not self._is_answered:
+            self._local_ms = local_ms
+
     def _finish(self, parts: Sequence[Part] | None) -> None:
-        self._metrics.record(self._dispatcher.clock.monotonic_ms() - self._started_ms)
+        elapsed_ms = self._dispatcher.clock.monotonic_ms() - self._started_ms
+        self._is_answered = True
+        self._metrics.record(elapsed_ms)
+        if self._local_ms is not None:
+            self._metrics.remote.record(elapsed_ms - self._local_ms)
         self.connection.answer(parts)
 
 
@@ -140,6 +162,7 @@ class Dispatcher:
             return
         try:
             hot(self._services, exchange, frame)
+            exchange.note_handled()
         except MalformedRequest:
             raise
         except Malformed as error:

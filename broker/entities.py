@@ -24,6 +24,7 @@ class ResponseBuilder:
     """The classes of one response version."""
 
     def __init__(self, api_key: int, version: int) -> None:
+        self.version = version
         self._main = schemas.response_type(api_key, version)
         self._module = sys.modules[self._main.__module__]
         self._names: dict[type[Any], frozenset[str]] = {}

@@ -6,6 +6,7 @@ epochs. Nothing here is undone by a crash in between: the next fetch starts from
 
 from __future__ import annotations
 
+from broker.core.fetch_sessions import UNWATCHED
 from broker.core.follower import OutOfRange, Position, truncation_offset
 from broker.core.leader_epochs import EpochEnd
 from broker.hosted_partition import HostedPartition
@@ -18,13 +19,14 @@ log = get_logger(__name__)
 state_change = state_change_logger()
 
 
-def position_of(hosted: HostedPartition) -> Position:
+def position_of(hosted: HostedPartition, *, now_ms: float) -> Position:
     """What to ask the leader for."""
     return Position(
         fetch_offset=hosted.log.log_end_offset,
         leader_epoch=hosted.state.leader_epoch,
         last_fetched_epoch=hosted.last_record_epoch,
         log_start_offset=hosted.log.log_start_offset,
+        high_watermark=hosted.state.high_watermark if hosted.is_read_by_clients(now_ms) else UNWATCHED,
     )
 
 

@@ -22,6 +22,7 @@ from runtime.clock import Clock
 if TYPE_CHECKING:
     from broker.connection_server import ConnectionServer
     from broker.coordinator import GroupCoordinator
+    from broker.core.fetch_sessions import FetchSessions
     from broker.isr_proposals import IsrProposals
     from broker.log.log_store import LogStore
     from broker.replica_fetchers import ReplicaFetchers
@@ -38,6 +39,7 @@ class BrokerState(IntEnum):
     STARTING = 1
     RECOVERING = 2
     RUNNING = 3
+    HANDING_OVER = 6
     SHUTTING_DOWN = 7
 
 
@@ -74,7 +76,7 @@ class GaugeSources:
     connections: ConnectionServer
     logs: LogStore
     clock: Clock
-    fetch_session_count: Callable[[], int]
+    fetch_sessions: Callable[[], FetchSessions]
     state: Callable[[], BrokerState]
     loop: LoopShare = field(default_factory=LoopShare)
 
@@ -89,7 +91,7 @@ Read = Callable[[GaugeSources], float]
 GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
         "kafka_server_kafkaserver_brokerstate",
-        "0 not running, 1 starting, 2 recovering logs, 3 running, 7 shutting down",
+        "0 not running, 1 starting, 2 recovering logs, 3 running, 6 handing leaderships over, 7 shutting down",
         lambda parts: parts.state(),
     ),
     (
@@ -103,6 +105,16 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "kafka_server_replicamanager_underreplicatedpartitions",
         "Partitions led here with an incomplete ISR",
         lambda parts: parts.replicas.under_replicated_count(),
+    ),
+    (
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "Partitions led here that refuse acks=all: fewer replicas in sync than min.insync.replicas",
+        lambda parts: parts.replicas.under_min_isr_count(),
+    ),
+    (
+        "kafka_server_replicamanager_atminisrpartitioncount",
+        "Partitions led here that would refuse acks=all without one more of their replicas",
+        lambda parts: parts.replicas.at_min_isr_count(),
     ),
     (
         "kafka_server_replicamanager_offlinereplicacount",
@@ -187,6 +199,21 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.fetchers.max_lag(),
     ),
     (
+        "kafka_server_replicafetchermanager_failedpartitionscount",
+        "Partitions that cannot be followed just now",
+        lambda parts: parts.fetchers.failing_count(),
+    ),
+    (
+        "kafka_server_leaderreplication_byte_rate",
+        "Bytes per second of throttled replicas sent to followers",
+        lambda parts: parts.replicas.leader_throttle.rate_per_second(parts.clock.monotonic_ms()),
+    ),
+    (
+        "kafka_server_followerreplication_byte_rate",
+        "Bytes per second of throttled replicas taken from leaders",
+        lambda parts: parts.replicas.follower_throttle.rate_per_second(parts.clock.monotonic_ms()),
+    ),
+    (
         "kafka_server_replicamanager_isrexpands",
         "ISR expansions since the start",
         lambda parts: parts.proposals.expansions,
@@ -195,6 +222,11 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "kafka_server_replicamanager_isrshrinks",
         "ISR shrinks since the start",
         lambda parts: parts.proposals.shrinks,
+    ),
+    (
+        "kafka_server_replicamanager_failedisrupdates",
+        "Changes of in-sync replicas that the controller refused since the start",
+        lambda parts: parts.proposals.failures,
     ),
     (
         "kafka_coordinator_group_groupmetadatamanager_numgroups",
@@ -241,12 +273,23 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "Connections that are not read from because there is no room for their requests",
         lambda parts: parts.connections.memory.waiting_count,
     ),
-    ("kafka_server_fetchsessioncache_sessions", "Fetch sessions", lambda parts: parts.fetch_session_count()),
+    ("kafka_server_fetchsessioncache_sessions", "Fetch sessions", lambda parts: len(parts.fetch_sessions())),
+    (
+        "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
+        "Partitions of all fetch sessions",
+        lambda parts: parts.fetch_sessions().partition_count,
+    ),
+    (
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
+        "Fetch sessions that made room for others since the start",
+        lambda parts: parts.fetch_sessions().eviction_count,
+    ),
 )
 
 
 def add_gauges(metrics: BrokerMetrics, parts: GaugeSources) -> None:
     """Show all of them in `metrics`."""
     metrics.log_sizes = parts.replicas.sizes
+    metrics.follower_lags = parts.replicas.follower_lags
     for name, text, read in GAUGES:
         metrics.add_gauge(name, text, lambda read=read: read(parts))  # type: ignore[misc]

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.access import MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.core.partition import Partition
+from broker.core.replication_throttle import names_replica
 from broker.core.topic_configs import LogConfig
 from broker.core.verification_guards import VerificationGuards
 from broker.log.partition_log import PartitionLog
@@ -21,6 +22,8 @@ from broker.metrics import TopicMetrics
 UNKNOWN: Final = -1
 ALL_IN_SYNC: Final = -1
 READ_COMMITTED: Final = 1
+READERS_REMEMBERED_MS: Final = 30_000.0
+"""How long after a client's fetch a follower is held to be read by clients."""
 
 
 class PartitionFailure(Exception):
@@ -44,6 +47,7 @@ class HostedPartition:
     """State, log and roles of one partition."""
 
     __slots__ = (
+        "clients_read_at_ms",
         "config",
         "guards",
         "index",
@@ -81,6 +85,8 @@ class HostedPartition:
         self.write_error = ErrorCode.not_leader_or_follower
         self.read_error = ErrorCode.not_leader_or_follower
         self.source = SourceSeen()
+        self.clients_read_at_ms = float("-inf")
+        """When a client last fetched from this replica as a follower (KIP-392)."""
         self.leader_lag = 0
         """Records below the leader's high watermark that a follower lacks, as of the leader's last answer."""
         self.guards = VerificationGuards()
@@ -90,6 +96,31 @@ class HostedPartition:
         """The leader epoch of the last record, -1 when there is none: an epoch that has only begun does not count."""
         end = self.log.log_end_offset
         return self.log.epoch_at(end - 1) if end > self.log.log_start_offset else UNKNOWN
+
+    def is_read_by_clients(self, now_ms: float) -> bool:
+        """True while clients have lately fetched from this follower."""
+        return now_ms - self.clients_read_at_ms < READERS_REMEMBERED_MS
+
+    @property
+    def is_throttled_leader(self) -> bool:
+        """True when what this replica sends as a leader counts for the throttle."""
+        return names_replica(self.config.throttled_leaders, partition=self.index, node_id=self.state.node_id)
+
+    @property
+    def is_throttled_follower(self) -> bool:
+        """True when what this replica takes as a follower counts for the throttle."""
+        return names_replica(self.config.throttled_followers, partition=self.index, node_id=self.state.node_id)
+
+    @property
+    def spare_in_sync(self) -> int:
+        """In-sync replicas beyond those that acks=all needs, negative when there are too few; no more are asked for than there are."""
+        needed = min(self.config.insync_replicas_min, max(len(self.state.replicas), 1))
+        return len(self.state.isr) - needed
+
+    @property
+    def is_in_sync(self) -> bool:
+        """True for a follower that lacks nothing, or that counts as in sync."""
+        return self.leader_lag == 0 or self.state.node_id in self.state.isr
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""
@@ -110,6 +141,13 @@ class HostedPartition:
             if replica_id not in self.state.followers:
                 raise PartitionFailure(ErrorCode.not_leader_or_follower, f"broker {replica_id} has no replica of it")
         elif self.read_error is not ErrorCode.none and replica_id != TOOL_REPLICA_ID:
+            raise PartitionFailure(self.read_error)
+
+    def check_readable_here(self) -> None:
+        """As `check_readable` for a client that may read from a follower too (KIP-392)."""
+        if not (self.state.is_leader or self.state.is_follower):
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        if self.read_error is not ErrorCode.none:
             raise PartitionFailure(self.read_error)
 
     def check_writable(self, acks: int) -> None:

@@ -32,11 +32,20 @@ MOVE_INTERVAL_MS = 200
 class Housekeeping:
     """The background jobs over a broker's logs."""
 
-    def __init__(self, configs: DynamicConfigs, logs: LogStore, replicas: Replicas, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        configs: DynamicConfigs,
+        logs: LogStore,
+        replicas: Replicas,
+        cluster: Cluster,
+        *,
+        on_retained: Callable[[], None],
+    ) -> None:
         self._configs = configs
         self._logs = logs
         self._replicas = replicas
         self._cluster = cluster
+        self._on_retained = on_retained
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -76,6 +85,7 @@ class Housekeeping:
             self._configs.current.producer_id_expiration_ms, is_copy=self._is_copy
         ):
             log.info(sentence)
+        self._on_retained()
 
     async def _compact(self) -> None:
         if not (self._cluster.image.is_complete and self._configs.current.is_log_cleaner_enabled):

@@ -56,6 +56,7 @@ class IsrProposals:
         self._broker_epochs: dict[int, int] = {}
         self.expansions = 0
         self.shrinks = 0
+        self.failures = 0
 
     def start(self) -> None:
         """Begin to send, and to look for replicas that lag."""
@@ -154,6 +155,7 @@ class IsrProposals:
         if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
             state.withdraw_proposal()
         if answer.error_code:
+            self.failures += 1
             log.info(
                 "proposed in-sync replicas are refused",
                 topic=hosted.topic,

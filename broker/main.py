@@ -25,6 +25,7 @@ from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
 from broker.doubts import Doubts
 from broker.dynamic_configs import DynamicConfigs
+from broker.follower_fetches import FollowerFetches
 from broker.gauges import BrokerState, GaugeSources, add_gauges
 from broker.group_routing import ImageRouting
 from broker.hand_over import hand_over
@@ -34,7 +35,7 @@ from broker.internal_log import InternalLog
 from broker.isr_proposals import IsrProposals
 from broker.log.checkpoints import META_PROPERTIES, read_meta_properties
 from broker.log.cleaner import CleaningPlan, CleaningResult
-from broker.log.cleaner_process import CleanerProcess
+from broker.log.cleaner_process import CleanerProcesses
 from broker.log.errors import StorageError
 from broker.log.log_store import DirectoryFailure, LogStore
 from broker.log.recovery import RecoveryReport
@@ -114,7 +115,7 @@ class Broker:
         self._disk = RealDisk()
         self.configs = DynamicConfigs(settings)
         self._cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
-        self._cleaner = CleanerProcess()
+        self._cleaner = CleanerProcesses()
         self._logs = LogStore(
             settings.log_dirs,
             self._disk,
@@ -133,16 +134,18 @@ class Broker:
             self._logs,
             self.metrics,
             fetches=Purgatory(self._clock),
-            follower_fetches=Purgatory(self._clock),
+            follower_fetches=FollowerFetches(self._clock),
             mirror_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
             deletes=Purgatory(self._clock),
         )
         self._logs.on_failure(self._lose_directory)
+        self._logs.cleaning.threads = settings.log_cleaner_threads
         self._peers = PeerBrokers(lambda: self._cluster.image, settings.inter_broker_listener)
         self._make_replication(settings)
         self._make_coordinators(settings)
         self._services = self._make_services()
+        self._services.fetch_sessions.on_closed = self._replicas.follower_fetches.unwatch
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
         self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
         self._control = BrokerControlService(
@@ -150,7 +153,9 @@ class Broker:
         )
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self._control, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
-        self._housekeeping = Housekeeping(self.configs, self._logs, self._replicas, self._cluster)
+        self._housekeeping = Housekeeping(
+            self.configs, self._logs, self._replicas, self._cluster, on_retained=self._replicas.tell_log_starts
+        )
         self.configs.on_change(self._take_configs)
         self._ports: dict[str, int] = {}
         self._is_open = False
@@ -180,6 +185,7 @@ class Broker:
         self._offline_reports = OfflineReplicaReports(
             self._replicas, self._controller, node_id=settings.node_id, broker_epoch=self._broker_epoch
         )
+        self._replicas.on_first_reader = self._fetchers.look_again
 
     def _make_coordinators(self, settings: BrokerSettings) -> None:
         self._groups = GroupCoordinator(
@@ -217,7 +223,7 @@ class Broker:
                 connections=self._connections,
                 logs=self._logs,
                 clock=self._clock,
-                fetch_session_count=lambda: len(self._services.fetch_sessions),
+                fetch_sessions=lambda: self._services.fetch_sessions,
                 state=lambda: self.state,
             ),
         )
@@ -229,12 +235,16 @@ class Broker:
         return [await self._membership.controller_address()]
 
     async def _clean(self, plan: CleaningPlan) -> CleaningResult:
-        pace = self.configs.current.log_cleaner_bytes_per_second_max
+        settings = self.configs.current
+        pace = settings.log_cleaner_bytes_per_second_max / settings.log_cleaner_threads
         return await self._cleaner.clean(replace(plan, bytes_per_second_max=pace))
 
     def _take_configs(self, settings: BrokerSettings) -> None:
         self._connections.limits = _limits(settings)
         self._replicas.take_broker_properties(settings.properties, self._cluster.image)
+        self._replicas.take_throttles(settings)
+        self._logs.cleaning.threads = settings.log_cleaner_threads
+        self._fetchers.resize(settings.replica_fetcher_count)
 
     def _lose_directory(self, failure: DirectoryFailure) -> None:
         if not self._logs.directories:
@@ -391,11 +401,12 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop cleanly: others lead first, the next start needs no recovery. Harmless when repeated or when the start failed."""
-        self.state = BrokerState.SHUTTING_DOWN
         if self._is_open and self.ready.is_set() and self.settings.is_shutdown_controlled:
+            self.state = BrokerState.HANDING_OVER
             await hand_over(
                 self._controller, self.settings, broker_epoch=self._membership.broker_epoch, replicas=self._replicas
             )
+        self.state = BrokerState.SHUTTING_DOWN
         self._connections.stop_accepting()
         self._replicas.fetches.stop()
         self._replicas.follower_fetches.stop()

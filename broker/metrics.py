@@ -42,13 +42,14 @@ class Latencies:
 
 
 class ApiMetrics(Latencies):
-    """Requests of one API: how many, how long, how many failed."""
+    """Requests of one API: how many, how long, how many failed; of the hot ones also how long in the handler and how long waiting."""
 
-    __slots__ = ("error_count", "name", "unanswered_count")
+    __slots__ = ("error_count", "local", "name", "remote", "unanswered_count")
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
+        self.local, self.remote = Latencies(), Latencies()
         self.error_count = 0
         self.unanswered_count = 0
 
@@ -93,6 +94,7 @@ class BrokerMetrics(Collector):
     log_flush: Latencies = field(default_factory=Latencies)
     gauges: list[Gauge] = field(default_factory=list)
     log_sizes: Callable[[], dict[tuple[str, int], tuple[int, int, int]]] | None = None
+    follower_lags: Callable[[], dict[tuple[str, int], int]] | None = None
 
     def api(self, name: str) -> ApiMetrics:
         """The figures of one API."""
@@ -131,8 +133,10 @@ class BrokerMetrics(Collector):
             yield GaugeMetricFamily(gauge.name, gauge.help, value=gauge.read())
         if self.log_sizes is not None:
             yield from _collect_logs(self.log_sizes())
+        if self.follower_lags is not None:
+            yield _collect_lags(self.follower_lags())
 
-    def _collect_apis(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
+    def _collect_apis(self) -> Iterator[Metric]:
         total_ms = HistogramMetricFamily(
             "kafka_network_requestmetrics_totaltimems", "Time from request to answer (ms)", labels=["request"]
         )
@@ -140,7 +144,18 @@ class BrokerMetrics(Collector):
         errors = CounterMetricFamily(
             "kafka_network_requestmetrics_errors", "Requests whose handler failed", labels=["request"]
         )
+        phases = {
+            attribute: HistogramMetricFamily(
+                f"kafka_network_requestmetrics_{attribute}timems", help_text, labels=["request"]
+            )
+            for attribute, help_text in _PHASES
+        }
         for metrics in tuple(self.apis.values()):
+            for attribute, family in phases.items():
+                phase: Latencies = getattr(metrics, attribute)
+                counts = phase.cumulated()
+                if counts[-1][1]:
+                    family.add_metric([metrics.name], counts, sum_value=phase.sum_ms)
             buckets = metrics.cumulated()
             answered_count = buckets[-1][1]
             if not answered_count and not metrics.error_count:
@@ -148,7 +163,7 @@ class BrokerMetrics(Collector):
             total_ms.add_metric([metrics.name], buckets, sum_value=metrics.sum_ms)
             requests.add_metric([metrics.name], answered_count + metrics.unanswered_count)
             errors.add_metric([metrics.name], metrics.error_count)
-        yield from (total_ms, requests, errors)
+        yield from (total_ms, *phases.values(), requests, errors)
 
     def _collect_topics(self) -> Iterator[CounterMetricFamily]:
         for name, help_text, attribute in _TOPIC_COUNTERS:
@@ -157,6 +172,11 @@ class BrokerMetrics(Collector):
                 family.add_metric([topic], getattr(metrics, attribute))
             yield family
 
+
+_PHASES: Final = (
+    ("local", "Time that a request's handler took until it answered or began to wait (ms); hot APIs"),
+    ("remote", "Time that a request waited for records, replicas or the disk (ms); hot APIs"),
+)
 
 _TOPIC_COUNTERS: Final = (
     ("messagesin", "Records appended by producers", "messages_in"),
@@ -182,3 +202,14 @@ def _collect_logs(sizes: dict[tuple[str, int], tuple[int, int, int]]) -> Iterato
         for family, figure in zip(families, figures, strict=True):
             family.add_metric([topic, str(partition)], figure)
     yield from families
+
+
+def _collect_lags(lags: dict[tuple[str, int], int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "kafka_server_fetcherlagmetrics_consumerlag",
+        "Records below the leader's high watermark that a follower here lacks",
+        labels=["topic", "partition"],
+    )
+    for (topic, partition), lag in lags.items():
+        family.add_metric([topic, str(partition)], lag)
+    return family

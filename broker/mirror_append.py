@@ -108,6 +108,7 @@ def _follow_log_start(replicas: Replicas, hosted: HostedPartition, sent: Partiti
         _restart_at(hosted, start)
     else:
         hosted.log.advance_log_start_offset(min(start, hosted.state.high_watermark))
+        replicas.follower_fetches.mark(hosted.key)
     replicas.fetches.notify(hosted.key)
 
 

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker.config import BrokerSettings
@@ -37,7 +37,13 @@ log = get_logger(__name__)
 PARTITION_PAUSE_MS: Final = 20.0
 """First pause of a partition after an error; a leader that has not heard of its office yet is asked again soon."""
 INTERRUPTION_GRACE_MS: Final = 10.0
+THROTTLE_PAUSE_MS: Final = 100.0
+SWEEP_MS: Final = 10_000.0
+"""How often every partition is looked at, for what moves without an answer (retention moves a log's start)."""
 _EARLIEST, _LATEST = -2, -1
+
+
+SessionKey = tuple[UUID, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +70,13 @@ class FollowedPartition:
     def recover(self) -> None:
         """An answer was good."""
         self.failures = 0
+
+
+class Asked(NamedTuple):
+    """What the session asks of one partition, under the id that its topic had."""
+
+    topic_id: UUID
+    at: Position
 
 
 class ReplicaFetcher:
@@ -93,8 +106,14 @@ class ReplicaFetcher:
             request_timeout_ms=settings.replica_socket_timeout_ms,
         )
         self._connection: Connection | None = None
-        self._session: FetchSession[PartitionKey, Position] = FetchSession()
+        self._session: FetchSession[SessionKey, Position] = FetchSession()
         self._followed: dict[PartitionKey, FollowedPartition] = {}
+        self._due: dict[PartitionKey, None] = {}
+        """Partitions that may have to be asked for otherwise than before; the others cost nothing."""
+        self._paused: set[PartitionKey] = set()
+        self._asked: dict[PartitionKey, Asked] = {}
+        """What the session asks for."""
+        self._swept_at_ms = 0.0
         self._names: dict[UUID, str] = {}
         self._has_changed = asyncio.Event()
         self._failures = 0
@@ -107,16 +126,27 @@ class ReplicaFetcher:
         """Fetch these too, or with their new leader epoch."""
         for hosted in partitions:
             self._followed[hosted.key] = FollowedPartition(hosted)
-            self._names[UUID(bytes=hosted.topic_id)] = hosted.topic
+            self._names[topic_id_of(hosted)] = hosted.topic
+            self._due[hosted.key] = None
             self._has_changed.set()
 
     def leave(self, key: PartitionKey) -> None:
         """Fetch this one no more."""
-        self._followed.pop(key, None)
+        if self._followed.pop(key, None) is not None:
+            self._due[key] = None
+
+    def look_again(self, key: PartitionKey) -> None:
+        """What is asked of this partition may have changed; the next request says it."""
+        if key in self._followed:
+            self._due[key] = None
 
     def lag(self) -> int:
         """Records that the partition furthest behind has to catch up with, as its leader last said."""
-        return max((followed.hosted.leader_lag for followed in self._followed.values()), default=0)
+        return max((followed.hosted.leader_lag for followed in tuple(self._followed.values())), default=0)
+
+    def failing_count(self) -> int:
+        """Partitions whose last answer could not be used."""
+        return sum(followed.failures > 0 for followed in tuple(self._followed.values()))
 
     async def stop(self) -> None:
         """Fetch nothing any more."""
@@ -129,31 +159,68 @@ class ReplicaFetcher:
     async def _run(self) -> None:
         while True:
             self._has_changed.clear()
-            wanted = self._wanted()
-            if not wanted:
-                await self._wait_for_work()
-                continue
             try:
-                response = await self._fetch(wanted)
+                connection = await self._connected() if self._followed else None
+                changes = self._changes()
+                if connection is None or not self._asked:
+                    await self._wait_for_work()
+                    continue
+                response = await self._fetch(connection, changes)
             except KafkaClientError as error:
                 await self._stand_back(error)
                 continue
             if response is not None:
                 self._failures = 0
-                await self._take(response, wanted)
+                await self._take(response)
 
-    def _wanted(self) -> dict[PartitionKey, Position]:
+    def _changes(self) -> SessionRequest[SessionKey, Position]:
+        """The next request: what is to be asked for otherwise than in the one before."""
         now_ms = self._clock.monotonic_ms()
-        return {
-            key: position_of(followed.hosted) for key, followed in self._followed.items() if followed.may_fetch(now_ms)
-        }
+        if self._session.is_new:
+            self._asked.clear()
+            self._names = {topic_id_of(followed.hosted): key[0] for key, followed in self._followed.items()}
+        if self._session.is_new or now_ms - self._swept_at_ms > SWEEP_MS:
+            self._swept_at_ms = now_ms
+            self._due.update(dict.fromkeys(self._followed))
+        due, self._due = [*self._due, *self._paused], {}
+        named: dict[SessionKey, Position] = {}
+        forgotten: set[SessionKey] = set()
+        for key in due:
+            followed, asked = self._followed.get(key), self._asked.get(key)
+            wanted: Asked | None = None
+            if followed is not None and followed.may_fetch(now_ms) and not self._is_throttled(followed, now_ms):
+                wanted = Asked(topic_id_of(followed.hosted), position_of(followed.hosted, now_ms=now_ms))
+            self._keep_paused(key, followed, now_ms)
+            if asked is not None and (wanted is None or wanted.topic_id != asked.topic_id):
+                forgotten.add((asked.topic_id, key[1]))
+                del self._asked[key]
+            if wanted is not None and wanted != asked:
+                self._asked[key] = wanted
+                named[wanted.topic_id, key[1]] = wanted.at
+        return self._session.next_changes(named, frozenset(forgotten))
+
+    def _is_throttled(self, followed: FollowedPartition, now_ms: float) -> bool:
+        """Whether the partition has to wait because of the throttle; it is looked at again soon."""
+        hosted = followed.hosted
+        if hosted.is_in_sync or not hosted.is_throttled_follower:
+            return False
+        if not self._replicas.follower_throttle.is_exceeded(now_ms):
+            return False
+        followed.resume_at_ms = now_ms + THROTTLE_PAUSE_MS
+        return True
+
+    def _keep_paused(self, key: PartitionKey, followed: FollowedPartition | None, now_ms: float) -> None:
+        if followed is not None and followed.resume_at_ms > now_ms:
+            self._paused.add(key)
+        else:
+            self._paused.discard(key)
 
     async def _wait_for_work(self) -> None:
         """Until a partition comes, or the pause of one is over."""
         if not self._followed:
             self._disconnect("nothing is followed")
         now_ms = self._clock.monotonic_ms()
-        paused = [followed.resume_at_ms for followed in self._followed.values() if followed.resume_at_ms > now_ms]
+        paused = [self._followed[key].resume_at_ms for key in self._paused]
         await self._pause(max(min(paused) - now_ms, 1.0) if paused else None)
 
     async def _pause(self, pause_ms: float | None) -> None:
@@ -187,10 +254,11 @@ class ReplicaFetcher:
             self._connection = await open_connection(address, self._options)
         return self._connection
 
-    async def _fetch(self, wanted: dict[PartitionKey, Position]) -> FetchResponse | None:
+    async def _fetch(
+        self, connection: Connection, changes: SessionRequest[SessionKey, Position]
+    ) -> FetchResponse | None:
         """One fetch; None when it was given up because there are new partitions to ask for, or its session is lost."""
-        connection = await self._connected()
-        request = self._request(self._session.next_request(wanted))
+        request = self._request(changes)
         fetching = asyncio.ensure_future(request_fetch(connection, request))
         changing = asyncio.ensure_future(self._has_changed.wait())
         try:
@@ -214,12 +282,11 @@ class ReplicaFetcher:
         self._session.answered(response.session_id)
         return response
 
-    def _request(self, session: SessionRequest[PartitionKey, Position]) -> FetchRequest:
+    def _request(self, session: SessionRequest[SessionKey, Position]) -> FetchRequest:
         settings = self._settings
-        ids = {name: topic_id for topic_id, name in self._names.items()}
-        topics: dict[str, list[PartitionToFetch]] = {}
-        for (topic, index), at in session.named.items():
-            topics.setdefault(topic, []).append(
+        topics: dict[UUID, list[PartitionToFetch]] = {}
+        for (topic_id, index), at in session.named.items():
+            topics.setdefault(topic_id, []).append(
                 PartitionToFetch(
                     index,
                     at.fetch_offset,
@@ -227,13 +294,14 @@ class ReplicaFetcher:
                     at.leader_epoch,
                     at.last_fetched_epoch,
                     at.log_start_offset,
+                    high_watermark=at.high_watermark,
                 )
             )
-        forgotten: dict[str, list[int]] = {}
-        for topic, index in session.forgotten:
-            forgotten.setdefault(topic, []).append(index)
+        forgotten: dict[UUID, list[int]] = {}
+        for topic_id, index in session.forgotten:
+            forgotten.setdefault(topic_id, []).append(index)
         return FetchRequest(
-            [TopicToFetch(topic, ids[topic], partitions) for topic, partitions in topics.items()],
+            [TopicToFetch(self._names[topic_id], topic_id, partitions) for topic_id, partitions in topics.items()],
             max_wait_ms=settings.replica_fetch_wait_ms_max,
             min_bytes=settings.replica_fetch_bytes_min,
             max_bytes=settings.replica_fetch_response_bytes_max,
@@ -241,20 +309,26 @@ class ReplicaFetcher:
             replica_epoch=self._broker_epoch(),
             session_id=session.session_id,
             session_epoch=session.session_epoch,
-            forgotten_topics=[ForgottenTopic(topic, ids[topic], indexes) for topic, indexes in forgotten.items()],
+            forgotten_topics=[
+                ForgottenTopic(self._names[topic_id], topic_id, indexes) for topic_id, indexes in forgotten.items()
+            ],
         )
 
     # --- answers
 
-    async def _take(self, response: FetchResponse, wanted: dict[PartitionKey, Position]) -> None:
+    async def _take(self, response: FetchResponse) -> None:
+        now_ms = self._clock.monotonic_ms()
         to_flush: list[HostedPartition] = []
         out_of_range: list[FollowedPartition] = []
         for topic in response.topics:
             name = topic.name if topic.topic_id is None else self._names.get(topic.topic_id, topic.name)
             for fetched in topic.partitions:
                 key = name, fetched.partition_index
-                followed, asked = self._followed.get(key), wanted.get(key)
-                if followed is None or asked is None or position_of(followed.hosted) != asked:
+                followed, asked = self._followed.get(key), self._asked.get(key)
+                self._due[key] = None
+                if followed is None or asked is None or asked.topic_id != (topic.topic_id or asked.topic_id):
+                    continue
+                if position_of(followed.hosted, now_ms=now_ms).place != asked.at.place:
                     continue  # the leadership or the log changed while the answer was on its way
                 if fetched.error_code:
                     self._fail(followed, fetched, out_of_range)
@@ -267,6 +341,8 @@ class ReplicaFetcher:
 
     def _append(self, followed: FollowedPartition, fetched: PartitionFetched) -> bool:
         hosted = followed.hosted
+        if hosted.is_throttled_follower and isinstance(fetched.records, memoryview):
+            self._replicas.follower_throttle.record(self._clock.monotonic_ms(), len(fetched.records))
         try:
             take_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms())
         except (BatchRejected, InvalidBatch, StorageError) as error:
@@ -329,3 +405,8 @@ class ReplicaFetcher:
                 continue
             end_here = hosted.log.log_end_offset
             resume_in_range(hosted, resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here))
+
+
+def topic_id_of(hosted: HostedPartition) -> UUID:
+    """The topic's id as requests have it."""
+    return UUID(bytes=hosted.topic_id)

@@ -1,5 +1,6 @@
 """Who follows whom: one fetcher for each broker that leads something of which this broker has a replica. An image listener.
 
+Or several fetchers, as `num.replica.fetchers` says: each has its share of the partitions and a connection of its own.
 Assignments follow images: a partition that found another leader moves to that one's fetcher, one that is led here or by nobody is left
 alone. Fetchers are made when first needed and ended when the broker stops or their source is no longer registered.
 """
@@ -11,12 +12,16 @@ from collections.abc import Callable, Iterator
 
 from broker.config import BrokerSettings
 from broker.core.cluster_image import ClusterImage, difference
+from broker.core.follower import fetcher_number
 from broker.hosted_partition import HostedPartition
 from broker.replica_fetcher import ReplicaFetcher
 from broker.replicas import PartitionKey, Replicas
 from broker.services import Cluster
 from runtime.addresses import HostPort
 from runtime.clock import Clock
+
+Wanted = dict[tuple[int, int], list[HostedPartition]]
+"""Partitions to follow, by source broker and number of its fetcher."""
 
 
 class ReplicaFetchers:
@@ -38,7 +43,9 @@ class ReplicaFetchers:
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._on_lost = on_lost
-        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        """By source broker and number."""
+        self._count = settings.replica_fetcher_count
         self._followed: dict[PartitionKey, tuple[HostedPartition, int]] = {}
         """Partition to its replica here and the leader epoch under which it is followed."""
         self._is_stopped = False
@@ -48,7 +55,11 @@ class ReplicaFetchers:
 
     def max_lag(self) -> int:
         """Records that the partition furthest behind its leader lacks."""
-        return max((fetcher.lag() for fetcher in self._fetchers.values()), default=0)
+        return max((fetcher.lag() for fetcher in tuple(self._fetchers.values())), default=0)
+
+    def failing_count(self) -> int:
+        """Followed partitions whose last answer could not be used (called from the metrics' thread)."""
+        return sum(fetcher.failing_count() for fetcher in tuple(self._fetchers.values()))
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Take over a new image (an `ImageListener`)."""
@@ -58,14 +69,28 @@ class ReplicaFetchers:
         if change.deleted or change.changed:
             names = {topic.name for topic in change.changed}
             self._leave_lost(names | {topic.name for topic in change.deleted})
-            wanted: dict[int, list[HostedPartition]] = {}
+            wanted: Wanted = {}
             for topic in change.changed:
                 for hosted in self._hosted(topic.name, topic.partitions):
                     self._reassign(hosted, wanted)
-            for source, partitions in wanted.items():
-                self._fetcher(source).follow(partitions)
+            self._follow(wanted)
         if before.brokers is not after.brokers:
             await self._end_gone(after)
+
+    def resize(self, count: int) -> None:
+        """So many fetchers for each source broker from now on."""
+        if count == self._count or self._is_stopped:
+            return
+        self._count = count
+        wanted: Wanted = {}
+        for hosted, _ in tuple(self._followed.values()):
+            self._leave(hosted.key)
+            self._reassign(hosted, wanted)
+        self._follow(wanted)
+
+    def _follow(self, wanted: Wanted) -> None:
+        for place, partitions in wanted.items():
+            self._fetcher(*place).follow(partitions)
 
     def _hosted(self, topic: str, indexes: object) -> Iterator[HostedPartition]:
         for index in indexes:  # type: ignore[attr-defined]
@@ -84,7 +109,7 @@ class ReplicaFetchers:
         for fetcher in self._fetchers.values():
             fetcher.leave(key)
 
-    def _reassign(self, hosted: HostedPartition, wanted: dict[int, list[HostedPartition]]) -> None:
+    def _reassign(self, hosted: HostedPartition, wanted: Wanted) -> None:
         state = hosted.state
         known = self._followed.get(hosted.key)
         if known is not None and known == (hosted, state.leader_epoch) and state.is_follower:
@@ -93,12 +118,13 @@ class ReplicaFetchers:
             self._leave(hosted.key)
         if state.is_follower and state.leader >= 0:
             self._followed[hosted.key] = hosted, state.leader_epoch
-            wanted.setdefault(state.leader, []).append(hosted)
+            place = state.leader, fetcher_number(hosted.topic, hosted.index, count=self._count)
+            wanted.setdefault(place, []).append(hosted)
 
-    def _fetcher(self, source: int) -> ReplicaFetcher:
-        found = self._fetchers.get(source)
+    def _fetcher(self, source: int, number: int) -> ReplicaFetcher:
+        found = self._fetchers.get((source, number))
         if found is None:
-            found = self._fetchers[source] = ReplicaFetcher(
+            found = self._fetchers[source, number] = ReplicaFetcher(
                 source,
                 self._replicas,
                 self._settings,
@@ -108,6 +134,11 @@ class ReplicaFetchers:
                 on_lost=self._on_lost,
             )
         return found
+
+    def look_again(self, hosted: HostedPartition) -> None:
+        """Clients have begun to read from this follower: its leader is told."""
+        for fetcher in self._fetchers.values():
+            fetcher.look_again(hosted.key)
 
     def address_of(self, node_id: int) -> HostPort | None:
         """Where the broker serves other brokers: its inter-broker listener, or the first one that it has."""
@@ -119,9 +150,9 @@ class ReplicaFetchers:
         return HostPort(chosen.host, chosen.port)
 
     async def _end_gone(self, image: ClusterImage) -> None:
-        for source in [source for source in self._fetchers if source not in image.brokers]:
-            if not len(self._fetchers[source]):
-                await self._fetchers.pop(source).stop()
+        for place in [place for place in self._fetchers if place[0] not in image.brokers]:
+            if not len(self._fetchers[place]):
+                await self._fetchers.pop(place).stop()
 
     async def stop(self) -> None:
         """Follow nobody any more."""

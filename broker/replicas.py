@@ -18,8 +18,10 @@ from broker.core.access import CONSUMER_REPLICA_ID, read_error, write_error
 from broker.core.batch_checks import BatchRejected
 from broker.core.cluster_image import ClusterImage, ImageChange, LinkRole, PartitionImage, TopicImage
 from broker.core.partition import LeadershipChange, Partition
+from broker.core.replication_throttle import ReplicationThrottle
 from broker.core.standby_hold import StandbyHold
 from broker.core.topic_configs import LogConfig
+from broker.follower_fetches import FollowerFetches
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.intake import AppendInfo
@@ -56,7 +58,7 @@ class Replicas:
         metrics: BrokerMetrics,
         *,
         fetches: Purgatory,
-        follower_fetches: Purgatory,
+        follower_fetches: FollowerFetches,
         mirror_fetches: Purgatory,
         produces: Purgatory,
         deletes: Purgatory,
@@ -71,6 +73,8 @@ class Replicas:
         self.degradations = 0
         self.on_follower_outside: Callable[[HostedPartition, int], None] | None = None
         """Told after a fetch of a follower that is not in sync (`isr_proposals.py`)."""
+        self.on_first_reader: Callable[[HostedPartition], None] | None = None
+        """Told when a client begins to read from a follower here (`replica_fetchers.py`)."""
         self.fetches = fetches
         self.follower_fetches = follower_fetches
         self.mirror_fetches = mirror_fetches
@@ -79,6 +83,8 @@ class Replicas:
         self.offline: set[PartitionKey] = set()
         """Partitions that the image puts here and whose log directory is lost, or whose log cannot be opened."""
         self.on_offline_changed: Callable[[], None] | None = None
+        self.leader_throttle = _throttle(settings, settings.leader_throttle_bytes_per_second)
+        self.follower_throttle = _throttle(settings, settings.follower_throttle_bytes_per_second)
         logs.on_failure(self._lose)
         logs.on_moved = self._replace_log
 
@@ -172,6 +178,11 @@ class Replicas:
                 hosted.config = config
                 hosted.log.update_config(config)
 
+    def take_throttles(self, settings: BrokerSettings) -> None:
+        """These bounds of replication are in force now."""
+        self.leader_throttle.bytes_per_second_max = settings.leader_throttle_bytes_per_second
+        self.follower_throttle.bytes_per_second_max = settings.follower_throttle_bytes_per_second
+
     def _take(self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
         key = (topic.name, partition.index)
         hosted = self._hosted.get(key)
@@ -216,6 +227,7 @@ class Replicas:
     def _change_role(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
         link = image.link_of(hosted.topic)
         was_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
+        isr = hosted.state.isr
         change = hosted.state.change(partition, now_ms=self._clock.monotonic_ms())
         if change is LeadershipChange.STALE:
             return
@@ -230,6 +242,8 @@ class Replicas:
             _begin_writing(hosted, link)
         if change is not LeadershipChange.UNCHANGED:
             hosted.guards.withdraw_all()
+        if hosted.state.isr != isr:
+            self.follower_fetches.mark(hosted.key)
         if hosted.state.refresh_high_watermark():
             self._follow_high_watermark(hosted, high_watermark)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
@@ -299,6 +313,10 @@ class Replicas:
         if hosted is not None:
             hosted.log = moved
             state_change.info("log moved", topic=moved.topic, partition=moved.partition, directory=moved.directory)
+
+    def follower_lags(self) -> dict[PartitionKey, int]:
+        """Records that each follower here lacks, for the metrics (called from their thread)."""
+        return {hosted.key: hosted.leader_lag for hosted in self if hosted.state.is_follower}
 
     def offline_count(self) -> int:
         """Partitions that went offline with their log directories."""
@@ -437,10 +455,19 @@ class Replicas:
         """Partitions of sync links that showed records which the standby may not have."""
         return sum(1 for hosted in tuple(self._held.values()) if hosted.state.hold and hosted.state.hold.is_degraded)
 
+    def record_client_read(self, hosted: HostedPartition) -> None:
+        """A client fetches from this follower: the leader is to tell it of each high watermark at once (KIP-392)."""
+        now_ms = self._clock.monotonic_ms()
+        is_first = not hosted.is_read_by_clients(now_ms)
+        hosted.clients_read_at_ms = now_ms
+        if is_first and self.on_first_reader is not None:
+            self.on_first_reader(hosted)
+
     def _follow_high_watermark(self, hosted: HostedPartition, former: int, grown_bytes: int | None = None) -> None:
         """The high watermark moved up from `former`: readers see more (`grown_bytes` if known), producers have their answer."""
         reached = hosted.state.high_watermark
         hosted.log.advance_high_watermark(reached)
+        self.follower_fetches.high_watermark_moved(hosted.key)
         if self.fetches.is_awaited(hosted.key):
             if grown_bytes is None:
                 grown_bytes = hosted.log.bytes_between(max(former, hosted.log.log_start_offset), reached)
@@ -461,6 +488,11 @@ class Replicas:
             if isinstance(error, StorageError):
                 self._logs.note_failure(error)
             raise failure_of(error) from error
+
+    def tell_log_starts(self) -> None:
+        """Old segments were deleted: followers hear with their next answer where logs begin now."""
+        for hosted in self:
+            self.follower_fetches.mark(hosted.key)
 
     # --- reports
 
@@ -502,9 +534,25 @@ class Replicas:
             1 for hosted in self if hosted.state.is_leader and len(hosted.state.isr) < len(hosted.state.replicas)
         )
 
+    def under_min_isr_count(self) -> int:
+        """Partitions led here that refuse acks=all: fewer replicas in sync than min.insync.replicas."""
+        return sum(1 for hosted in self if hosted.state.is_leader and hosted.spare_in_sync < 0)
+
+    def at_min_isr_count(self) -> int:
+        """Partitions led here that would refuse acks=all if one more replica were lost."""
+        return sum(1 for hosted in self if hosted.state.is_leader and hosted.spare_in_sync == 0)
+
     def leader_count(self) -> int:
         """Partitions led here."""
         return sum(1 for hosted in self if hosted.state.is_leader)
+
+
+def _throttle(settings: BrokerSettings, bytes_per_second_max: int) -> ReplicationThrottle:
+    return ReplicationThrottle(
+        samples=settings.throttle_window_count,
+        window_ms=1000 * settings.throttle_window_s,
+        bytes_per_second_max=bytes_per_second_max,
+    )
 
 
 def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> ErrorCode:

@@ -9,10 +9,12 @@ from cli import (
     daemons,
     demo,
     drill,
+    elect,
     failover,
     groups,
     links,
     log_dirs,
+    reassign,
     reconcile,
     status,
     topics,
@@ -41,6 +43,8 @@ app.command()(reconcile.reconcile)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(log_dirs.app, name="log-dirs")
+app.add_typer(reassign.app, name="reassign")
+app.command()(elect.elect)
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(links.app, name="links")

@@ -26,8 +26,12 @@ class ControllerMetrics:
         self._offline = gauge("offlinepartitionscount", "Partitions without a leader")
         self._imbalanced = gauge("preferredreplicaimbalancecount", "Partitions not led by their preferred replica")
         self._deleting = gauge("topicstodeletecount", "Topics whose deletion is not complete")
+        self._reassigning = gauge("reassigningpartitions", "Partitions that are getting other replicas")
         self._queue = gauge("eventqueuesize", "Commands that wait for the controller")
         self._elections = Counter(f"{_PREFIX}_leaderelections", "Leaders elected", registry=registry)
+        self._unclean_elections = Counter(
+            f"{_PREFIX}_uncleanleaderelections", "Leaders elected that were not in sync", registry=registry
+        )
         self._push_failures = Counter(
             f"{_PREFIX}_pushfailures", "Batches that a broker did not take and that were sent again", registry=registry
         )
@@ -60,6 +64,7 @@ class ControllerMetrics:
             self._offline,
             self._imbalanced,
             self._deleting,
+            self._reassigning,
             self._queue,
         ):
             gauge.set(0)
@@ -71,6 +76,7 @@ class ControllerMetrics:
         self._partitions.set(len(cluster.partition_phases))
         self._offline.set(len(cluster.offline_partitions()))
         self._deleting.set(len(cluster.deletions))
+        self._reassigning.set(sum(len({*topic.adding, *topic.removing}) for topic in cluster.topics.values()))
         self._imbalanced.set(
             sum(
                 leadership.leader != cluster.replicas_of(partition)[0]
@@ -89,6 +95,9 @@ class ControllerMetrics:
             isinstance(change, facts.LeadershipChanged) and change.leadership.leader != NO_LEADER for change in changes
         )
         self._elections.inc(elected)
+        self._unclean_elections.inc(
+            sum(isinstance(change, facts.LeadershipChanged) and change.is_unclean for change in changes)
+        )
 
     def record_push_failure(self) -> None:
         """A batch has to be sent again."""

@@ -15,6 +15,16 @@ import structlog
 STATE_CHANGE = "state_change"
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+ROOT = "root"
+LEVELS_BY_KAFKAS_NAMES = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+"""As administrators of Kafka name levels, the wordiest first."""
 
 
 def configure(
@@ -55,6 +65,7 @@ def _handler(file: Path | None) -> logging.Handler:
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger that takes an event and fields: `log.info("leader elected", topic=..., epoch=...)`."""
+    logging.getLogger(name)  # so that its level can be altered before it has said anything
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
 
@@ -62,3 +73,24 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 def state_change_logger() -> structlog.stdlib.BoundLogger:
     """The logger for leadership, link and site-role changes."""
     return get_logger(STATE_CHANGE)
+
+
+def logger_levels() -> dict[str, str]:
+    """Every logger of the process and the level that is in force for it, the root among them."""
+    found = {ROOT: _level_name(logging.getLogger().level)}
+    for name, logger in sorted(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger):
+            found[name] = _level_name(logger.getEffectiveLevel())
+    return found
+
+
+def set_logger_level(name: str, level: str | None) -> None:
+    """Have the logger say what is at least this important, from now on; None: as its parent."""
+    logging.getLogger(None if name == ROOT else name).setLevel(
+        logging.NOTSET if level is None else LEVELS_BY_KAFKAS_NAMES[level]
+    )
+
+
+def _level_name(level: int) -> str:
+    names = [name for name, number in LEVELS_BY_KAFKAS_NAMES.items() if number <= level]
+    return names[-1] if names else next(iter(LEVELS_BY_KAFKAS_NAMES))

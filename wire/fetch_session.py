@@ -48,6 +48,17 @@ class FetchSession(Generic[KeyT, PositionT]):
         self._known = dict(wanted)
         return SessionRequest(self._id, self._epoch, named, forgotten)
 
+    @property
+    def is_new(self) -> bool:
+        """True when the next request has to name everything."""
+        return self._id == NO_SESSION
+
+    def next_changes(
+        self, named: Mapping[KeyT, PositionT], forgotten: frozenset[KeyT]
+    ) -> SessionRequest[KeyT, PositionT]:
+        """The request of a caller that knows itself what has changed since the last one; all of it when the session is new."""
+        return SessionRequest(self._id, self._epoch, named, frozenset() if self.is_new else forgotten)
+
     def answered(self, session_id: int) -> None:
         """A good answer came; its session id is 0 when the broker keeps no session."""
         if session_id == NO_SESSION:

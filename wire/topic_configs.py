@@ -8,6 +8,7 @@ name, so that nobody believes it in force.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,9 @@ from typing import Final, NamedTuple
 
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
+NO_REPLICAS: Final = "none"
+_REPLICAS: Final = re.compile(rf"{NO_REPLICAS}|\*|\d+:\d+")
+_REPLICAS_ACCEPTED: Final = "'*', 'none', or a list of replicas as partition:broker,partition:broker"
 
 
 class ConfigKind(StrEnum):
@@ -47,7 +51,7 @@ class BrokerProperty(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """One topic configuration. `minimum` and `maximum` bound numbers; `choices` are the accepted words."""
+    """One topic configuration. `minimum` and `maximum` bound numbers; `choices` are the accepted words, or `pattern` matches each."""
 
     name: str
     kind: ConfigKind
@@ -57,6 +61,8 @@ class TopicConfig:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    pattern_accepted: str = ""
 
     def parse(self, text: str) -> bool | int | float | str:
         """The checked value of `text`; raises InvalidTopicConfig."""
@@ -84,6 +90,8 @@ class TopicConfig:
     def _word(self, word: str, text: str, accepted: tuple[str, ...]) -> str:
         if accepted and word not in accepted:
             raise self.refusal(text, f"String must be one of: {', '.join(accepted)}")
+        if self.pattern is not None and not self.pattern.fullmatch(word):
+            raise self.refusal(text, f"Value must be {self.pattern_accepted}")
         return word
 
     def _number(self, word: str, text: str) -> int | float:
@@ -116,7 +124,7 @@ class TopicConfig:
             joined = ", ".join(self.choices)
             return f"a comma-separated list of {joined}" if self.kind is ConfigKind.LIST else f"one of {joined}"
         if self.kind in (ConfigKind.STRING, ConfigKind.LIST):
-            return "any text"
+            return self.pattern_accepted or "any text"
         word = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
         bounds = f", at least {self.minimum:g}" if self.minimum is not None else ""
         return f"{word}{bounds}" + (f", at most {self.maximum:g}" if self.maximum is not None else "")
@@ -201,6 +209,8 @@ _DEFINITIONS: Final = (
         name="follower.replication.throttled.replicas",
         kind=ConfigKind.LIST,
         default="",
+        pattern=_REPLICAS,
+        pattern_accepted=_REPLICAS_ACCEPTED,
         documentation="Replicas (partition:broker, or *) whose replication is throttled on the follower's side.",
     ),
     _number(
@@ -214,6 +224,8 @@ _DEFINITIONS: Final = (
         name="leader.replication.throttled.replicas",
         kind=ConfigKind.LIST,
         default="",
+        pattern=_REPLICAS,
+        pattern_accepted=_REPLICAS_ACCEPTED,
         documentation="Replicas (partition:broker, or *) whose replication is throttled on the leader's side.",
     ),
     _number(

@@ -26,7 +26,11 @@ TOPIC_PROPERTIES: Final[Mapping[str, TopicConfig]] = {
 DYNAMIC_PROPERTIES: Final = frozenset(
     {name for name in TOPIC_PROPERTIES if not name.endswith((".hours", ".minutes")) and name not in _STATIC_SPELLINGS}
     | {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "num.replica.fetchers",
         "log.cleaner.backoff.ms",
+        "log.cleaner.threads",
         "log.cleaner.io.max.bytes.per.second",
         "max.connections",
         "max.connections.per.ip",

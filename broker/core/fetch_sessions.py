@@ -3,6 +3,9 @@
 Pure. `open` turns a request's session fields and partitions into the partitions to read; `answer` says which of the results a
 response must carry. A session is used by one request at a time (a fetcher has one in flight). Session ids come from the caller.
 
+A follower's session also knows which of its partitions are settled: the follower has all of them, is in sync, and was told everything. They
+are not looked at again until `mark_changed` says that something happened to them, so that thousands of quiet partitions cost nothing.
+
 Topics are keyed as the request names them (name before version 13, 16-byte id from then on); a session never changes its way.
 """
 
@@ -17,6 +20,9 @@ from kio.schema.errors import ErrorCode
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+NO_FOLLOWER = -1
+UNWATCHED = (1 << 63) - 1
+"""High watermark of a fetcher that does not want to hear of each move of it (KIP-1166)."""
 EPOCH_MAX = (1 << 31) - 1
 
 TopicKey = str | bytes
@@ -34,6 +40,9 @@ class FetchPartitionState:
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
     log_start_offset: int = -1
+    known_high_watermark: int = UNWATCHED
+    is_throttled: bool = False
+    """The last look at it found records that a throttle holds back."""
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
     told_last_stable_offset: int = -1
@@ -50,6 +59,11 @@ class FetchPartitionState:
         self.current_leader_epoch = other.current_leader_epoch
         self.last_fetched_epoch = other.last_fetched_epoch
         self.log_start_offset = other.log_start_offset
+        self.known_high_watermark = other.known_high_watermark
+
+    def lacks_high_watermark(self, high_watermark: int) -> bool:
+        """True when the fetcher wants to hear of this one at once: it has the records below and does not know that they are safe."""
+        return self.known_high_watermark < min(high_watermark, self.fetch_offset)
 
     def tell(self, *, high_watermark: int, log_start_offset: int, last_stable_offset: int, is_sent: bool) -> bool:
         """True when the fetcher must be told (something moved, or `is_sent` anyway); remembers it as told."""
@@ -72,14 +86,56 @@ class FetchSession:
     has_topic_ids: bool
     used_at_ms: float
     epoch: int = INITIAL_EPOCH
+    follower: int = NO_FOLLOWER
     partitions: dict[PartitionKey, FetchPartitionState] = field(default_factory=dict)
+
+    unsettled: dict[PartitionKey, None] = field(default_factory=dict)
+    """Of a follower's session: the partitions that have to be looked at, in the order in which they are served."""
+
+    @property
+    def is_followers(self) -> bool:
+        """True when a follower of this site fetches in it."""
+        return self.follower != NO_FOLLOWER
 
     def serve_last(self, keys: Iterable[PartitionKey]) -> None:
         """Partitions that just got data go to the end, so that a busy one cannot starve the others."""
         for key in keys:
-            state = self.partitions.pop(key, None)
-            if state is not None:
+            if key in self.unsettled:
+                del self.unsettled[key]
+                self.unsettled[key] = None
+            elif not self.is_followers and (state := self.partitions.pop(key, None)) is not None:
                 self.partitions[key] = state
+
+    def ask(self, wanted: Iterable[FetchPartitionState], forgotten: Iterable[PartitionKey]) -> None:
+        """Take over what a request names and what it takes out."""
+        for state in wanted:
+            known = self.partitions.get(state.key)
+            if known is None:
+                self.partitions[state.key] = state
+            else:
+                known.ask(state)
+            if self.is_followers:
+                self.unsettled[state.key] = None
+        for key in forgotten:
+            self.partitions.pop(key, None)
+            self.unsettled.pop(key, None)
+
+    def to_read(self) -> tuple[FetchPartitionState, ...]:
+        """The partitions to look at now."""
+        if self.is_followers:
+            return tuple(self.partitions[key] for key in self.unsettled)
+        return tuple(self.partitions.values())
+
+    def settle(self, key: PartitionKey) -> None:
+        """The follower has everything and was told everything."""
+        self.unsettled.pop(key, None)
+
+    def mark_changed(self, key: PartitionKey) -> bool:
+        """Something happened to the partition; True when it was settled until now."""
+        if key in self.unsettled or key not in self.partitions:
+            return False
+        self.unsettled[key] = None
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +146,17 @@ class FetchPlan:
     session_id: int = NO_SESSION
     is_incremental: bool = False
     partitions: Sequence[FetchPartitionState] = ()
+    """What to read of a fetch without a session."""
     session: FetchSession | None = None
+
+    def to_read(self) -> Sequence[FetchPartitionState]:
+        """The partitions to look at now; of a session they may be others at each look."""
+        return self.partitions if self.session is None else self.session.to_read()
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing is asked for."""
+        return not (self.partitions if self.session is None else self.session.partitions)
 
 
 class FetchSessions:
@@ -101,6 +167,8 @@ class FetchSessions:
         self._eviction_ms = eviction_ms
         self._new_id = new_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.eviction_count = 0
+        self.on_closed: Callable[[FetchSession], None] | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -108,7 +176,7 @@ class FetchSessions:
     @property
     def partition_count(self) -> int:
         """Partitions remembered by all sessions."""
-        return sum(len(session.partitions) for session in self._sessions.values())
+        return sum(len(session.partitions) for session in tuple(self._sessions.values()))
 
     def open(
         self,
@@ -119,37 +187,44 @@ class FetchSessions:
         wanted: Sequence[FetchPartitionState],
         forgotten: Iterable[PartitionKey],
         now_ms: float,
+        follower: int = NO_FOLLOWER,
     ) -> FetchPlan:
-        """The plan for a request with these session fields."""
+        """The plan for a request with these session fields; `follower` is the broker that sends it, if one does."""
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self.close(session_id)
             if session_epoch == FINAL_EPOCH:
                 return FetchPlan(partitions=wanted)
-            return self._create(wanted, has_topic_ids=has_topic_ids, now_ms=now_ms)
+            return self._create(wanted, has_topic_ids=has_topic_ids, now_ms=now_ms, follower=follower)
         session = self._sessions.get(session_id)
         if session is None:
             return FetchPlan(error=ErrorCode.fetch_session_id_not_found)
         if session_epoch != session.epoch:
             return FetchPlan(error=ErrorCode.invalid_fetch_session_epoch)
         if session.has_topic_ids != has_topic_ids:
-            del self._sessions[session_id]
+            self.close(session_id)
             return FetchPlan(error=ErrorCode.fetch_session_topic_id_error)
         return self._continue(session, wanted, forgotten, now_ms)
 
     def close(self, session_id: int) -> None:
         """Forget a session."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None and self.on_closed is not None:
+            self.on_closed(session)
 
-    def _create(self, wanted: Sequence[FetchPartitionState], *, has_topic_ids: bool, now_ms: float) -> FetchPlan:
+    def _create(
+        self, wanted: Sequence[FetchPartitionState], *, has_topic_ids: bool, now_ms: float, follower: int
+    ) -> FetchPlan:
         if not wanted or not self._make_room(now_ms):
             return FetchPlan(partitions=wanted)
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        session = FetchSession(session_id=session_id, has_topic_ids=has_topic_ids, used_at_ms=now_ms, epoch=1)
-        session.partitions = {state.key: state for state in wanted}
+        session = FetchSession(
+            session_id=session_id, has_topic_ids=has_topic_ids, used_at_ms=now_ms, epoch=1, follower=follower
+        )
+        session.ask(wanted, ())
         self._sessions[session_id] = session
-        return FetchPlan(session_id=session_id, partitions=tuple(session.partitions.values()), session=session)
+        return FetchPlan(session_id=session_id, session=session)
 
     def _make_room(self, now_ms: float) -> bool:
         if len(self._sessions) < self._slots:
@@ -159,7 +234,8 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_at_ms < self._eviction_ms:
             return False
-        del self._sessions[oldest.session_id]
+        self.close(oldest.session_id)
+        self.eviction_count += 1
         return True
 
     def _continue(
@@ -169,20 +245,8 @@ class FetchSessions:
         forgotten: Iterable[PartitionKey],
         now_ms: float,
     ) -> FetchPlan:
-        for state in wanted:
-            known = session.partitions.get(state.key)
-            if known is None:
-                session.partitions[state.key] = state
-            else:
-                known.ask(state)
-        for key in forgotten:
-            session.partitions.pop(key, None)
+        session.ask(wanted, forgotten)
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.used_at_ms = now_ms
         self._sessions.move_to_end(session.session_id)
-        return FetchPlan(
-            session_id=session.session_id,
-            is_incremental=True,
-            partitions=tuple(session.partitions.values()),
-            session=session,
-        )
+        return FetchPlan(session_id=session.session_id, is_incremental=True, session=session)

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import enum
 from typing import NamedTuple
+from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.fetch_sessions import UNWATCHED
 from broker.core.leader_epochs import EpochEnd
+
+
+def fetcher_number(topic: str, index: int, *, count: int) -> int:
+    """Which of `count` fetchers of a source follows the partition: a topic's partitions are spread and stay where they are."""
+    return (31 * crc32(topic.encode()) + index) % count
 
 
 class Position(NamedTuple):
@@ -22,6 +29,13 @@ class Position(NamedTuple):
     leader_epoch: int
     last_fetched_epoch: int
     log_start_offset: int
+    high_watermark: int = UNWATCHED
+    """Said only while clients read from this follower, so that the leader tells it of each new one at once."""
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Where the log stands under which leadership: an answer counts only while this is as it was asked with."""
+        return self[:4]
 
 
 def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset: int, high_watermark: int) -> int:

@@ -204,6 +204,13 @@ class Partition:
         starts = [progress.log_start_offset for node, progress in self.followers.items() if node in live]
         return min([log_start_offset, *starts])
 
+    def confirm_caught_up(self, replica: int, *, at_ms: float) -> None:
+        """The replica, which was at the log's end until now, asked for nothing else in its last fetch."""
+        progress = self.followers.get(replica)
+        if progress is not None and progress.log_end_offset >= self.log_end_offset:
+            progress.caught_up_at_ms = max(progress.caught_up_at_ms, at_ms)
+            progress.fetched_at_ms = max(progress.fetched_at_ms, at_ms)
+
     def refresh_high_watermark(self) -> bool:
         """Recompute after a leadership or ISR change; True when it moved."""
         return self._advance_high_watermark()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from wire.topic_configs import LONG_MAX, TOPIC_CONFIGS, InvalidTopicConfig, TopicConfig, check_overrides
+from wire.topic_configs import LONG_MAX, NO_REPLICAS, TOPIC_CONFIGS, InvalidTopicConfig, TopicConfig, check_overrides
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
@@ -26,6 +26,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT = 3
     STATIC = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
 
 
 class ConfigLayer(NamedTuple):
@@ -102,6 +103,8 @@ class LogConfig:
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * _DAY_MS
     is_unclean_election_enabled: bool = False
+    throttled_leaders: frozenset[str] = frozenset()
+    throttled_followers: frozenset[str] = frozenset()
 
     @classmethod
     def from_topic_configs(cls, broker_properties: Mapping[str, str], overrides: Mapping[str, str]) -> LogConfig:
@@ -120,8 +123,14 @@ class LogConfig:
             is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
             cleanable_dirty_ratio_min=float(values["min.cleanable.dirty.ratio"]),
             is_unclean_election_enabled=bool(values["unclean.leader.election.enable"]),
+            throttled_leaders=_replicas(str(values["leader.replication.throttled.replicas"])),
+            throttled_followers=_replicas(str(values["follower.replication.throttled.replicas"])),
             **numbers,
         )
+
+
+def _replicas(text: str) -> frozenset[str]:
+    return frozenset(text.split(",")) - {"", NO_REPLICAS}
 
 
 _NUMBER_FIELDS: Final = {

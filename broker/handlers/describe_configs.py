@@ -3,7 +3,7 @@
 Behaviour: topics that a link brings are described by the active site (`active_site.py`), while that does not answer by this site's
 copy, and to programs of our own always by the copy. Sources and types have Kafka's numbers; synonyms name everything that is set, the
 value in force first. A broker describes itself, and by an empty name what was altered for all brokers.
-Versions: 1 to 4. Not done: broker loggers, client metrics, groups.
+The loggers of a broker are configs too: their levels (KIP-412). Versions: 1 to 4. Not done: client metrics, groups.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from broker.core.topic_configs import ConfigSource, ResolvedConfig, synonyms
 from broker.core.topic_names import is_valid_topic_name
 from broker.dynamic_configs import DynamicConfigs
 from broker.entities import builder
+from broker.logger_levels import LOGGER_RESOURCE, refusal_of
 from broker.services import BrokerServices, RequestContext
+from runtime.logs import logger_levels
 from wire.topic_configs import INT_MAX, TOPIC_CONFIGS, ConfigKind
 
 API_KEY = 32
@@ -76,6 +78,8 @@ def _describe(services: BrokerServices, build: Any, request: Any, resource: Any)
     entries: Iterator[_Entry] = iter(())
     if error is ErrorCode.none and resource.resource_type == TOPIC_RESOURCE:
         entries = _topic_entries(services, resource.resource_name)
+    elif error is ErrorCode.none and resource.resource_type == LOGGER_RESOURCE:
+        entries = _logger_entries()
     elif error is ErrorCode.none:
         configs = services.configs
         entries = _broker_entries(configs) if resource.resource_name else _default_entries(configs)
@@ -96,6 +100,8 @@ def _refusal(services: BrokerServices, resource: Any) -> tuple[ErrorCode, str | 
         if name in ("", own):
             return ErrorCode.none, None
         return ErrorCode.invalid_request, f"Unexpected broker id, expected {own} or empty string, but received {name}"
+    if resource.resource_type == LOGGER_RESOURCE:
+        return refusal_of(name, node_id=services.config.node_id)
     if resource.resource_type != TOPIC_RESOURCE:
         return ErrorCode.invalid_request, "only topics and the broker that is asked can be described"
     if not is_valid_topic_name(name):
@@ -141,6 +147,11 @@ def _synonym_name(resolved: ResolvedConfig, name: str) -> str:
         return resolved.broker_property or name
     properties = TOPIC_CONFIGS[name].broker_properties
     return properties[0].name if properties else name
+
+
+def _logger_entries() -> Iterator[_Entry]:
+    for name, level in logger_levels().items():
+        yield _Entry(name, [(name, level, ConfigSource.BROKER_LOGGER)], ConfigKind.STRING)
 
 
 def _default_entries(configs: DynamicConfigs) -> Iterator[_Entry]:

@@ -4,8 +4,11 @@ Behaviour: long polling by min bytes and max wait, max bytes for the whole and f
 whole), incremental sessions (KIP-227), topic ids, leader epochs and divergence (KIP-320, KIP-595), isolation level with the last
 stable offset and aborted transactions. Replica id -2 reads any role's log. A follower (replica id 0 and up) reads
 to the log's end, and its fetch offset says what it has: high watermark and ISR follow from it. A mirror (replica id -3) and
-tools (-2) read what all in-sync replicas have, and are told its end as the high watermark.
-Versions: 4 to 18. Not done: preferred read replica, throttling.
+tools (-2) read what all in-sync replicas have, and are told its end as the high watermark. A leader sends a consumer to the
+replica in its rack, and a follower serves consumers up to its high watermark (KIP-392); a client that knows no leader epoch and asks a
+follower for what that does not have is sent to the leader, so that it never resets its offset because of a follower. Followers that are
+read from hear of a new high watermark at once (KIP-1166).
+A replica that is not in sync gets nothing of a throttled partition while the leader's throttle is exceeded (KIP-73). Versions: 4 to 18.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.core.cluster_image import ClusterImage
-from broker.core.fetch_sessions import FetchPartitionState, FetchPlan, PartitionKey, TopicKey
+from broker.core.fetch_sessions import NO_FOLLOWER, FetchPartitionState, FetchPlan, PartitionKey, TopicKey
 from broker.entities import topic_id_bytes
 from broker.handlers.produce import hinted_endpoints
 from broker.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
 from broker.log.log_slice import LogSlice
+from broker.purgatory import Purgatory
+from broker.read_routing import preferred_replica
 from broker.services import BrokerServices
 from wire.fetch_codec import (
     HIGHEST_VERSION,
@@ -35,7 +40,7 @@ from wire.fetch_codec import (
     TopicFetched,
     fetch_response_parts,
 )
-from wire.fetch_requests import FetchRequest, parse_fetch_request
+from wire.fetch_requests import CONSUMER, FetchRequest, parse_fetch_request
 from wire.leader_hints import NO_HINT, LeaderHint
 
 if TYPE_CHECKING:
@@ -47,6 +52,8 @@ MIN_VERSION = LOWEST_VERSION
 MAX_VERSION = HIGHEST_VERSION
 
 _SEES_SAFE_END: Final = (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
+FOLLOWERS_READ_FROM: Final = 11
+"""The version from which a client may fetch from followers."""
 _HINTED_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
@@ -60,6 +67,7 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         session_epoch=request.session_epoch,
         has_topic_ids=version >= TOPIC_IDS_FROM,
         wanted=_wanted(request, version),
+        follower=request.replica_id if request.replica_id >= 0 else NO_FOLLOWER,
         forgotten=_forgotten(request, version),
         now_ms=services.clock.monotonic_ms(),
     )
@@ -67,6 +75,10 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         parts, size = fetch_response_parts(FetchResponse((), error_code=plan.error), version)
         exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
         return
+    if plan.session is not None and plan.session.is_followers:
+        # a follower opens another session over its next connection
+        session_id = plan.session_id
+        exchange.connection.on_end = lambda: services.fetch_sessions.close(session_id)
     fetch = Fetch(services, exchange, request, plan)
     fetch.begin()
 
@@ -85,6 +97,7 @@ def _wanted(request: FetchRequest, version: int) -> list[FetchPartitionState]:
             current_leader_epoch=partition.current_leader_epoch,
             last_fetched_epoch=partition.last_fetched_epoch,
             log_start_offset=partition.log_start_offset,
+            known_high_watermark=partition.high_watermark,
         )
         for topic in request.topics
         for key in (_topic_key(topic.name, topic.topic_id, version),)
@@ -102,12 +115,14 @@ def _forgotten(request: FetchRequest, version: int) -> Iterable[PartitionKey]:
 class _Reading:
     """One pass over the partitions: results and slices so far, and the bytes that may still be read."""
 
-    __slots__ = ("bytes_left", "has_error", "results", "size")
+    __slots__ = ("bytes_left", "has_error", "has_news", "results", "size")
 
     def __init__(self, bytes_left: int) -> None:
         self.bytes_left = bytes_left
         self.size = 0
         self.has_error = False
+        self.has_news = False
+        """True when something without records is worth an answer at once."""
         self.results: list[tuple[FetchPartitionState, HostedPartition | None, PartitionFetched]] = []
 
     def release(self) -> None:
@@ -136,20 +151,23 @@ class Fetch:
         if (
             reading.size >= request.min_bytes
             or reading.has_error
+            or reading.has_news
             or request.max_wait_ms <= 0
-            or not self._plan.partitions
+            or self._plan.is_empty
         ):
             self._answer(reading)
             return
         self._missing_bytes = request.min_bytes - reading.size
         reading.release()
         replicas = self._services.replicas
-        fetches = replicas.fetches
+        keys: set[Hashable] = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
+        fetches: Purgatory = replicas.fetches
         if self._is_follower:
             fetches = replicas.follower_fetches
         elif request.replica_id != CONSUMER_REPLICA_ID:
             fetches = replicas.mirror_fetches
-        keys = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
+        if self._plan.session is not None and self._plan.session.is_followers:
+            keys = {self._plan.session}
         entry = fetches.wait(self, keys=keys, timeout_ms=request.max_wait_ms)
         self._exchange.connection.on_close = lambda: fetches.forget(entry)
 
@@ -173,12 +191,13 @@ class Fetch:
         services = self._services
         image = services.image
         reading = _Reading(min(self._request.max_bytes, services.config.fetch_bytes_max))
-        for state in self._plan.partitions:
+        for state in self._plan.to_read():
             hosted: HostedPartition | None = None
             name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
             try:
                 hosted = services.replicas.get(image, _known(name), state.partition)
                 fetched = self._read_partition(hosted, state, reading)
+                self._watch(hosted, state)
             except PartitionFailure as failure:
                 reading.has_error = True
                 fetched = _failed(image, name, state.partition, failure)
@@ -190,9 +209,12 @@ class Fetch:
         self, hosted: HostedPartition, state: FetchPartitionState, reading: _Reading
     ) -> PartitionFetched:
         request = self._request
-        hosted.check_readable(request.replica_id)
-        hosted.check_leader_epoch(state.current_leader_epoch)
+        self._check_readable(hosted, state)
         log, offset = hosted.log, state.fetch_offset
+        preferred = self._preferred_replica(hosted, offset)
+        if preferred is not None:
+            reading.has_news = True
+            return _fetched(hosted, request, b"", preferred_replica=preferred)
         if state.last_fetched_epoch >= 0:
             end = log.epoch_end_offset(state.last_fetched_epoch)
             if end.epoch < state.last_fetched_epoch or end.end_offset < offset:
@@ -201,7 +223,7 @@ class Fetch:
         end_offset = hosted.readable_end(replica_id=request.replica_id, isolation_level=request.isolation_level)
         if offset < log.log_start_offset or offset > log.log_end_offset:
             hosted.metrics.failed_fetch += 1
-            raise PartitionFailure(ErrorCode.offset_out_of_range)
+            raise _out_of_range(hosted, state, replica_id=request.replica_id)
         if not self._is_recorded:
             self._services.replicas.record_fetch(
                 hosted,
@@ -210,7 +232,10 @@ class Fetch:
                 broker_epoch=request.replica_epoch,
                 log_start_offset=state.log_start_offset,
             )
-        if offset >= end_offset or (reading.bytes_left <= 0 and reading.size):
+        if state.lacks_high_watermark(hosted.state.high_watermark):
+            reading.has_news = True
+        state.is_throttled = self._is_throttled(hosted)
+        if offset >= end_offset or state.is_throttled or (reading.bytes_left <= 0 and reading.size):
             return _fetched(hosted, request, b"")
         piece = self._services.replicas.read(
             hosted,
@@ -232,34 +257,81 @@ class Fetch:
             ]
         return _fetched(hosted, request, piece, aborted=aborted)
 
+    def _check_readable(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
+        request = self._request
+        if request.replica_id == CONSUMER and self._exchange.header.api_version >= FOLLOWERS_READ_FROM:
+            hosted.check_readable_here()
+        else:
+            hosted.check_readable(request.replica_id)
+        hosted.check_leader_epoch(state.current_leader_epoch)
+        if request.replica_id == CONSUMER and not hosted.state.is_leader:
+            self._services.replicas.record_client_read(hosted)
+
+    def _preferred_replica(self, hosted: HostedPartition, offset: int) -> int | None:
+        request = self._request
+        if not request.rack_id or request.replica_id != CONSUMER or not hosted.state.is_leader:
+            return None
+        services = self._services
+        return preferred_replica(
+            hosted,
+            services.image,
+            selector=services.config.replica_selector,
+            rack=request.rack_id,
+            listener=self._exchange.connection.listener,
+            offset=offset,
+        )
+
+    def _is_throttled(self, hosted: HostedPartition) -> bool:
+        replicas, replica_id = self._services.replicas, self._request.replica_id
+        if not self._is_follower or replica_id in hosted.state.isr or not hosted.is_throttled_leader:
+            return False
+        return replicas.leader_throttle.is_exceeded(self._services.clock.monotonic_ms())
+
+    def _watch(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
+        session = self._plan.session
+        if session is not None and session.is_followers:
+            self._services.replicas.follower_fetches.watch(session, state, hosted)
+
     # --- answering
 
     def _answer(self, reading: _Reading) -> None:
-        exchange, plan = self._exchange, self._plan
+        services, exchange, plan = self._services, self._exchange, self._plan
         if exchange.connection.is_closed:
             reading.release()
             return
         version = exchange.header.api_version
         topics: dict[TopicKey, list[PartitionFetched]] = {}
         served: list[PartitionKey] = []
+        settled: list[PartitionKey] = []
         hints: set[int] = set()
         for state, hosted, fetched in reading.results:
             size = fetched.records.length if isinstance(fetched.records, LogSlice) else 0
             if size and hosted is not None:
                 hosted.metrics.bytes_out += size
+                if self._is_follower and hosted.is_throttled_leader:
+                    services.replicas.leader_throttle.record(services.clock.monotonic_ms(), size)
                 served.append(state.key)
             has_news = state.tell(
                 high_watermark=fetched.high_watermark,
                 log_start_offset=fetched.log_start_offset,
                 last_stable_offset=fetched.last_stable_offset,
-                is_sent=bool(size or fetched.error_code or fetched.diverging_epoch.epoch >= 0),
+                is_sent=bool(
+                    size
+                    or fetched.error_code
+                    or fetched.diverging_epoch.epoch >= 0
+                    or fetched.preferred_read_replica >= 0
+                ),
             )
+            if hosted is not None and self._is_settled(hosted, state, fetched, size):
+                settled.append(state.key)
             if has_news or not plan.is_incremental:
                 topics.setdefault(state.topic, []).append(fetched)
             if fetched.current_leader is not NO_HINT:
                 hints.add(fetched.current_leader.leader_id)
-        if plan.session is not None and served:
+        if plan.session is not None:
             plan.session.serve_last(served)
+            for key in settled:
+                plan.session.settle(key)
         endpoints = hinted_endpoints(self._services.image, hints, exchange.connection.listener) if hints else ()
         response = FetchResponse(
             [_topic_fetched(key, partitions) for key, partitions in topics.items()],
@@ -268,6 +340,22 @@ class Fetch:
         )
         parts, size = fetch_response_parts(response, version)
         exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
+
+    def _is_settled(
+        self, hosted: HostedPartition, state: FetchPartitionState, fetched: PartitionFetched, size: int
+    ) -> bool:
+        """True when a follower in sync has all that there is, so that nothing is to be said before something changes."""
+        if size or fetched.error_code or fetched.diverging_epoch.epoch >= 0:
+            return False
+        return state.fetch_offset == hosted.log.log_end_offset and self._request.replica_id in hosted.state.isr
+
+
+def _out_of_range(hosted: HostedPartition, state: FetchPartitionState, *, replica_id: int) -> PartitionFailure:
+    """A client that knows leader epochs asks the leader after such an answer of a follower; others would reset their offset."""
+    knows_epochs = state.current_leader_epoch >= 0
+    if replica_id == CONSUMER and not hosted.state.is_leader and not knows_epochs:
+        return PartitionFailure(ErrorCode.not_leader_or_follower, "this follower does not have the offset")
+    return PartitionFailure(ErrorCode.offset_out_of_range)
 
 
 def _known(name: str | None) -> str:
@@ -289,6 +377,7 @@ def _fetched(
     *,
     aborted: Sequence[AbortedTransaction] | None = None,
     diverging_epoch: EpochEnd | None = None,
+    preferred_replica: int = -1,
 ) -> PartitionFetched:
     return PartitionFetched(
         hosted.index,
@@ -297,6 +386,7 @@ def _fetched(
         hosted.log.last_stable_offset,
         hosted.log.log_start_offset,
         aborted,
+        preferred_replica,
         records=records,
         diverging_epoch=diverging_epoch or EpochEnd(),
     )

@@ -2,23 +2,24 @@
 
 Behaviour: those of topics are forwarded to the active controller; topics that a link brings are changed at the active site
 (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A broker alters its own configs and those of all brokers, by an
-empty name. Versions: 0 and 1. Not done: broker loggers, client metrics, groups.
+empty name, and the levels of its loggers (KIP-412). Versions: 0 and 1. Not done: client metrics, groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.config_requests import BROKER_RESOURCE, alter_broker
+from broker.config_requests import BROKER_RESOURCE, DONE, alter_broker
 from broker.core.broker_configs import Operation, PropertyChange
 from broker.core.cluster_image import ClusterImage
 from broker.core.topic_configs import resolve
 from broker.entities import builder
 from broker.handlers.create_topics import policy_refusal
 from broker.handlers.describe_configs import TOPIC_RESOURCE, topics_of
+from broker.logger_levels import LOGGER_RESOURCE, alter_loggers, refusal_of
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerUnavailable
@@ -29,6 +30,7 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_OWN_RESOURCES: Final = (BROKER_RESOURCE, LOGGER_RESOURCE)
 
 
 class RefusedChange(Exception):
@@ -100,8 +102,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     answer = await services.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
-    brokers = [resource for resource in request.resources if resource.resource_type == BROKER_RESOURCE]
-    others = [resource for resource in request.resources if resource.resource_type != BROKER_RESOURCE]
+    own = [resource for resource in request.resources if resource.resource_type in _OWN_RESOURCES]
+    others = [resource for resource in request.resources if resource.resource_type not in _OWN_RESOURCES]
     changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
     for resource in others:
         try:
@@ -109,18 +111,21 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             changes[resource.resource_name] = _change(services, image, resource)
         except RefusedChange as refused:
             changes[resource.resource_name] = refused
-    results = [result_part(build, resource, await _alter_broker(services, request, resource)) for resource in brokers]
+    results = [result_part(build, resource, await _alter_own(services, request, resource)) for resource in own]
     forwarded = await forward(services, build, others, changes, is_validate_only=request.validate_only)
     return build.response(responses=(*results, *forwarded))
 
 
-async def _alter_broker(services: BrokerServices, request: Any, resource: Any) -> tuple[ErrorCode, str | None]:
+async def _alter_own(services: BrokerServices, request: Any, resource: Any) -> tuple[ErrorCode, str | None]:
     try:
         changes = [
             PropertyChange(config.name, Operation(config.config_operation), config.value) for config in resource.configs
         ]
     except ValueError as error:
         return ErrorCode.invalid_request, str(error)
+    if resource.resource_type == LOGGER_RESOURCE:
+        refusal = refusal_of(resource.resource_name, node_id=services.config.node_id)
+        return alter_loggers(changes, is_validate_only=request.validate_only) if refusal is DONE else refusal
     return await alter_broker(services, resource.resource_name, changes, is_validate_only=request.validate_only)
 
 

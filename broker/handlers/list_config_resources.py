@@ -13,14 +13,15 @@ from kio.schema.errors import ErrorCode
 from broker.config_requests import BROKER_RESOURCE
 from broker.entities import builder
 from broker.handlers.describe_configs import TOPIC_RESOURCE
+from broker.logger_levels import LOGGER_RESOURCE
 from broker.services import BrokerServices, RequestContext
 
 API_KEY = 74
 MIN_VERSION = 1
 MAX_VERSION = 1
 
-CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, BROKER_LOGGER_RESOURCE = 16, 32, 8
-_KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
+CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 16, 32
+_KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
@@ -32,7 +33,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     names = {
         TOPIC_RESOURCE: sorted(image.topics),
         BROKER_RESOURCE: [str(node) for node in sorted(image.brokers)],
-        BROKER_LOGGER_RESOURCE: [str(node) for node in sorted(image.brokers)],
+        LOGGER_RESOURCE: [str(node) for node in sorted(image.brokers)],
     }
     return build.response(
         error_code=ErrorCode.none,

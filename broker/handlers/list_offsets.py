@@ -1,7 +1,8 @@
 """ListOffsets: earliest, latest, by timestamp, and of the largest timestamp.
 
-Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones. Replica id -2 may ask any role, and is
-told where what all in-sync replicas have ends.
+Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones. A new leader that does not know yet how
+far the former one had told clients that records are safe answers OFFSET_NOT_AVAILABLE instead of a lower offset (KIP-207). Only leaders
+answer. Replica id -2 may ask any role, and is told where what all in-sync replicas have ends.
 Versions: 1 to 11. Not done: earliest and latest tiered offsets (there are no tiers): answered -1 without error.
 """
 
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.access import CONSUMER_REPLICA_ID
 from broker.core.cluster_image import ClusterImage
 from broker.entities import builder
 from broker.hosted_partition import HostedPartition, PartitionFailure
@@ -21,6 +23,7 @@ from broker.services import BrokerServices, RequestContext
 API_KEY = 2
 MIN_VERSION = 1
 MAX_VERSION = 11
+OFFSET_NOT_AVAILABLE_FROM: Final = 5
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -64,6 +67,13 @@ def _partition(
             replica_id=request.replica_id, isolation_level=getattr(request, "isolation_level", 0)
         )
         found = _find(hosted, int(partition.timestamp), end_offset)
+        if request.replica_id == CONSUMER_REPLICA_ID and _may_go_back(hosted, int(partition.timestamp), found):
+            found = _Found()
+            error = (
+                ErrorCode.leader_not_available
+                if build.version < OFFSET_NOT_AVAILABLE_FROM
+                else ErrorCode.offset_not_available
+            )
     except PartitionFailure as failure:
         error = failure.code
     except StorageError as storage_error:
@@ -76,6 +86,13 @@ def _partition(
         offset=found.offset,
         leader_epoch=found.leader_epoch,
     )
+
+
+def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> bool:
+    """True while an earlier leader may have shown clients more than this one knows to be safe: what was found is no answer then."""
+    if hosted.state.high_watermark >= hosted.state.leader_epoch_start_offset:
+        return False
+    return timestamp_ms == LATEST or (timestamp_ms >= 0 and found.offset < 0)
 
 
 def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int) -> _Found:

@@ -1,8 +1,9 @@
-"""Compaction in a process of its own: decoding records would hold the event loop even from a thread.
+"""Compaction in processes of their own: decoding records would hold the event loop even from a thread.
 
 `CleanerProcess` starts `python -m broker.log.cleaner_process` when there is first something to clean, hands it one plan at a time
 over its standard input and reads the result from its standard output, both pickled behind a length. The process has a low
-priority, knows only plans, and ends when its input does, so it never outlives the broker.
+priority, knows only plans, and ends when its input does, so it never outlives the broker. `CleanerProcesses` are as many of them as there
+are plans at the same time.
 
 Caller: broker/main.py.
 """
@@ -93,6 +94,28 @@ class CleanerProcess:
         except TimeoutError:
             process.kill()
             await process.wait()
+
+
+class CleanerProcesses:
+    """One process for each plan that is carried out at the same time; idle ones are used again."""
+
+    def __init__(self) -> None:
+        self._idle: list[CleanerProcess] = []
+        self._busy: set[CleanerProcess] = set()
+
+    async def clean(self, plan: CleaningPlan) -> CleaningResult:
+        """As `CleanerProcess.clean`, in whichever is free."""
+        cleaner = self._idle.pop() if self._idle else CleanerProcess()
+        self._busy.add(cleaner)
+        try:
+            return await cleaner.clean(plan)
+        finally:
+            self._busy.discard(cleaner)
+            self._idle.append(cleaner)
+
+    async def stop(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(cleaner.stop() for cleaner in (*self._idle, *self._busy)))
 
 
 def main(requests: BinaryIO, answers: BinaryIO) -> None:

@@ -1,6 +1,6 @@
 """Compaction of a broker's logs: which one, when, by whom; and how far each has been compacted.
 
-A pass looks at all compacted logs, cleans those that are worth it one after the other outside of the event loop, and notes how far
+A pass looks at all compacted logs, cleans those that are worth it outside of the event loop, `threads` at a time, and notes how far
 each is clean in `cleaner-offset-checkpoint`, so that a restart does not begin anew. A log with a batch that does not decode is left
 alone from then on, and said once.
 
@@ -10,6 +10,7 @@ Caller: broker/log/log_store.py.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
@@ -49,22 +50,33 @@ class CleaningFigures:
 
 
 class LogCleaning:
-    """Cleans logs one after the other."""
+    """Cleans logs, the dirtiest first."""
 
     def __init__(self, descriptors: DescriptorCache, clean: Clean, *, now_ms: Callable[[], int]) -> None:
         self.figures = CleaningFigures()
         self.clean = clean
+        self.threads = 1
+        """How many logs are cleaned at the same time (`log.cleaner.threads`); a pass that has begun keeps to what was in force then."""
         self._descriptors = descriptors
         self._now_ms = now_ms
         self._uncleanable: set[TopicPartition] = set()
 
     async def run(self, logs: Iterable[PartitionLog]) -> list[str]:
         """One pass over these logs, all of them compacted topics'; one sentence for each that was cleaned or cannot be."""
-        sentences = []
-        for log in self._choose(logs):
-            sentence = await self._clean(log)
-            if sentence:
-                sentences.append(sentence)
+        waiting, sentences = deque(self._choose(logs)), list[str]()
+
+        async def clean_one_after_the_other() -> None:
+            while waiting:
+                sentence = await self._clean(waiting.popleft())
+                if sentence:
+                    sentences.append(sentence)
+
+        ended = await asyncio.gather(
+            *(clean_one_after_the_other() for _ in range(self.threads)), return_exceptions=True
+        )
+        for outcome in ended:
+            if outcome is not None:
+                raise outcome
         self.figures.ended_at_ms = self._now_ms()
         return sentences
 

@@ -406,7 +406,7 @@ class LogStore:
             await asyncio.to_thread(removal[1].remove_directory, removal[2])
 
     async def compact(self, *, is_copy: IsCopy = never_a_copy) -> list[str]:
-        """Compact the logs that are worth it, one after the other; one sentence for each.
+        """Compact the logs that are worth it; one sentence for each.
 
         Copies of another site's topics stay byte for byte as they came.
         """

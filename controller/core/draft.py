@@ -56,7 +56,7 @@ class Draft:
         if self.cluster.replica_phase_of(replica) is not phase:
             self.record(facts.ReplicaMoved(replica=replica, phase=phase))
 
-    def lead(self, partition: TopicPartition, leader: int, isr: tuple[int, ...]) -> None:
+    def lead(self, partition: TopicPartition, leader: int, isr: tuple[int, ...], *, is_unclean: bool = False) -> None:
         """Write a leadership with the next leader epoch, at or above the floor of the topic's link."""
         known = self.cluster.leaderships.get(partition)
         floor = self.cluster.leader_epoch_floor(partition.topic)
@@ -67,7 +67,7 @@ class Draft:
             controller_epoch=self.cluster.controller_epoch,
             partition_epoch=0 if known is None else known.partition_epoch + 1,
         )
-        self.record(facts.LeadershipChanged(partition=partition, leadership=leadership))
+        self.record(facts.LeadershipChanged(partition=partition, leadership=leadership, is_unclean=is_unclean))
         self.changed_partitions.add(partition)
 
     def keep_leader(self, partition: TopicPartition, isr: tuple[int, ...]) -> None:
@@ -99,7 +99,7 @@ class Draft:
             if isinstance(election, NoLeader):
                 self.reasons.append(f"{partition} stays without a leader: {election.reason}")
                 continue
-            self.lead(partition, election.leader, election.isr)
+            self.lead(partition, election.leader, election.isr, is_unclean=election.is_unclean)
             self.move_partition(partition, PartitionPhase.ONLINE)
             if election.is_unclean:
                 self.reasons.append(

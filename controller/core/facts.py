@@ -101,6 +101,8 @@ class LeadershipChanged:
 
     partition: TopicPartition
     leadership: Leadership
+    is_unclean: bool = False
+    """The leader was not in sync: records may be lost. Memory only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

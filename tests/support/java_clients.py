@@ -25,6 +25,8 @@ LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 

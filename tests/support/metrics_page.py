@@ -19,9 +19,11 @@ BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
 
 def _broker_families() -> Iterable[Metric]:
-    metrics = BrokerMetrics(log_sizes=lambda: {("t", 0): (0, 0, 0)})
+    metrics = BrokerMetrics(log_sizes=lambda: {("t", 0): (0, 0, 0)}, follower_lags=lambda: {("t", 0): 0})
     metrics.topic("t")
-    metrics.api("produce").record(1.0)
+    produce = metrics.api("produce")
+    for times in (produce, produce.local, produce.remote):
+        times.record(1.0)
     for name, text, _ in GAUGES:
         metrics.add_gauge(name, text, lambda: 0.0)
     return metrics.collect()

@@ -51,7 +51,7 @@ class ReplicatedSite:
                 directory,
                 connect,
                 node_id,
-                given,
+                {"broker.rack": f"rack-{node_id}", **given},
                 log_directories=log_directories,
                 place=(places or {}).get(node_id, HERE),
             )

@@ -12,6 +12,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from broker.config import load_broker_settings
 from broker.main import Broker
@@ -23,7 +26,7 @@ from runtime.clock import SystemClock
 from runtime.configuration import load_settings
 from runtime.grpc_server import GrpcServer
 from runtime.logs import configure
-from runtime.metrics import new_registry
+from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
 from runtime.zookeeper import ZooKeeper
 from tests.support.ports import free_ports
@@ -49,7 +52,7 @@ class SiteNode:
     ) -> None:
         self.node_id = node_id
         self._host = place.host
-        self.port, self.grpc_port = free_ports(2)
+        self.port, self.grpc_port, self.metrics_port = free_ports(3)
         given = {
             "node.id": str(node_id),
             "listeners": f"CLIENT://{place.host}:{self.port}",
@@ -59,6 +62,7 @@ class SiteNode:
             "antipode.site.name": "a",
             "antipode.site.number": "1",
             "antipode.grpc.listener": f"{place.host}:{self.grpc_port}",
+            "antipode.metrics.listener": f"{place.host}:{self.metrics_port}",
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": "1",
             **(settings or {}),
@@ -88,6 +92,13 @@ class SiteNode:
         """Where its gRPC services are."""
         return f"{self._host}:{self.grpc_port}"
 
+    def figure(self, name: str, **labels: str) -> float:
+        """A figure of its metrics page, 0 while it is not shown."""
+        with urlopen(f"http://{self._host}:{self.metrics_port}/metrics", timeout=10) as page:
+            families = text_string_to_metric_families(page.read().decode())
+            samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
     def wait_ready(self, within_ms: float = READY_WITHIN_MS) -> None:
         """Wait until clients are let in."""
         self.process.wait_ready(lambda: self.process.log_text().count('{"ready"') >= self._starts, within_ms)
@@ -112,9 +123,13 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     await zookeeper.start()
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()))
+    registry = new_registry()
+    registry.register(broker.metrics)
     candidate = ControllerCandidate(
-        load_settings(ControllerSettings, properties), grpc_server=server, registry=new_registry()
+        load_settings(ControllerSettings, properties), grpc_server=server, registry=registry
     )
+    assert settings.metrics_listener is not None
+    MetricsServer(registry, host=settings.metrics_listener.host, port=settings.metrics_listener.port).start()
     port = await server.start()
     try:
         await candidate.start(grpc_address=f"{settings.grpc_listener.host}:{port}")

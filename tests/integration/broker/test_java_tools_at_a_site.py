@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -106,6 +107,25 @@ async def test_configs_that_cannot_be_are_refused_by_name_and_others_outlive_a_r
     await site.start()
     shown = await tool(CONFIGS, "--describe", "--all", *topic)
     assert "retention.ms=7000000 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.retention.ms=7000000" in shown
+
+
+async def test_log_levels_are_altered_while_the_broker_runs(tool: Run, refused: Run) -> None:
+    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    name = "broker.replicas"
+    try:
+        await tool(CONFIGS, "--alter", *loggers, "--add-config", f"{name}=DEBUG")
+        assert logging.getLogger(name).isEnabledFor(logging.DEBUG)
+        assert f"{name}=DEBUG sensitive=false" in await tool(CONFIGS, "--describe", *loggers)
+        await tool(CONFIGS, "--alter", *loggers, "--delete-config", name)
+        assert logging.getLogger(name).level == logging.NOTSET
+    finally:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    said = await asyncio.gather(
+        refused(CONFIGS, "--alter", *loggers, "--add-config", f"{name}=LOUD"),
+        refused(CONFIGS, "--alter", *loggers, "--add-config", "nobody.at.all=DEBUG"),
+    )
+    assert f"Cannot set the log level of {name} to LOUD" in said[0]
+    assert "nobody.at.all" in said[1]
 
 
 async def test_records_and_offsets_of_what_is_not_there_are_refused(

@@ -54,7 +54,7 @@ def filled(path: Path, *epochs: int) -> PartitionLog:
 
 def answer_of(leader: PartitionLog, follower: HostedPartition, *, high_watermark: int = 0) -> PartitionFetched:
     """As the leader's Fetch handler answers."""
-    asked = position_of(follower)
+    asked = position_of(follower, now_ms=0.0)
     if asked.last_fetched_epoch >= 0:
         end = leader.epoch_end_offset(asked.last_fetched_epoch)
         if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.fetch_offset:

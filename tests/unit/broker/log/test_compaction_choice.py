@@ -1,5 +1,6 @@
 """When a compacted log is cleaned, from where on, by whom, and what happens to transaction markers."""
 
+import asyncio
 import os
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from broker.core.topic_configs import LONG_MAX, LogConfig
 from broker.log.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
 from broker.log.cleaner import clean
-from broker.log.cleaner_process import CleanerProcess
+from broker.log.cleaner_process import CleanerProcess, CleanerProcesses
 from broker.log.compaction import plan_compaction, swap_in
 from broker.log.errors import StorageError
+from broker.log.log_cleaning import LogCleaning, in_a_thread
 from broker.log.log_store import LogStore
 from runtime.disk import RealDisk
 from tests.support.log_batches import TRANSACTIONAL, batch, marker
@@ -240,3 +242,50 @@ async def test_what_the_process_cannot_read_is_said_as_in_this_process(tmp_path)
             await cleaner.clean(plan)
     finally:
         await cleaner.stop()
+
+
+async def test_as_many_logs_are_cleaned_at_the_same_time_as_there_are_threads(tmp_path):
+    logs = []
+    for name in ("one", "two", "three"):
+        log = open_log(tmp_path / name, config=compacted())
+        for number in range(40):
+            put(log, b"k%d" % (number % 3), b"%d" % number)
+        settle(log)
+        logs.append(log)
+    running, most = 0, 0
+    may_end = asyncio.Event()
+
+    async def clean_in_turn(plan):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running == 2:
+            may_end.set()
+        await may_end.wait()
+        try:
+            return await in_a_thread(RealDisk())(plan)
+        finally:
+            running -= 1
+
+    cleaning = LogCleaning(logs[0]._descriptors, clean_in_turn, now_ms=lambda: NOW_MS)
+    cleaning.threads = 2
+    assert len(await cleaning.run(logs)) == 3
+    assert most == 2
+
+
+async def test_two_plans_are_carried_out_in_two_processes_and_the_next_in_one_of_them(tmp_path):
+    cleaners = CleanerProcesses()
+    try:
+        plans = []
+        for name in ("one", "two"):
+            log = open_log(tmp_path / name, config=compacted())
+            for number in range(40):
+                put(log, b"k%d" % (number % 3), b"%d" % number)
+            settle(log)
+            plans.append(plan_compaction(log, NOW_MS))
+        await asyncio.gather(*(cleaners.clean(plan) for plan in plans))
+        assert len(cleaners._idle) == 2
+        await cleaners.clean(plans[0])
+        assert len(cleaners._idle) == 2
+    finally:
+        await cleaners.stop()

@@ -1,0 +1,361 @@
+"""`antipode reassign`: where the replicas of partitions shall be: propose a plan, carry it out, watch it, cancel it.
+
+Plans are files in the JSON of kafka-reassign-partitions.sh, so that either tool can go on with what the other one began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cli import reassignment
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
+from cli.output import (
+    Output,
+    OutputFormat,
+    console,
+    error_console,
+    failures_as_messages,
+    print_json,
+    print_table,
+    usage_error,
+)
+from cli.reassignment import Ongoing, Outcome
+from cli.reassignment_plan import Place, UnusablePlan, parse_plan, plan_document, propose
+from runtime.process import ExitCode, OperationalFailure
+
+if TYPE_CHECKING:
+    from wire.client import KafkaClient
+
+app = typer.Typer(
+    help="Move partitions between the brokers of the site that is asked.\n\n"
+    "Example: antipode reassign plan --topic orders --out plan.json && antipode reassign execute plan.json --throttle 50000000",
+    no_args_is_help=True,
+)
+
+POLL_INTERVAL_S = 0.3
+LOOKS_MAX = 30
+"""How often a broker is asked that may know less than the controller."""
+PlanFile = Annotated[
+    Path, typer.Argument(help="Plan in the JSON of kafka-reassign-partitions.sh.", exists=True, dir_okay=False)
+]
+KeepThrottle = Annotated[
+    bool, typer.Option("--keep-throttle", help="Leave the throttle set when everything has moved.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
+
+
+@app.command()
+def plan(
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this one; may be given again.")] = None,
+    brokers: Annotated[
+        str, typer.Option(help="Node ids that shall hold the replicas, separated by commas; else all that live.")
+    ] = "",
+    replication_factor: Annotated[
+        int | None, typer.Option(help="Replicas of each partition; as they are when left out.", min=1)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan to this file.", dir_okay=False)] = None,
+    rollback: Annotated[
+        Path | None, typer.Option(help="Write what is there now to this file, as a plan.", dir_okay=False)
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Propose where replicas shall be, with as few moves as an even spread over brokers and racks takes. Changes nothing.
+
+    Example: antipode reassign plan --topic orders --brokers 1001,1002,1003 --out plan.json --rollback back.json
+    """
+    wanted = _node_ids(brokers)
+    with failures_as_messages():
+        before, after = ask_cluster(
+            bootstrap_server,
+            lambda client: _propose(client, topic, wanted, replication_factor),
+            is_site_local=True,
+        )
+        moved = {place: replicas for place, replicas in after.items() if replicas != before[place]}
+        for path, content in ((out, moved), (rollback, {place: before[place] for place in moved})):
+            if path is not None:
+                _write(path, content)
+    if output is OutputFormat.JSON:
+        print_json(plan_document(moved))
+    elif not moved:
+        console.print("every replica is where it should be")
+    else:
+        _show(before, moved)
+
+
+@app.command()
+def execute(
+    file: PlanFile,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    throttle: Annotated[
+        int | None, typer.Option(help="Bytes per second and broker that moves may take; else no bound.", min=1)
+    ] = None,
+    does_wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until everything has moved.")] = True,
+    is_keeping_throttle: KeepThrottle = False,
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Carry a plan out, and show how far it is. Given again with another throttle it goes on under that one.
+
+    A throttle holds back new replicas alone, never those in sync, and is removed at the end. What is interrupted goes on by itself;
+    `antipode reassign verify` looks at it again and then removes the throttle.
+
+    Example: antipode reassign execute plan.json --throttle 50000000
+    """
+    wanted = _read(file)
+    with failures_as_messages():
+        before = ask_cluster(
+            bootstrap_server,
+            lambda client: _execute(client, wanted, throttle=throttle, is_dry_run=is_dry_run),
+            is_site_local=True,
+        )
+        moved = {place: replicas for place, replicas in wanted.items() if replicas != before[place]}
+        if output is OutputFormat.TEXT:
+            _show(before, moved)
+        if does_wait and not is_dry_run:
+            ask_cluster(bootstrap_server, lambda client: _watch(client, wanted), is_site_local=True)
+            if throttle is not None and not is_keeping_throttle:
+                ask_cluster(bootstrap_server, lambda client: _end_throttle(client, wanted), is_site_local=True)
+    if output is OutputFormat.JSON:
+        document = {"before": plan_document(before), "moves": len(moved), "is_dry_run": is_dry_run}
+        print_json({**document, "is_complete": does_wait and not is_dry_run})
+    else:
+        done = "would be moved" if is_dry_run else "are where they shall be" if does_wait else "are moving"
+        console.print(f"{len(wanted)} partitions {done}")
+
+
+@app.command()
+def verify(
+    file: PlanFile,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    is_keeping_throttle: KeepThrottle = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """How far a plan is; when everything has moved, its throttle is removed. Exit code 1 when something is neither there nor on its way.
+
+    Example: antipode reassign verify plan.json --output json
+    """
+    wanted = _read(file)
+    with failures_as_messages():
+        states = ask_cluster(bootstrap_server, lambda client: _states(client, wanted), is_site_local=True)
+        is_complete = all(state == "done" for state in states.values())
+        if is_complete and not is_keeping_throttle:
+            ask_cluster(bootstrap_server, lambda client: _end_throttle(client, wanted), is_site_local=True)
+    rows = [{"topic": place.topic, "partition": place.partition, "state": state} for place, state in states.items()]
+    if output is OutputFormat.JSON:
+        print_json({"is_complete": is_complete, "partitions": rows})
+    else:
+        print_table(str(file), ("topic", "partition", "state"), [tuple(row.values()) for row in rows])
+    if "elsewhere" in states.values():
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command()
+def cancel(
+    file: Annotated[Path | None, typer.Argument(help="A plan; else --all.", exists=True, dir_okay=False)] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    is_all: Annotated[bool, typer.Option("--all", help="Everything that is under way.")] = False,
+    is_keeping_throttle: KeepThrottle = False,
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """End moves that are under way: the replicas that were there before stay, the throttle is removed.
+
+    Example: antipode reassign cancel plan.json --dry-run
+    """
+    if (file is None) is not is_all:
+        raise usage_error("say what to cancel: a plan, or --all")
+    named = None if file is None else set(_read(file))
+    with failures_as_messages():
+        places = ask_cluster(
+            bootstrap_server,
+            lambda client: _cancel(client, named, keep=is_keeping_throttle, is_dry_run=is_dry_run),
+            is_site_local=True,
+        )
+    if output is OutputFormat.JSON:
+        print_json({"cancelled": [str(place) for place in places], "is_dry_run": is_dry_run})
+    else:
+        console.print(f"{len(places)} moves {'would be' if is_dry_run else 'are'} cancelled")
+
+
+@app.command("list")
+def list_ongoing(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT) -> None:
+    """What is moving now.
+
+    Example: antipode reassign list --output json
+    """
+    with failures_as_messages():
+        found = ask_cluster(bootstrap_server, reassignment.ongoing, is_site_local=True)
+    rows = [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "replicas": list(move.replicas),
+            "adding": list(move.adding),
+            "removing": list(move.removing),
+        }
+        for place, move in sorted(found.items())
+    ]
+    if output is OutputFormat.JSON:
+        print_json(rows)
+    else:
+        columns = ("topic", "partition", "replicas", "adding", "removing")
+        print_table("", columns, [tuple(row.values()) for row in rows])
+
+
+# --- files and tables
+
+
+def _node_ids(text: str) -> list[int]:
+    try:
+        return [int(item) for item in text.split(",") if item.strip()]
+    except ValueError as error:
+        raise usage_error(f"--brokers {text!r} is not usable: accepted are node ids, such as 1001,1002") from error
+
+
+def _read(file: Path) -> dict[Place, tuple[int, ...]]:
+    try:
+        return parse_plan(file.read_text(encoding="utf-8"))
+    except (UnusablePlan, UnicodeDecodeError) as error:
+        raise usage_error(f"{file} is not usable: {error}") from error
+
+
+def _write(path: Path, content: Mapping[Place, tuple[int, ...]]) -> None:
+    try:
+        path.write_text(json.dumps(plan_document(content)) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OperationalFailure(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _show(before: Mapping[Place, tuple[int, ...]], after: Mapping[Place, tuple[int, ...]]) -> None:
+    rows = [
+        (place.topic, place.partition, _text(before[place]), _text(replicas))
+        for place, replicas in sorted(after.items())
+    ]
+    print_table("", ("topic", "partition", "replicas now", "replicas then"), rows)
+
+
+def _text(replicas: tuple[int, ...]) -> str:
+    return ", ".join(map(str, replicas))
+
+
+# --- work
+
+
+async def _propose(
+    client: KafkaClient, topics: list[str] | None, brokers: list[int], replication_factor: int | None
+) -> tuple[dict[Place, tuple[int, ...]], dict[Place, tuple[int, ...]]]:
+    metadata = await reassignment.site_metadata(client)
+    unknown = [name for name in topics or () if name not in metadata.topics]
+    if unknown:
+        raise OperationalFailure(f"topic {unknown[0]} is not there: `antipode topics list` shows those that are")
+    absent = [node for node in brokers if node not in metadata.brokers]
+    if absent:
+        living = ", ".join(map(str, sorted(metadata.brokers)))
+        raise OperationalFailure(f"broker {absent[0]} is not there; brokers of this site: {living}")
+    everything = reassignment.assignment(metadata)
+    chosen = {place: replicas for place, replicas in everything.items() if not topics or place.topic in topics}
+    others = [replicas for place, replicas in everything.items() if place not in chosen]
+    racks = {node: broker.rack or "" for node, broker in metadata.brokers.items()}
+    try:
+        after = propose(
+            chosen,
+            brokers or sorted(metadata.brokers),
+            racks=racks,
+            replication_factor=replication_factor,
+            others=others,
+        )
+    except UnusablePlan as error:
+        raise OperationalFailure(str(error)) from error
+    return chosen, after
+
+
+async def _execute(
+    client: KafkaClient, wanted: dict[Place, tuple[int, ...]], *, throttle: int | None, is_dry_run: bool
+) -> dict[Place, tuple[int, ...]]:
+    topics = sorted({place.topic for place in wanted})
+    metadata = await reassignment.site_metadata(client, topics)
+    before = reassignment.assignment(metadata, wanted)
+    moving = await reassignment.ongoing(client)
+    before = {
+        place: tuple(node for node in replicas if place not in moving or node not in moving[place].adding)
+        for place, replicas in before.items()
+    }
+    brokers = (await client.metadata([])).brokers
+    absent = {node for replicas in wanted.values() for node in replicas} - brokers.keys()
+    if absent:
+        raise OperationalFailure(f"broker {min(absent)} is not there; brokers of this site: {_text(tuple(brokers))}")
+    if is_dry_run:
+        return before
+    if throttle is not None:
+        await reassignment.throttle(client, before, wanted, throttle)
+    _check(await reassignment.order(client, dict(wanted)), "cannot move")
+    return before
+
+
+def _check(outcomes: list[Outcome], what: str) -> None:
+    failed = [outcome for outcome in outcomes if outcome.error]
+    if failed:
+        first = failed[0]
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise OperationalFailure(f"{first.place} {what}: {first.error}: {first.message}{more}")
+
+
+async def _states(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> dict[Place, str]:
+    """Of each partition: done, moving, or elsewhere."""
+    moving: dict[Place, Ongoing] = await reassignment.ongoing(client)
+    metadata = await reassignment.site_metadata(client, sorted({place.topic for place in wanted}))
+    now = reassignment.assignment(metadata, wanted)
+    return {
+        place: "moving" if place in moving else "done" if now[place] == replicas else "elsewhere"
+        for place, replicas in sorted(wanted.items())
+    }
+
+
+async def _watch(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> None:
+    """Show a bar, on a terminal, until nothing of the plan is moving."""
+    columns: list[Any] = [
+        TextColumn("moving"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("partitions"),
+        TimeElapsedColumn(),
+    ]
+    with Progress(*columns, console=error_console, disable=not error_console.is_terminal) as bar:
+        task = bar.add_task("moving", total=len(wanted))
+        while True:
+            moving = (await reassignment.ongoing(client)).keys() & wanted.keys()
+            bar.update(task, completed=len(wanted) - len(moving))
+            if not moving:
+                break
+            await asyncio.sleep(POLL_INTERVAL_S)
+    for _ in range(LOOKS_MAX):
+        elsewhere = [place for place, state in (await _states(client, wanted)).items() if state != "done"]
+        if not elsewhere:
+            return
+        await asyncio.sleep(POLL_INTERVAL_S)
+    raise OperationalFailure(f"{elsewhere[0]} is not where it shall be: its move was cancelled or replaced")
+
+
+async def _end_throttle(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> None:
+    await reassignment.remove_throttle(client, {place.topic for place in wanted})
+
+
+async def _cancel(client: KafkaClient, named: set[Place] | None, *, keep: bool, is_dry_run: bool) -> list[Place]:
+    moving = await reassignment.ongoing(client)
+    places = sorted(place for place in moving if named is None or place in named)
+    if is_dry_run:
+        return places
+    if places:
+        _check(await reassignment.order(client, dict.fromkeys(places)), "cannot stay")
+    topics = {place.topic for place in named or places}
+    if topics and not keep:
+        await reassignment.remove_throttle(client, topics)
+    return places

@@ -1,0 +1,196 @@
+"""Plans of where partitions' replicas shall be: Kafka's JSON read and written, and a balanced plan proposed. Pure.
+
+A proposal moves as little as it can: replicas on brokers that may keep them stay, missing ones go to the brokers with the fewest, and only
+then replicas go from the fullest brokers to the emptiest until none has two more than another. With racks known for all brokers no
+partition has more replicas in one rack than it must. Leaders (the first replicas) are spread in the same way.
+
+Callers: cli/reassign.py, cli/elect.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+VERSION = 1
+
+
+class Place(NamedTuple):
+    """A partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Plan = Mapping[Place, tuple[int, ...]]
+"""Replicas by partition, the preferred leader first."""
+
+
+class UnusablePlan(ValueError):
+    """The text is no plan; says what is wrong with it."""
+
+
+def parse_plan(text: str) -> dict[Place, tuple[int, ...]]:
+    """A plan in the JSON of kafka-reassign-partitions.sh. UnusablePlan names what is wrong."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise UnusablePlan(f"it is no JSON: {error}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
+        raise UnusablePlan(
+            'accepted is {"version": 1, "partitions": [{"topic": ..., "partition": ..., "replicas": [...]}]}'
+        )
+    if document.get("version", VERSION) != VERSION:
+        raise UnusablePlan(f"version {document['version']} is not known; accepted: {VERSION}")
+    plan: dict[Place, tuple[int, ...]] = {}
+    for entry in document["partitions"]:
+        place, replicas = _entry(entry)
+        if place in plan:
+            raise UnusablePlan(f"{place} is named twice")
+        plan[place] = replicas
+    if not plan:
+        raise UnusablePlan("it names no partition")
+    return plan
+
+
+def _entry(entry: Any) -> tuple[Place, tuple[int, ...]]:
+    try:
+        place = Place(str(entry["topic"]), int(entry["partition"]))
+        replicas = tuple(int(node) for node in entry["replicas"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnusablePlan(f"{json.dumps(entry)} needs topic, partition and replicas ({error!r})") from error
+    if not replicas or len(set(replicas)) != len(replicas):
+        raise UnusablePlan(f"{place} needs replicas, each on another broker; given: {list(replicas)}")
+    directories = [path for path in entry.get("log_dirs", ()) if path != "any"]
+    if directories:
+        raise UnusablePlan(
+            f"{place} asks for log directory {directories[0]}; accepted: any (`antipode log-dirs move` moves a log between directories)"
+        )
+    return place, replicas
+
+
+def parse_partitions(text: str) -> list[Place]:
+    """The partitions of the JSON of kafka-leader-election.sh, or of a plan. UnusablePlan names what is wrong."""
+    try:
+        entries = json.loads(text)["partitions"]
+        return [Place(str(entry["topic"]), int(entry["partition"])) for entry in entries]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnusablePlan(f'accepted is {{"partitions": [{{"topic": ..., "partition": ...}}]}} ({error!r})') from error
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan as Kafka's tool writes it."""
+    entries = [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "replicas": list(replicas),
+            "log_dirs": ["any"] * len(replicas),
+        }
+        for place, replicas in sorted(plan.items())
+    ]
+    return {"version": VERSION, "partitions": entries}
+
+
+def propose(
+    current: Plan,
+    brokers: Collection[int],
+    *,
+    racks: Mapping[int, str],
+    replication_factor: int | None = None,
+    others: Iterable[tuple[int, ...]] = (),
+) -> dict[Place, tuple[int, ...]]:
+    """Where the partitions shall be when only `brokers` hold them; `others` are replicas that stay and count as load.
+
+    UnusablePlan when there are too few brokers.
+    """
+    return _Proposal(current, sorted(brokers), racks, others).make(replication_factor)
+
+
+class _Proposal:
+    def __init__(
+        self, current: Plan, brokers: list[int], racks: Mapping[int, str], others: Iterable[tuple[int, ...]]
+    ) -> None:
+        self._current = current
+        self._brokers = brokers
+        self._racks = racks if all(racks.get(node) for node in brokers) else {}
+        self._load: Counter[int] = Counter(dict.fromkeys(brokers, 0))
+        for replicas in others:
+            self._load.update(node for node in replicas if node in self._load)
+        self._plan: dict[Place, list[int]] = {}
+
+    def make(self, replication_factor: int | None) -> dict[Place, tuple[int, ...]]:
+        wanted = {place: replication_factor or len(replicas) for place, replicas in self._current.items()}
+        for place, count in wanted.items():
+            if count > len(self._brokers):
+                raise UnusablePlan(f"{place} needs {count} brokers; given: {', '.join(map(str, self._brokers))}")
+        for place in sorted(wanted):
+            kept = [node for node in self._current[place] if node in self._load][: wanted[place]]
+            self._plan[place] = kept
+            self._load.update(kept)
+        for place in sorted(wanted):
+            while len(self._plan[place]) < wanted[place]:
+                self._add(place)
+        self._level()
+        self._spread_leaders()
+        return {place: tuple(replicas) for place, replicas in self._plan.items()}
+
+    def _crowding(self, replicas: list[int]) -> int:
+        """How far the replicas are from being in as many racks as they can be: pairs that share one."""
+        counts = Counter(self._racks.get(node, str(node)) for node in replicas)
+        return sum(count * (count - 1) // 2 for count in counts.values())
+
+    def _add(self, place: Place) -> None:
+        replicas = self._plan[place]
+        candidates = [node for node in self._brokers if node not in replicas]
+        chosen = min(candidates, key=lambda node: (self._crowding([*replicas, node]), self._load[node], node))
+        replicas.append(chosen)
+        self._load[chosen] += 1
+
+    def _level(self) -> None:
+        """From the fullest to the emptiest, one at a time, while that evens them out."""
+        while True:
+            emptiest = min(self._brokers, key=lambda node: (self._load[node], node))
+            move = self._move_to(emptiest)
+            if move is None:
+                return
+            place, position = move
+            replicas = self._plan[place]
+            self._load[replicas[position]] -= 1
+            self._load[emptiest] += 1
+            replicas[position] = emptiest
+
+    def _move_to(self, emptiest: int) -> tuple[Place, int] | None:
+        for fullest in sorted(self._brokers, key=lambda node: (-self._load[node], node)):
+            if self._load[fullest] - self._load[emptiest] < 2:
+                return None
+            # one that is new there costs nothing to move, and a follower less than a leader
+            moves = [
+                (fullest in self._current[place], -position, place)
+                for place, replicas in self._plan.items()
+                for position, node in enumerate(replicas)
+                if node == fullest and emptiest not in replicas and self._may_replace(replicas, position, emptiest)
+            ]
+            if moves:
+                _, position, place = min(moves)
+                return place, -position
+        return None
+
+    def _may_replace(self, replicas: list[int], position: int, node: int) -> bool:
+        return self._crowding([*replicas[:position], node, *replicas[position + 1 :]]) <= self._crowding(replicas)
+
+    def _spread_leaders(self) -> None:
+        leading: Counter[int] = Counter(replicas[0] for replicas in self._plan.values())
+        for place in sorted(self._plan):
+            replicas = self._plan[place]
+            best = min(replicas, key=lambda node: (leading[node], replicas.index(node)))
+            if leading[replicas[0]] - leading[best] >= 2:
+                leading[replicas[0]] -= 1
+                leading[best] += 1
+                replicas.remove(best)
+                replicas.insert(0, best)

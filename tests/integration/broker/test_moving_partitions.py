@@ -1,0 +1,111 @@
+"""Partitions moved by Apache Kafka's own tool with a throttle: what is moved waits, what is in sync does not, nothing stays set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+
+from tests.support.eventually import eventually_sync
+from tests.support.java_clients import LEADER_ELECTION, REASSIGN, KafkaPrograms
+from tests.support.processes import Processes
+from tests.support.replicated_site import NODES, ReplicatedSite
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+TOPIC = "orders"
+FIRST, SECOND, THIRD = NODES
+THROTTLE_CONFIGS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+@pytest.fixture
+def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
+    settings = {"min.insync.replicas": "2", "num.replica.fetchers": "2", "auto.leader.rebalance.enable": "false"}
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect, settings)
+
+
+def produce(site: ReplicatedSite, size_bytes: int) -> None:
+    producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all", "linger.ms": 5})
+    for _ in range(size_bytes // 1000):
+        producer.produce(TOPIC, bytes(1000), partition=0)
+    assert producer.flush(60) == 0
+
+
+def plan_of(path: Path, *replicas: int) -> str:
+    partition = {"topic": TOPIC, "partition": 0, "replicas": list(replicas), "log_dirs": ["any"] * len(replicas)}
+    path.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    return str(path)
+
+
+def topic_configs(site: ReplicatedSite) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC)
+    found = site.admin.describe_configs([resource])[resource].result(20)
+    return {name: found[name].value for name in THROTTLE_CONFIGS}
+
+
+def broker_config(site: ReplicatedSite, node_id: int, name: str) -> str:
+    resource = ConfigResource(ResourceType.BROKER, str(node_id))
+    return str(site.admin.describe_configs([resource])[resource].result(20)[name].value)
+
+
+def replicas(site: ReplicatedSite) -> set[int]:
+    return set(site.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0].replicas)
+
+
+def test_a_throttled_move_leaves_room_for_replicas_in_sync(
+    site: ReplicatedSite, kafka_programs: KafkaPrograms, tmp_path: Path
+) -> None:
+    site.admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[FIRST, SECOND]])])[TOPIC].result(20)
+    produce(site, 6_000_000)
+    plan = plan_of(tmp_path / "plan.json", FIRST, SECOND, THIRD)
+
+    def reassign(*arguments: str) -> str:
+        given = ("--bootstrap-server", site.bootstrap, "--reassignment-json-file", plan, *arguments)
+        return kafka_programs.run(REASSIGN, *given).decode()
+
+    assert "Successfully started partition reassignment" in reassign("--execute", "--throttle", "1")
+    assert topic_configs(site) == {
+        THROTTLE_CONFIGS[0]: f"0:{FIRST},0:{SECOND}",
+        THROTTLE_CONFIGS[1]: f"0:{THIRD}",
+    }
+    assert broker_config(site, FIRST, "leader.replication.throttled.rate") == "1"
+    # what counts was sent, and the bound is far behind
+    eventually_sync(lambda: site.nodes[FIRST].figure("kafka_server_leaderreplication_byte_rate") > 1, 30_000)
+    produce(site, 2_000_000)
+    assert "is still in progress" in reassign("--verify", "--preserve-throttles")
+    assert site.in_sync(TOPIC)[0] == {FIRST, SECOND}
+    assert "The inter-broker throttle limit was set to 900000000" in reassign(
+        "--execute", "--additional", "--throttle", "900000000"
+    )
+    site.wait_in_sync(TOPIC)
+    eventually_sync(lambda: "is completed" in reassign("--verify"), 60_000)
+    assert topic_configs(site) == dict.fromkeys(THROTTLE_CONFIGS, "")
+    assert broker_config(site, FIRST, "leader.replication.throttled.rate") == str(2**63 - 1)
+    site.wait_equal(TOPIC, 1)
+
+
+def test_kafkas_tools_list_cancel_and_elect(
+    site: ReplicatedSite, kafka_programs: KafkaPrograms, tmp_path: Path
+) -> None:
+    site.admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[FIRST, SECOND]])])[TOPIC].result(20)
+    produce(site, 6_000_000)
+    plan = plan_of(tmp_path / "plan.json", FIRST, THIRD)
+    tool = ("--bootstrap-server", site.bootstrap)
+    kafka_programs.run(REASSIGN, *tool, "--reassignment-json-file", plan, "--execute", "--throttle", "1")
+    assert f"adding: {THIRD}" in kafka_programs.run(REASSIGN, *tool, "--list").decode()
+    cancelled = kafka_programs.run(REASSIGN, *tool, "--reassignment-json-file", plan, "--cancel").decode()
+    assert f"Successfully cancelled partition reassignment for: {TOPIC}-0" in cancelled
+    eventually_sync(lambda: replicas(site) == {FIRST, SECOND}, 30_000)
+    assert topic_configs(site) == dict.fromkeys(THROTTLE_CONFIGS, "")
+    site.nodes[FIRST].process.stop()
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == SECOND, 30_000)
+    site.nodes[FIRST].restart()
+    site.wait_in_sync(TOPIC, (FIRST, SECOND))
+    elected = kafka_programs.run(
+        LEADER_ELECTION, *tool, "--election-type", "preferred", "--topic", TOPIC, "--partition", "0"
+    )
+    assert b"Successfully completed leader election" in elected
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == FIRST, 30_000)

@@ -1,0 +1,122 @@
+"""`antipode reassign` and `antipode elect` on a site of three brokers: plan, dry run, throttled move, verify, cancel, elections."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from tests.support.eventually import eventually_sync
+from tests.support.processes import Processes
+from tests.support.replicated_site import NODES, ReplicatedSite
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+TOPIC = "orders"
+FIRST, SECOND, THIRD = NODES
+
+
+class Operator:
+    """Somebody at a command line."""
+
+    def __init__(self, site: ReplicatedSite) -> None:
+        self._site = site
+
+    def run(self, *arguments: str, code: int = 0) -> Any:
+        """What a command prints as JSON; what it complains of when it must end with another code."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "cli.main", *arguments, "-b", self._site.bootstrap, "--output", "json"],
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
+        return json.loads(ended.stdout) if ended.stdout else ended.stderr.decode()
+
+
+@pytest.fixture
+def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect, {"auto.leader.rebalance.enable": "false"})
+
+
+@pytest.fixture
+def operator(site: ReplicatedSite) -> Operator:
+    return Operator(site)
+
+
+def create(site: ReplicatedSite, *replicas: list[int]) -> None:
+    site.admin.create_topics([NewTopic(TOPIC, len(replicas), replica_assignment=list(replicas))])[TOPIC].result(20)
+    producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all"})
+    for number in range(5000):
+        producer.produce(TOPIC, bytes(1000), partition=number % len(replicas))
+    assert producer.flush(60) == 0
+
+
+def replicas(site: ReplicatedSite) -> list[list[int]]:
+    found = site.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    return [list(found[index].replicas) for index in sorted(found)]
+
+
+def test_a_plan_is_proposed_tried_carried_out_and_verified(
+    site: ReplicatedSite, operator: Operator, tmp_path: Path
+) -> None:
+    create(site, [FIRST, SECOND], [FIRST, SECOND], [FIRST, SECOND])
+    plan, back = str(tmp_path / "plan.json"), str(tmp_path / "back.json")
+    proposed = operator.run("reassign", "plan", "--topic", TOPIC, "--out", plan, "--rollback", back)
+    assert proposed == json.loads(Path(plan).read_text())
+    assert any(THIRD in entry["replicas"] for entry in proposed["partitions"])
+    assert operator.run("reassign", "execute", plan, "--dry-run")["is_dry_run"]
+    assert replicas(site) == [[FIRST, SECOND]] * 3
+    assert not operator.run("reassign", "verify", plan, code=1)["is_complete"]
+    done = operator.run("reassign", "execute", plan, "--throttle", "100000000")
+    assert done["is_complete"]
+    assert operator.run("reassign", "verify", plan)["is_complete"]
+    assert not any("throttled" in row["config"] for row in operator.run("configs", "show", "--topic", TOPIC))
+    assert not any("throttled" in row["config"] for row in operator.run("configs", "show", "--broker", str(FIRST)))
+    operator.run("reassign", "execute", back)
+    assert sorted(map(sorted, replicas(site))) == [[FIRST, SECOND]] * 3
+    assert "broker 7 is not there" in operator.run("reassign", "plan", "--brokers", "7", code=1)
+
+
+def test_a_throttled_move_is_listed_and_cancelled(site: ReplicatedSite, operator: Operator, tmp_path: Path) -> None:
+    create(site, [FIRST, SECOND])
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": TOPIC, "partition": 0, "replicas": [FIRST, THIRD]}]}))
+    operator.run("reassign", "execute", str(plan), "--throttle", "1", "--no-wait")
+    (moving,) = operator.run("reassign", "list")
+    assert (moving["adding"], moving["removing"]) == ([THIRD], [SECOND])
+    assert operator.run("reassign", "verify", str(plan))["partitions"][0]["state"] == "moving"
+    assert operator.run("reassign", "cancel", "--all", "--dry-run")["cancelled"] == [f"{TOPIC}-0"]
+    assert operator.run("reassign", "list")
+    assert operator.run("reassign", "cancel", str(plan))["cancelled"] == [f"{TOPIC}-0"]
+    eventually_sync(lambda: replicas(site) == [[FIRST, SECOND]], 30_000)
+    assert operator.run("reassign", "list") == []
+    assert not any("throttled" in row["config"] for row in operator.run("configs", "show", "--topic", TOPIC))
+    assert "say what to cancel" in operator.run("reassign", "cancel", code=2)
+
+
+def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSite, operator: Operator) -> None:
+    create(site, [FIRST, SECOND])
+    assert operator.run("elect", "preferred", "--all")["partitions"] == []
+    site.nodes[FIRST].process.kill()
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == SECOND, 30_000)
+    site.wait_in_sync(TOPIC, (SECOND,))
+    site.nodes[SECOND].process.kill()
+    site.nodes[FIRST].restart()
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == -1, 30_000)
+    wanted = operator.run("elect", "unclean", "--topic", TOPIC, "--dry-run")["partitions"]
+    assert [row["outcome"] for row in wanted] == ["would be elected"]
+    elected = operator.run("elect", "unclean", "--topic", TOPIC, "--partition", "0", "--yes")["partitions"]
+    assert [row["outcome"] for row in elected] == ["elected"]
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == FIRST, 30_000)
+    controller = site.nodes[site.controller()]
+    assert controller.figure("kafka_controller_uncleanleaderelections_total") == 1
+    site.nodes[SECOND].restart()
+    site.wait_in_sync(TOPIC, (FIRST, SECOND))
+    assert "say which partitions" in operator.run("elect", "preferred", code=2)

@@ -1,0 +1,63 @@
+"""What a new leader answers to ListOffsets before it knows how far the former one had told clients that records are safe."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.core.cluster_image import PartitionImage
+from broker.core.partition import Partition
+from broker.handlers import list_offsets
+
+LATEST, EARLIEST = -1, -2
+
+
+class Log(SimpleNamespace):
+    """A log from 2 to 10."""
+
+    log_start_offset, log_end_offset, latest_epoch = 2, 10, 3
+
+    def epoch_at(self, _: int) -> int:
+        return 1
+
+    def offset_for_timestamp(self, _: int) -> None:
+        return None
+
+
+def answer(timestamp_ms: int, *, followers_have: int, version: int = 5, replica_id: int = -1) -> Any:
+    state = Partition(node_id=1, log_end_offset=10, high_watermark=4)
+    state.change(
+        PartitionImage(index=0, leader=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1, 2)), now_ms=0
+    )
+    state.record_fetch(2, followers_have, now_ms=1)
+    hosted = SimpleNamespace(
+        state=state,
+        log=Log(),
+        check_readable=lambda _: None,
+        check_leader_epoch=lambda _: None,
+        readable_end=lambda **_: state.high_watermark,
+    )
+    build = list_offsets.builder(list_offsets.API_KEY, version)
+    services: Any = SimpleNamespace(replicas=SimpleNamespace(get=lambda *_: hosted))
+    asked = SimpleNamespace(partition_index=0, timestamp=timestamp_ms, current_leader_epoch=-1)
+    request = SimpleNamespace(replica_id=replica_id, isolation_level=0)
+    return list_offsets._partition(services, None, build, request, "t", asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timestamp_ms", [LATEST, 1_700_000_000_000])
+def test_the_end_is_not_told_while_it_might_go_back(timestamp_ms: int) -> None:
+    found = answer(timestamp_ms, followers_have=7)
+    assert (found.error_code, found.offset) == (ErrorCode.offset_not_available, -1)
+    assert answer(timestamp_ms, followers_have=7, version=4).error_code is ErrorCode.leader_not_available
+
+
+def test_the_start_is_told_at_once_and_the_end_when_followers_have_what_the_leader_began_with() -> None:
+    assert answer(EARLIEST, followers_have=7).offset == 2
+    assert answer(LATEST, followers_have=10).offset == 10
+
+
+def test_tools_are_told_what_is_known_now() -> None:
+    assert answer(LATEST, followers_have=7, replica_id=-2).offset == 7

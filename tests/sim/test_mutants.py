@@ -16,7 +16,7 @@ def seed_that_catches(mutant: Mutant) -> int:
     with mutant.in_force():
         for seed in (mutant.known_seed, *range(1, SEARCHED_MAX + 1)):
             if not play(seed).is_sound:
-                return seed
+                return int(seed)
     return 0
 
 

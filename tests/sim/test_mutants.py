@@ -7,6 +7,8 @@ import pytest
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.simulation import play
 
+pytestmark = pytest.mark.timeout(900)  # of a machine that others use too
+
 SEARCHED_MAX = 150
 """Seeds that are played when the known one does not catch the defect any more."""
 

@@ -177,8 +177,7 @@ class Dispatcher:
         task = self._loop.create_task(self._guarded(exchange, answering))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # one that was cancelled before its first step never began it
-        task.add_done_callback(lambda _: answering.close())
+        task.add_done_callback(lambda _: answering.close())  # cancelled before its first step: never begun
         exchange.connection.on_close = lambda: _cancel(task)
 
     async def _guarded(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from tests.sim.simulation import Outcome, play
 
-FAILURES_TOLD_MAX = 3
 LINES_TOLD_MAX = 120
+SEEDS_BETWEEN_LINES = 250
 
 
 @dataclass(slots=True)
@@ -62,6 +62,8 @@ def play_many(seeds: Iterable[int], *, jobs: int) -> Summary:
             summary.add(seed, outcome)
             if not outcome.is_sound:
                 print(f"seed {seed}: {outcome.violations[0]}", flush=True)
+            if summary.seeds % SEEDS_BETWEEN_LINES == 0:
+                print(summary, flush=True)
     summary.failed.sort()
     return summary
 

@@ -7,6 +7,8 @@ import pytest
 from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.simulation import play
 
+pytestmark = pytest.mark.timeout(900)  # of a machine that others use too
+
 SEARCHED_MAX = 150
 """Seeds that are played when the known one does not catch the defect any more."""
 
@@ -16,7 +18,7 @@ def seed_that_catches(mutant: Mutant) -> int:
     with mutant.in_force():
         for seed in (mutant.known_seed, *range(1, SEARCHED_MAX + 1)):
             if not play(seed).is_sound:
-                return seed
+                return int(seed)
     return 0
 
 

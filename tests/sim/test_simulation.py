@@ -12,6 +12,8 @@ import pytest
 from tests.sim.campaign import story_of
 from tests.sim.simulation import play
 
+pytestmark = pytest.mark.timeout(900)  # of a machine that others use too
+
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(1, 13)
 ONCE_FAILED = tuple(

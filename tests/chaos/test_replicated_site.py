@@ -4,8 +4,8 @@ Promised, whatever of it is killed, paused or cut off: every acknowledged record
 records are there once and in order; offsets have no gaps; no leader epoch has two leaders; and when the faults are over, producers go on by
 themselves, all replicas are in sync and their files are the same bytes.
 
-`ANTIPODE_FAULTS` says how many faults the long run makes, `ANTIPODE_SEED` repeats a run's choices. Cuts of the network need root and
-`ip`; without them these kinds are left out, and the history that a failure prints shows it.
+`ANTIPODE_FAULTS` says how many faults the long run makes, `ANTIPODE_SEED` repeats a run's choices. Cuts of the whole network need root and
+`ip`; without them toxiproxy parts brokers from ZooKeeper, and nothing else is cut.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from tests.support.replica_comparison import check_leaderships, check_replicas
 from tests.support.replicated_site import NODES, ReplicatedSite
 from tests.support.site_faults import MEMBERS, SiteFaults
 from tests.support.site_network import HERE, SiteNetwork, site_network
+from tests.support.toxiproxy import Toxiproxy
 from tests.support.zookeeper import ZooKeeperEnsemble, start_zookeeper_ensemble
+from tests.support.zookeeper_proxies import ZooKeeperProxies
 
 pytestmark = pytest.mark.chaos
 
@@ -56,17 +58,34 @@ def ensemble(processes: Processes, tmp_path: Path, network: SiteNetwork | None) 
 
 
 @pytest.fixture
-def site(
-    processes: Processes, tmp_path: Path, network: SiteNetwork | None, ensemble: ZooKeeperEnsemble
-) -> ReplicatedSite:
-    places = {node: HERE if network is None else network.place(str(node)) for node in NODES}
-    return ReplicatedSite(processes, tmp_path, ensemble.connect, {"log.segment.bytes": "1100000"}, places=places)
+def proxies(toxiproxy: Toxiproxy, ensemble: ZooKeeperEnsemble) -> ZooKeeperProxies:
+    return ZooKeeperProxies(toxiproxy, ensemble, nodes=[str(node) for node in NODES], members=MEMBERS)
 
 
 @pytest.fixture
-def faults(site: ReplicatedSite, ensemble: ZooKeeperEnsemble, network: SiteNetwork | None) -> SiteFaults:
+def site(
+    processes: Processes,
+    tmp_path: Path,
+    network: SiteNetwork | None,
+    ensemble: ZooKeeperEnsemble,
+    proxies: ZooKeeperProxies,
+) -> ReplicatedSite:
+    settings = {"log.segment.bytes": "1100000"}
+    if network is None:
+        connects = {node: proxies.connect(str(node)) for node in NODES}
+        return ReplicatedSite(processes, tmp_path, connects, settings)
+    places = {node: network.place(str(node)) for node in NODES}
+    return ReplicatedSite(processes, tmp_path, ensemble.connect, settings, places=places)
+
+
+@pytest.fixture
+def faults(
+    site: ReplicatedSite, ensemble: ZooKeeperEnsemble, network: SiteNetwork | None, proxies: ZooKeeperProxies
+) -> SiteFaults:
     seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(1 << 32))
-    return SiteFaults(site, ensemble, network, topic=TOPICS[0], seed=seed)
+    return SiteFaults(
+        site, ensemble, network or proxies, is_network_whole=network is not None, topic=TOPICS[0], seed=seed
+    )
 
 
 class Loads:

@@ -32,7 +32,7 @@ class ReplicatedSite:
         self,
         processes: Processes,
         directory: Path,
-        connect: str,
+        connect: str | Mapping[int, str],
         settings: Mapping[str, str] | None = None,
         *,
         log_directories: Sequence[str] = ("data",),
@@ -49,7 +49,7 @@ class ReplicatedSite:
             node_id: SiteNode(
                 processes,
                 directory,
-                connect,
+                connect if isinstance(connect, str) else connect[node_id],
                 node_id,
                 {"broker.rack": f"rack-{node_id}", **given},
                 log_directories=log_directories,

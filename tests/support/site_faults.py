@@ -1,7 +1,8 @@
 """Faults of a replicated site, begun and ended one by one or two at a time from a seed, with a history that can be told.
 
-A fault has a victim and a time that it lasts. Kinds that need a network of namespaces are left out where there is none. Whatever a
-fault did, `settle` brings everything back, so that a test can ask for progress and for whole replicas afterwards.
+A fault has a victim and a time that it lasts. Where the network only reaches from nodes to ZooKeeper (`zookeeper_proxies.py`), kinds that
+cut anything else are left out. Whatever a fault did, `settle` brings everything back, so that a test can ask for progress and for whole
+replicas afterwards.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tests.support.processes import RunningProcess
 from tests.support.replicated_site import NODES, ReplicatedSite
-from tests.support.site_network import OUTSIDE, SiteNetwork
+from tests.support.site_network import OUTSIDE
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperProcess
 
 SESSION_TIMEOUT_S = 2.0
@@ -28,6 +29,18 @@ OVERLAP_SHARE = 0.25
 MEMBERS = ("zk1", "zk2", "zk3")
 
 Cuts = list[tuple[str, str]]
+
+
+class Network(Protocol):
+    """What parts nodes (by id) and members of ZooKeeper from each other, one direction at a time."""
+
+    def cut(self, cuts: Iterable[tuple[str, str]]) -> None:
+        """From now on nothing gets from the first of each pair to the second."""
+        ...
+
+    def mend(self, cuts: Iterable[tuple[str, str]]) -> None:
+        """What was cut is whole again."""
+        ...
 
 
 class Fault(NamedTuple):
@@ -76,14 +89,16 @@ class SiteFaults:
         self,
         site: ReplicatedSite,
         ensemble: ZooKeeperEnsemble,
-        network: SiteNetwork | None,
+        network: Network,
         *,
+        is_network_whole: bool,
         topic: str,
         seed: int,
     ) -> None:
         self._site = site
         self._ensemble = ensemble
         self._network = network
+        self._is_network_whole = is_network_whole
         self._topic = topic
         self._chance = random.Random(seed)
         self.history = History(seed)
@@ -145,7 +160,6 @@ class SiteFaults:
         return way, outwards + inwards
 
     def _cut(self, kind: str, victim: str, ways: tuple[str, Cuts]) -> Fault:
-        assert self._network is not None
         network, (way, cuts) = self._network, ways
         return Fault(
             kind, f"{victim} {way}", self._lasts(LONG_S), lambda: network.cut(cuts), lambda: network.mend(cuts)
@@ -191,10 +205,11 @@ class SiteFaults:
     def any_fault(self) -> Fault:
         """One that is possible here."""
         kinds = [self._kill, self._kill, self._pause, self._pause]
-        kinds += [self._kill_member, self._pause_member, self._pause_ensemble]
-        if self._network is not None:
-            kinds += [self._isolate, self._isolate, self._part_from_brokers, self._part_from_zookeeper]
-            kinds += [self._isolate_member]
+        kinds += [self._kill_member, self._pause_member, self._pause_ensemble, self._part_from_zookeeper]
+        if self._is_network_whole:
+            kinds += [self._isolate, self._isolate, self._part_from_brokers, self._isolate_member]
+        else:
+            kinds += [self._part_from_zookeeper, self._part_from_zookeeper]
         return self._chance.choice(kinds)()
 
     # --- running them

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.eventually import eventually_sync
@@ -103,6 +104,18 @@ async def test_a_short_pause_of_a_leader_is_waited_out(site: ReplicatedSite) -> 
             load.wait_sent(100)
             process.resume()
         load.wait_acknowledged(300)
+        await check(site, load)
+
+
+async def test_the_number_of_fetchers_changes_under_load(site: ReplicatedSite) -> None:
+    site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
+    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
+        for count in ("4", "2", "1"):
+            entry = ConfigEntry("num.replica.fetchers", count, incremental_operation=AlterConfigOpType.SET)
+            for node in NODES:
+                resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
+                site.admin.incremental_alter_configs([resource])[resource].result(20)
+            load.wait_acknowledged(300)
         await check(site, load)
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.core.follower import OutOfRange, Reaction, reaction_to, resume_out_of_range, truncation_offset
+from broker.core.follower import (
+    OutOfRange,
+    Position,
+    Reaction,
+    fetcher_number,
+    reaction_to,
+    resume_out_of_range,
+    truncation_offset,
+)
 from broker.core.leader_epochs import UNDEFINED_END, EpochEnd
 
 
@@ -60,3 +68,14 @@ def test_a_follower_back_in_range_goes_on_where_it_is() -> None:
 )
 def test_errors_ask_for_what_can_help(code: ErrorCode, reaction: Reaction) -> None:
     assert reaction_to(code) is reaction
+
+
+def test_a_topics_partitions_are_spread_over_the_fetchers_of_a_source() -> None:
+    assert {fetcher_number("t", index, count=4) for index in range(4)} == set(range(4))
+    assert {fetcher_number("t", index, count=1) for index in range(9)} == {0}
+
+
+def test_an_answer_counts_as_long_as_the_log_stands_where_it_was_asked_for() -> None:
+    asked = Position(5, 1, 1, 0)
+    assert asked.place == asked._replace(high_watermark=4).place
+    assert asked.place != asked._replace(fetch_offset=6).place

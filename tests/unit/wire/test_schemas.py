@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
+from kio.schema.errors import ErrorCode
+
 from wire import schemas
 from wire.entity_building import build_entity
 
@@ -13,6 +15,6 @@ LIST_GROUPS = 16
 def test_an_answer_too_large_for_the_shared_buffer_is_decoded_from_its_own_writable_one() -> None:
     response = schemas.response_type(LIST_GROUPS, 4)
     groups = [{"group_id": "g", "protocol_type": "consumer", "group_state": "Stable"}]
-    values = {"throttle_time": dt.timedelta(0), "error_code": 0, "groups": groups}
+    values = {"throttle_time": dt.timedelta(0), "error_code": ErrorCode.none, "groups": groups}
     sent = build_entity(response, values)
     assert schemas.decode(response, memoryview(bytearray(schemas.encode(sent)))) == sent

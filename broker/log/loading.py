@@ -171,7 +171,7 @@ class _Loading:
         for base_offset in sorted(offset for offset in numbered if offset is not None):
             log = entries[file_name(base_offset, LOG_SUFFIX)]
             index_bytes = self._index_bytes(entries, base_offset)
-            if index_bytes is None:
+            if index_bytes is None and log.size_bytes:
                 self.damaged_indexes.add(base_offset)
             segment = Segment(
                 self.directory,
@@ -315,5 +315,4 @@ def create_segment(directory: str, base_offset: int, descriptors: DescriptorCach
     segment = Segment(directory, base_offset, descriptors, size_bytes=0, next_offset=base_offset, created_ms=now_ms)
     segment.file.acquire()
     segment.file.release()
-    segment.write_indexes()
     return segment

@@ -62,6 +62,7 @@ class LogDirectory:
         self._written: set[str] = set()
         self._needs_sync = False
         self._is_loading = False
+        self._named_last: PartitionLog | None = None
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
@@ -192,9 +193,17 @@ class LogDirectory:
             note_flush=self._note_flush,
         )
         if topic_id is not None:
-            log.assign_topic_id(topic_id, is_durable=False)
+            self._name_topic(log, topic_id)
         self.adopt(log)
         return log
+
+    def _name_topic(self, log: PartitionLog, topic_id: bytes) -> None:
+        named, self._named_last = self._named_last, log
+        if named is not None and named.topic_id == topic_id and not named.is_abandoned:
+            with contextlib.suppress(OSError):
+                log.share_topic_id(named)
+                return
+        log.assign_topic_id(topic_id, is_durable=False)
 
     def _forget_lines_of(self, key: TopicPartition) -> None:
         """The lines of a deleted log of the same name must not be believed of a new one after a crash."""

@@ -180,7 +180,10 @@ class Segment:
         self._forget_recent()
 
     def write_indexes(self, *, is_durable: bool = False) -> None:
-        """Bring index entries that wait in memory to their files."""
+        """Bring index entries that wait in memory to their files. An empty segment needs none: most new partitions stay empty for
+        a while, and two files fewer make a topic of many partitions twice as fast to create."""
+        if not self.size_bytes:
+            return
         self.offset_index.write(is_durable=is_durable)
         self.time_index.write(is_durable=is_durable)
 

@@ -132,8 +132,8 @@ class SparseIndex:
         self._keep([])
 
     def _keep(self, entries: list[tuple[int, int]]) -> None:
-        with storage_errors("truncating", self.path):
-            descriptor = self._disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        with storage_errors("truncating", self.path), contextlib.suppress(FileNotFoundError):
+            descriptor = self._disk.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 self._disk.truncate(descriptor, 0)
             finally:
@@ -141,4 +141,5 @@ class SparseIndex:
         self._in_file = 0
         self._waiting = ([first for first, _ in entries], [second for _, second in entries])
         self._last = entries[-1] if entries else None
-        self.write()
+        if entries:
+            self.write()

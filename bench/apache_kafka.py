@@ -15,7 +15,7 @@ HEAP = ("-Xms1g", "-Xmx1g")
 READY_WITHIN_S = 90
 
 
-def server(directory: Path, *, name: str = "kafka") -> ApacheKafkaServer:
+def server(directory: Path, *, name: str = "kafka", settings: Mapping[str, str] | None = None) -> ApacheKafkaServer:
     """A node with free ports, formatted, not started."""
     port, controller_port = free_ports(2)
     node = ApacheKafkaServer(
@@ -24,16 +24,18 @@ def server(directory: Path, *, name: str = "kafka") -> ApacheKafkaServer:
         port=port,
         controller_port=controller_port,
         jvm=(*HEAP, *SERVER_JVM),
-        settings=BROKER_SETTINGS,
+        settings={**BROKER_SETTINGS, **(settings or {})},
     )
     node.format()
     return node
 
 
 @contextmanager
-def lone_broker(directory: Path, *, name: str = "kafka") -> Iterator[MeasuredBroker]:
+def lone_broker(
+    directory: Path, *, name: str = "kafka", settings: Mapping[str, str] | None = None
+) -> Iterator[MeasuredBroker]:
     """One broker in a fresh directory, ended with the block."""
-    node = server(directory, name=name)
+    node = server(directory, name=name, settings=settings)
     with running(node.child(), node.is_serving, within_s=READY_WITHIN_S):
         yield MeasuredBroker(side=Side.PEER, bootstrap_servers=node.bootstrap_servers, child=node.child())
 

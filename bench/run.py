@@ -1,4 +1,4 @@
-"""One run: the brokers' sections on one pair of brokers, then the mirrors' on pairs of their own."""
+"""One run: the brokers' sections on one pair of brokers, then those that need brokers or sites of their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import antipode, apache_kafka, consume, mirror, produce, request_rate, resident_memory, start_up
+from bench import (
+    antipode,
+    apache_kafka,
+    compaction,
+    consume,
+    mirror,
+    partitions,
+    produce,
+    recovery,
+    replicated,
+    request_rate,
+    resident_memory,
+    start_up,
+)
 from bench.figures import Side
 from bench.plan import Plan
 from bench.systems import MeasuredBroker
@@ -24,7 +37,14 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
     "consume": consume.measure,
 }
 """In this order: memory is measured of brokers that have just started."""
-MIRROR = "mirror"
+ALONE: Mapping[str, Callable[[Plan], None]] = {
+    "mirror": mirror.measure,
+    "replicated": replicated.measure,
+    "partitions": partitions.measure,
+    "compaction": compaction.measure,
+    "recovery": recovery.measure,
+}
+"""Sections that start brokers of their own, one side after the other."""
 
 
 def run(plan: Plan, sections: Collection[str]) -> None:
@@ -40,8 +60,9 @@ def run(plan: Plan, sections: Collection[str]) -> None:
                 brokers.append(running.enter_context(start(plan.directory / str(side))))
             for measure in wanted:
                 measure(plan, brokers)
-    if MIRROR in sections:
-        mirror.measure(plan)
+    for name, measure_alone in ALONE.items():
+        if name in sections:
+            measure_alone(plan)
 
 
 def _check_disk(directory: Path, needed_bytes: float) -> None:

@@ -112,16 +112,30 @@ def wait_until(is_ready: Callable[[], bool], *, within_s: float, what: str, chil
         time.sleep(POLL_S)
 
 
-def create_topic(bootstrap_servers: str, topic: str) -> None:
+def create_topic(
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    replication_factor: int = 1,
+    partition_count: int = PARTITION_COUNT,
+    configs: Mapping[str, str] | None = None,
+) -> None:
     """Create a topic and wait until each partition has a leader. OperationalFailure names what the broker answered."""
 
     async def create(client: KafkaClient) -> None:
         (outcome,) = await client.create_topics(
-            [NewTopic(name=topic, partition_count=PARTITION_COUNT, replication_factor=1)]
+            [
+                NewTopic(
+                    name=topic,
+                    partition_count=partition_count,
+                    replication_factor=replication_factor,
+                    configs=configs or {},
+                )
+            ]
         )
         if outcome.error_code is not ErrorCode.none:
             raise OperationalFailure(f"topic {topic} cannot be created: {outcome.error_code.name}")
-        await client.offsets_at(_partitions(topic), LATEST_TIMESTAMP)
+        await client.offsets_at([(topic, index) for index in range(partition_count)], LATEST_TIMESTAMP)
 
     call_client(bootstrap_servers, create)
 

@@ -288,11 +288,9 @@ class _Loading:
             )
             for batch in check.batches():
                 self._take(segment, batch)
-            with storage_errors("flushing", segment.path):
-                if check.fault:
+            if check.fault:
+                with storage_errors("truncating", segment.path):
                     self.disk.truncate(descriptor, check.valid_bytes)
-                # after kill -9 the bytes may be in the page cache alone
-                self.disk.fdatasync(descriptor)
         finally:
             segment.file.release()
         self.last_epoch = check.epoch
@@ -303,8 +301,12 @@ class _Loading:
             self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
         segment.size_bytes = check.valid_bytes
         segment.next_offset = check.next_offset
-        if not (is_last and segment.needs_no_index):
-            segment.write_indexes(is_durable=not is_last)
+        if not is_last:
+            # after kill -9 the bytes may be in the page cache alone; the recovery point stays below them until they are flushed
+            segment.mark_dirty()
+            segment.write_indexes()
+        elif not segment.needs_no_index:
+            segment.write_indexes()
         segment.transactions.flush()
         return check.fault
 

@@ -241,9 +241,6 @@ class Connection:
         """Take up what was held back while a request or its answer was under way."""
         if self._is_busy or self._outgoing or self.is_closed:
             return
-        if self._is_draining:
-            self.close("the broker stops")
-            return
         try:
             if self._held:
                 held, self._held = self._held, b""
@@ -253,7 +250,9 @@ class Connection:
         except MalformedRequest as error:
             self.close(f"malformed request: {error}", is_fault=True)
             return
-        if not self.is_closed and not self._wanted_bytes and not (self._held and (self._is_busy or self._outgoing)):
+        if self._is_draining:
+            self._close_when_quiet()
+        elif not self.is_closed and not self._wanted_bytes and not (self._held and (self._is_busy or self._outgoing)):
             self._read(is_wanted=True)
 
     # --- writing
@@ -381,10 +380,22 @@ class Connection:
         write_log("connection closed", client=self.address, listener=self.listener, reason=reason)
 
     def drain(self) -> None:
-        """Close as soon as the request in flight has been answered; at once when there is none."""
+        """Close as soon as all requests that have come are answered: a client backs off from those that are lost."""
         self._is_draining = True
-        if not self._is_busy and not self._outgoing:
+        self._close_when_quiet()
+
+    def _close_when_quiet(self) -> None:
+        if self.is_closed or not self.is_idle:
+            return
+        before = self.progress_bytes
+        if self._large is None and not self._wanted_bytes:
+            self._on_readable()
+        if self.is_closed or not self.is_idle:
+            return
+        if self.progress_bytes == before:
             self.close("the broker stops")
+        else:
+            self._server.loop.call_soon(self._continue)
 
     @property
     def is_idle(self) -> bool:

@@ -198,10 +198,16 @@ class LogDirectory:
         return log
 
     def _name_topic(self, log: PartitionLog, topic_id: bytes) -> None:
+        """With the file of another partition of the topic, if there is one: a name instead of a file more.
+
+        The file is never written in place, so neither notices what becomes of the other.
+        """
         named, self._named_last = self._named_last, log
         if named is not None and named.topic_id == topic_id and not named.is_abandoned:
             with contextlib.suppress(OSError):
-                log.share_topic_id(named)
+                files = (f"{one.directory}/{checkpoints.PARTITION_METADATA}" for one in (named, log))
+                self._disk.link(*files)
+                log.topic_id = topic_id
                 return
         log.assign_topic_id(topic_id, is_durable=False)
 

@@ -213,23 +213,10 @@ class PartitionLog:
             segment_ms = min(segment_ms, config.compaction_lag_ms_max)
         self._roll_policy = RollPolicy(config.segment_bytes, segment_ms)
 
-    @property
-    def metadata_path(self) -> str:
-        """The file with the topic id."""
-        return f"{self.directory}/{PARTITION_METADATA}"
-
     def assign_topic_id(self, topic_id: bytes, *, is_durable: bool = True) -> None:
         """Write the topic id beside the log; when not durably, the next flush of a new log makes it so."""
-        write_topic_id(self._disk, self.metadata_path, topic_id, is_durable=is_durable)
+        write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id, is_durable=is_durable)
         self.topic_id = topic_id
-
-    def share_topic_id(self, other: PartitionLog) -> None:
-        """As `assign_topic_id`, not durably, with the file of another partition of the topic: a name instead of a file more.
-
-        The file is never written in place, so neither notices what becomes of the other. OSError when it cannot be linked.
-        """
-        self._disk.link(other.metadata_path, self.metadata_path)
-        self.topic_id = other.topic_id
 
     # -- appending --------------------------------------------------------------------------------------------------
 

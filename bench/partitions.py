@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TOPIC_PARTITIONS = 1_000
 COUNTS = {Side.ANTIPODE: (3_000, 10_000), Side.PEER: (3_000,)}
 GAP_TOPIC = "gap"
+DESCRIBE_QUORUM, METADATA_TOPIC = 55, "__cluster_metadata"
 GAP_LOAD_S, GAP_LOAD_S_MIN, GAP_STOP_AFTER_SHARE = 12.0, 6.0, 0.35
 GAP_RECORDS_PER_S = 1_000
 SETTLE_S = 1.0
@@ -56,6 +57,7 @@ def _many(plan: Plan, site: MeasuredSite) -> None:
             values = {"answered_s": answered_s, "led_s": led_s, "produced_s": produced_s}
             plan.record("partitions", "create 1,000", site.side, usage, **values)
         _kill_and_return(plan, site, topics, f"{count:,} partitions")
+        _kill_controller(plan, site, topics, f"{count:,} partitions, the controller dies")
 
 
 def _kill_and_return(plan: Plan, site: MeasuredSite, topics: list[str], case: str) -> None:
@@ -82,13 +84,37 @@ def _kill_and_return(plan: Plan, site: MeasuredSite, topics: list[str], case: st
     plan.record("partitions", case, site.side, usage, **values, **size)
 
 
-def _controllers_neighbour(site: MeasuredSite) -> int:
-    """A broker that is not the controller: its death is measured, not an election of another controller."""
+def _kill_controller(plan: Plan, site: MeasuredSite, topics: list[str], case: str) -> None:
+    """Kill the broker whose controller is in office, and start it again."""
+    with metered(os.getpid()) as usage:
+        node_id = _controller(site)
+        began = time.monotonic()
+        site.children[node_id].send(signal.SIGKILL)
+        values = {"led_again_s": led_again_s(site, topics, without=node_id, began=began)}
+    site.children[node_id].wait_ended(timeout_ms=STOP_TIMEOUT_MS)
+    site.children[node_id].start()
+    in_sync_s(site, topics, began=time.monotonic())
+    plan.record("partitions", case, site.side, usage, **values)
+
+
+def _controller(site: MeasuredSite) -> int:
+    """Node id of the active controller. Metadata of a KRaft cluster names any broker: there the quorum is asked."""
 
     async def ask(client: KafkaClient) -> int:
-        return (await client.metadata([])).controller_id
+        metadata = await client.metadata([])
+        if site.side is Side.ANTIPODE:
+            return metadata.controller_id
+        connection = await client.connection(min(metadata.brokers))
+        topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
+        answer = await connection.call(DESCRIBE_QUORUM, {"topics": topics})
+        return int(answer.topics[0].partitions[0].leader_id)
 
-    controller = call_client(site.bootstrap_servers, ask)
+    return call_client(site.bootstrap_servers, ask)
+
+
+def _controllers_neighbour(site: MeasuredSite) -> int:
+    """A broker that is not the controller: its death is measured, not an election of another controller."""
+    controller = _controller(site)
     return next(node_id for node_id in sorted(site.children, reverse=True) if node_id != controller)
 
 

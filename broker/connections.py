@@ -35,6 +35,9 @@ FIRST_LOOK_BYTES: Final = 4096
 BUFFERS_PER_SEND_MAX: Final = 512
 HELD_ANSWERS_BYTES_MAX: Final = 16 * 1024
 """Answers to pipelined requests that are sent together."""
+QUIET_WITHIN_MS: Final = 500
+"""How long a connection that is to close goes on answering a client that never pauses."""
+TIMER_SLACK_S: Final = 0.01
 FRAME_BYTES_MIN: Final = 8
 SIZE: Final = struct.Struct(">i")
 
@@ -85,6 +88,7 @@ class Connection:
         "_large",
         "_large_filled",
         "_outgoing",
+        "_quiet_until_ms",
         "_server",
         "_wanted_bytes",
         "_was_large",
@@ -112,6 +116,7 @@ class Connection:
         self._is_busy = False
         self._is_handling = False
         self._is_draining = False
+        self._quiet_until_ms = 0.0
         self._is_reading = False
         self._is_writing = False
         self.listener = listener
@@ -382,14 +387,19 @@ class Connection:
     def drain(self) -> None:
         """Close as soon as all requests that have come are answered: a client backs off from those that are lost."""
         self._is_draining = True
+        self._quiet_until_ms = self._server.clock.monotonic_ms() + QUIET_WITHIN_MS
+        self._server.loop.call_later(QUIET_WITHIN_MS / 1000 + TIMER_SLACK_S, self._close_when_quiet)
         self._close_when_quiet()
 
     def _close_when_quiet(self) -> None:
         if self.is_closed or not self.is_idle:
             return
         before = self.progress_bytes
-        if self._large is None and not self._wanted_bytes:
-            self._on_readable()
+        if self._server.clock.monotonic_ms() < self._quiet_until_ms:
+            if self._large is not None:
+                return  # the rest of the frame is read, and answered
+            if not self._wanted_bytes:
+                self._on_readable()
         if self.is_closed or not self.is_idle:
             return
         if self.progress_bytes == before:

@@ -147,7 +147,7 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
             title="start after stop to in sync", unit="s", pick=Pick.MEDIAN, target=Target(below=10)
         ),
         "resident_mb": Figure(title="resident memory of a broker", unit="MB", pick=Pick.MEDIAN),
-        "descriptors": Figure(title="open descriptors of a broker", unit="", pick=Pick.MEDIAN),
+        "descriptors": Figure(title="open descriptors of a broker", unit="files", pick=Pick.MEDIAN),
     },
     "compaction": {
         "mb_per_s": Figure(title="compaction", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),

@@ -50,10 +50,11 @@ def bench(
     results: Annotated[Path, typer.Option(help="Where the JSON and, while it runs, the brokers' data go.")] = RESULTS,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Measure Antipode beside Apache Kafka and MirrorMaker 2: throughput, CPU, latency, start-up, memory, mirroring.
+    """Measure Antipode beside Apache Kafka and MirrorMaker 2: throughput, CPU, latency, start-up, memory, mirroring, and with three
+    brokers replication, many partitions, compaction and recovery.
 
     Both sides get the same load in the same run, in turns. The table shows our figure, theirs, the ratio, the target and whether it was
-    reached; a JSON file keeps every sample. Full scale takes about a quarter of an hour on four cores and 10 GB of disk.
+    reached; a JSON file keeps every sample. Full scale takes about half an hour on four cores and 10 GB of disk.
 
     Examples: python -m bench --only mirror
 

@@ -37,9 +37,10 @@ def sites(directory: Path, *arguments: str, broker_settings: Mapping[str, str] |
 
 
 @contextmanager
-def lone_broker(directory: Path) -> Iterator[MeasuredBroker]:
+def lone_broker(directory: Path, *, settings: Mapping[str, str] | None = None) -> Iterator[MeasuredBroker]:
     """One site with one broker, linked to nobody; ZooKeeper runs beside it."""
-    with sites(directory, "--sites", "a", "--no-link", "--no-proxy") as environment:
+    arguments = ("--sites", "a", "--no-link", "--no-proxy")
+    with sites(directory, *arguments, broker_settings=settings) as environment:
         yield broker_of(environment, "a")
 
 

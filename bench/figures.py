@@ -149,6 +149,39 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "line_share": Figure(title="share of the line", unit="", pick=Pick.HIGHEST),
         "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST),
     },
+    "replicated": {
+        "mb_per_s": Figure(title="throughput", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
+        "cpu_s_per_gb": Figure(title="CPU of all brokers", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=1)),
+        "p50_ms": Figure(title="latency p50", unit="ms", pick=Pick.LOWEST, target=Target(ratio_max=1)),
+        "p99_ms": Figure(title="latency p99", unit="ms", pick=Pick.LOWEST, target=Target(ratio_max=1)),
+        "p999_ms": Figure(title="latency p99.9", unit="ms", pick=Pick.LOWEST),
+    },
+    "partitions": {
+        "gap_ms": Figure(title="longest gap of a producer", unit="ms", pick=Pick.MEDIAN, target=Target(below=100)),
+        "answered_s": Figure(title="creation answered", unit="s", pick=Pick.MEDIAN),
+        "led_s": Figure(title="created and led", unit="s", pick=Pick.MEDIAN, target=Target(below=1)),
+        "produced_s": Figure(title="a record in each", unit="s", pick=Pick.MEDIAN),
+        "led_again_s": Figure(title="led again after kill -9", unit="s", pick=Pick.MEDIAN, target=Target(below=10)),
+        "back_after_kill_s": Figure(title="start after kill -9 to in sync", unit="s", pick=Pick.MEDIAN),
+        "stop_s": Figure(title="orderly stop", unit="s", pick=Pick.MEDIAN),
+        "back_after_stop_s": Figure(
+            title="start after stop to in sync", unit="s", pick=Pick.MEDIAN, target=Target(below=10)
+        ),
+        "resident_mb": Figure(title="resident memory of a broker", unit="MB", pick=Pick.MEDIAN),
+        "descriptors": Figure(title="open descriptors of a broker", unit="files", pick=Pick.MEDIAN),
+    },
+    "compaction": {
+        "mb_per_s": Figure(title="compaction", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
+        "p50_ms": Figure(title="produce latency p50", unit="ms", pick=Pick.LOWEST),
+        "p99_ms": Figure(title="produce latency p99", unit="ms", pick=Pick.LOWEST, target=Target(ratio_max=1)),
+        "p999_ms": Figure(title="produce latency p99.9", unit="ms", pick=Pick.LOWEST),
+    },
+    "recovery": {
+        "s_per_gb": Figure(title="recovery", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=1)),
+        "cpu_s_per_gb": Figure(title="recovery CPU", unit="s/GB", pick=Pick.LOWEST),
+        "after_kill_s": Figure(title="start after kill -9", unit="s", pick=Pick.LOWEST),
+        "after_stop_s": Figure(title="start after stop", unit="s", pick=Pick.LOWEST),
+    },
 }
 SECTIONS = tuple(FIGURES)
 

@@ -1,4 +1,4 @@
-"""One run: the brokers' sections on one pair of brokers, then those of sites and mirrors on pairs of their own."""
+"""One run: the brokers' sections on one pair of brokers, then those that need brokers or sites of their own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from pathlib import Path
 from bench import (
     antipode,
     apache_kafka,
+    compaction,
     consume,
     far_mirror,
     mirror,
     mirror_drains,
     mirror_topics,
+    partitions,
     produce,
+    recovery,
+    replicated,
     request_rate,
     resident_memory,
     start_up,
@@ -37,14 +41,18 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
     "consume": consume.measure,
 }
 """In this order: memory is measured of brokers that have just started."""
-OWN_SECTIONS: Mapping[str, Callable[[Plan], None]] = {
-    "unavailability": unavailability.measure,
+ALONE: Mapping[str, Callable[[Plan], None]] = {
     "mirror": mirror.measure,
     "mirror-drains": mirror_drains.measure,
     "mirror-topics": mirror_topics.measure,
     "mirror-far": far_mirror.measure,
+    "replicated": replicated.measure,
+    "partitions": partitions.measure,
+    "unavailability": unavailability.measure,
+    "compaction": compaction.measure,
+    "recovery": recovery.measure,
 }
-"""Each starts sites or pairs of its own."""
+"""Sections that start brokers of their own, one side after the other."""
 
 
 def run(plan: Plan, sections: Collection[str]) -> None:
@@ -60,7 +68,7 @@ def run(plan: Plan, sections: Collection[str]) -> None:
                 brokers.append(running.enter_context(start(plan.directory / str(side))))
             for measure in wanted:
                 measure(plan, brokers)
-    for name, measure_alone in OWN_SECTIONS.items():
+    for name, measure_alone in ALONE.items():
         if name in sections:
             measure_alone(plan)
 

@@ -35,11 +35,11 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
     for _ in range(START_COUNT):
         for broker in brokers:
             broker.child.stop(timeout_ms=STOP_TIMEOUT_MS)
-            ready_s, usage = _started(broker.child, parse_host_port(broker.bootstrap_servers))
+            ready_s, usage = started(broker.child, parse_host_port(broker.bootstrap_servers))
             plan.record("start-up", "broker", broker.side, usage, ready_s=ready_s, cpu_s=usage.cpu_s)
 
 
-def _started(child: Child, address: HostPort) -> tuple[float, Usage]:
+def started(child: Child, address: HostPort) -> tuple[float, Usage]:
     """Start the process; seconds until it answered, and what it took by then."""
     began = time.monotonic()
     pid = child.start()

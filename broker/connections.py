@@ -35,6 +35,9 @@ FIRST_LOOK_BYTES: Final = 4096
 BUFFERS_PER_SEND_MAX: Final = 512
 HELD_ANSWERS_BYTES_MAX: Final = 16 * 1024
 """Answers to pipelined requests that are sent together."""
+QUIET_WITHIN_MS: Final = 500
+"""How long a connection that is to close goes on answering a client that never pauses."""
+TIMER_SLACK_S: Final = 0.01
 FRAME_BYTES_MIN: Final = 8
 SIZE: Final = struct.Struct(">i")
 
@@ -85,6 +88,7 @@ class Connection:
         "_large",
         "_large_filled",
         "_outgoing",
+        "_quiet_until_ms",
         "_server",
         "_wanted_bytes",
         "_was_large",
@@ -113,6 +117,7 @@ class Connection:
         self._is_busy = False
         self._is_handling = False
         self._is_draining = False
+        self._quiet_until_ms = 0.0
         self._is_reading = False
         self._is_writing = False
         self.listener = listener
@@ -254,9 +259,6 @@ class Connection:
         """Take up what was held back while a request or its answer was under way."""
         if self._is_busy or self._outgoing or self.is_closed:
             return
-        if self._is_draining:
-            self.close("the broker stops")
-            return
         try:
             if self._held:
                 held, self._held = self._held, b""
@@ -266,7 +268,9 @@ class Connection:
         except MalformedRequest as error:
             self.close(f"malformed request: {error}", is_fault=True)
             return
-        if not self.is_closed and not self._wanted_bytes and not (self._held and (self._is_busy or self._outgoing)):
+        if self._is_draining:
+            self._close_when_quiet()
+        elif not self.is_closed and not self._wanted_bytes and not (self._held and (self._is_busy or self._outgoing)):
             self._read(is_wanted=True)
 
     # --- writing
@@ -404,10 +408,27 @@ class Connection:
         write_log("connection closed", client=self.address, listener=self.listener, reason=reason)
 
     def drain(self) -> None:
-        """Close as soon as the request in flight has been answered; at once when there is none."""
+        """Close as soon as all requests that have come are answered: a client backs off from those that are lost."""
         self._is_draining = True
-        if not self._is_busy and not self._outgoing:
+        self._quiet_until_ms = self._server.clock.monotonic_ms() + QUIET_WITHIN_MS
+        self._server.loop.call_later(QUIET_WITHIN_MS / 1000 + TIMER_SLACK_S, self._close_when_quiet)
+        self._close_when_quiet()
+
+    def _close_when_quiet(self) -> None:
+        if self.is_closed or not self.is_idle:
+            return
+        before = self.progress_bytes
+        if self._server.clock.monotonic_ms() < self._quiet_until_ms:
+            if self._large is not None:
+                return  # the rest of the frame is read, and answered
+            if not self._wanted_bytes:
+                self._on_readable()
+        if self.is_closed or not self.is_idle:
+            return
+        if self.progress_bytes == before:
             self.close("the broker stops")
+        else:
+            self._server.loop.call_soon(self._continue)
 
     @property
     def is_idle(self) -> bool:

@@ -1,5 +1,10 @@
 """Controlled shutdown: before a broker stops, the controller moves what it leads to replicas in sync elsewhere.
 
+Producers shall not notice. From the moment at which the controller is asked, Produce requests wait; those that came before are given
+the time to be replicated, so that nothing is cut off the log when it changes hands. Afterwards what waits, and whatever else comes
+until the connection closes, goes on to the new leaders (`produce_relay.py`): an error would make clients back off for longer than the
+move takes.
+
 Whatever cannot be moved (no other replica in sync, no controller) does not keep the broker from stopping; it is then missed as after
 any other stop. Called first of all by `main.Broker.stop`, while clients are still served.
 """
@@ -7,11 +12,14 @@ any other stop. Called first of all by `main.Broker.stop`, while clients are sti
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from broker.config import BrokerSettings
+from broker.core.cluster_image import ClusterImage
 from broker.replicas import Replicas
 from runtime.logs import get_logger
 from wire.control import controller_pb2 as pb
@@ -21,28 +29,68 @@ log = get_logger(__name__)
 
 ATTEMPT_TIMEOUT_S: Final = 3.0
 """A stop does not wait long for a controller that is not there."""
+REPLICATED_WITHIN_S: Final = 0.5
+"""How long records that producers wait for may take to reach the followers."""
 
 
-async def hand_over(
-    controller: ControllerClient, settings: BrokerSettings, *, broker_epoch: int, replicas: Replicas
-) -> None:
-    """Ask until nothing with other replicas is led here, or the attempts are used up."""
-    if all(len(hosted.state.replicas) <= 1 for hosted in replicas):
-        return
-    request = pb.ControlledShutdownRequest(node_id=settings.node_id, broker_epoch=broker_epoch)
-    for attempt in range(settings.controlled_shutdown_retries_max + 1):
-        if attempt:
-            await asyncio.sleep(settings.controlled_shutdown_backoff_ms / 1000)
+class HandOver:
+    """The state of it; Produce asks whether it has begun."""
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._is_moved = asyncio.Event()
+
+    async def moved(self) -> None:
+        """Wait until the controller has answered; from then on the image names the new leaders."""
+        await self._is_moved.wait()
+
+    async def run(
+        self,
+        controller: ControllerClient,
+        settings: BrokerSettings,
+        *,
+        broker_epoch: int,
+        replicas: Replicas,
+        image: Callable[[], ClusterImage],
+    ) -> None:
+        """Ask until nothing with other replicas is led here, nobody is there to take it, or the attempts are used up."""
+        if all(len(hosted.state.replicas) <= 1 for hosted in replicas):
+            return
+        self.has_begun = True
         try:
-            async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
-                reply = await controller.controlled_shutdown(request)
-        except (ControllerUnavailable, TimeoutError) as error:
-            log.warning("leaderships cannot be handed over", reason=str(error) or "the controller does not answer")
-            return
-        if reply.error_code:
-            log.warning("leaderships are not handed over", code=ErrorCode(reply.error_code).name)
-            return
-        if not reply.remaining_count:
-            log.info("leaderships are handed over")
-            return
-        log.warning("no replica in sync can take over", partitions=reply.remaining_count, attempt=attempt + 1)
+            await _replicated(replicas)
+            request = pb.ControlledShutdownRequest(node_id=settings.node_id, broker_epoch=broker_epoch)
+            for attempt in range(settings.controlled_shutdown_retries_max + 1):
+                if attempt:
+                    await asyncio.sleep(settings.controlled_shutdown_backoff_ms / 1000)
+                is_over = await _ask(controller, request, attempt)
+                self._is_moved.set()
+                if is_over or image().brokers.keys() <= {settings.node_id}:
+                    return
+        finally:
+            self._is_moved.set()
+
+
+async def _replicated(replicas: Replicas) -> None:
+    """Wait until no producer waits for followers any more; new appends are held back meanwhile."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REPLICATED_WITHIN_S):
+            await replicas.produces.emptied()
+
+
+async def _ask(controller: ControllerClient, request: pb.ControlledShutdownRequest, attempt: int) -> bool:
+    """One attempt; whether there is nothing left to ask for."""
+    try:
+        async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
+            reply = await controller.controlled_shutdown(request)
+    except (ControllerUnavailable, TimeoutError) as error:
+        log.warning("leaderships cannot be handed over", reason=str(error) or "the controller does not answer")
+        return True
+    if reply.error_code:
+        log.warning("leaderships are not handed over", code=ErrorCode(reply.error_code).name)
+        return True
+    if not reply.remaining_count:
+        log.info("leaderships are handed over")
+        return True
+    log.warning("no replica in sync can take over", partitions=reply.remaining_count, attempt=attempt + 1)
+    return False

@@ -28,7 +28,7 @@ from broker.dynamic_configs import DynamicConfigs
 from broker.follower_fetches import FollowerFetches
 from broker.gauges import BrokerState, GaugeSources, add_gauges
 from broker.group_routing import ImageRouting
-from broker.hand_over import hand_over
+from broker.hand_over import HandOver
 from broker.hanging_transactions import HangingTransactions
 from broker.housekeeping import Housekeeping
 from broker.internal_log import InternalLog
@@ -142,6 +142,7 @@ class Broker:
         self._logs.on_failure(self._lose_directory)
         self._logs.cleaning.threads = settings.log_cleaner_threads
         self._peers = PeerBrokers(lambda: self._cluster.image, settings.inter_broker_listener)
+        self._hand_over = HandOver()
         self._make_replication(settings)
         self._make_coordinators(settings)
         self._services = self._make_services()
@@ -277,6 +278,8 @@ class Broker:
                 new_id=lambda: random.randint(1, (1 << 31) - 1),  # noqa: S311  not a secret
             ),
             doubts=self._doubts,
+            peers=self._peers,
+            hand_over=self._hand_over,
             topic_creator=TopicCreator(settings, self._controller),
             merged_metadata=MetadataCache(is_merged=True),
             site_metadata=MetadataCache(is_merged=False),
@@ -403,8 +406,12 @@ class Broker:
         """Stop cleanly: others lead first, the next start needs no recovery. Harmless when repeated or when the start failed."""
         if self._is_open and self.ready.is_set() and self.settings.is_shutdown_controlled:
             self.state = BrokerState.HANDING_OVER
-            await hand_over(
-                self._controller, self.settings, broker_epoch=self._membership.broker_epoch, replicas=self._replicas
+            await self._hand_over.run(
+                self._controller,
+                self.settings,
+                broker_epoch=self._membership.broker_epoch,
+                replicas=self._replicas,
+                image=lambda: self._cluster.image,
             )
         self.state = BrokerState.SHUTTING_DOWN
         self._connections.stop_accepting()

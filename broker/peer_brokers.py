@@ -11,7 +11,7 @@ from typing import Any, Final
 from broker.core.cluster_image import ClusterImage
 from runtime.addresses import HostPort
 from wire.client_errors import Unreachable
-from wire.connection import ConnectionOptions
+from wire.connection import Connection, ConnectionOptions
 from wire.connection_pool import ConnectionPool
 
 CLIENT_ID: Final = "antipode-peer-broker"
@@ -30,9 +30,13 @@ class PeerBrokers:
 
     async def call(self, node_id: int, api_key: int, values: Mapping[str, Any], *, version: int) -> Any:
         """One request to a broker of this site; the response entity. KafkaClientError."""
-        connection = await self._pool.get(self._address(node_id))
+        connection = await self.connection(node_id)
         shared = connection.version_for(api_key, highest=version)
         return await connection.call(api_key, values, version=shared)
+
+    async def connection(self, node_id: int) -> Connection:
+        """The connection to a broker of this site. Raises Unreachable."""
+        return await self._pool.get(self._address(node_id))
 
     def _address(self, node_id: int) -> HostPort:
         broker = self._image().brokers.get(node_id)

@@ -37,6 +37,7 @@ class Purgatory:
         self._waiting: WaitingRequests[Waiter] = WaitingRequests(tick_ms=TICK_MS)
         self._changes: dict[Hashable, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._has_emptied: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -51,6 +52,7 @@ class Purgatory:
     def forget(self, entry: WaitingRequest[Waiter]) -> None:
         """The client is gone: the request is not completed any more."""
         self._waiting.remove(entry)
+        self._note_emptied()
 
     def is_awaited(self, key: Hashable) -> bool:
         """True when somebody waits for the key: what is costly to tell need not be worked out otherwise."""
@@ -64,17 +66,30 @@ class Purgatory:
             self._loop.call_soon(self._deliver)
         self._changes[key] = self._changes.get(key, 0) + grown_bytes
 
+    async def emptied(self) -> None:
+        """Wait until nobody waits."""
+        while len(self._waiting):
+            self._has_emptied = self._has_emptied or self._loop.create_future()
+            await asyncio.shield(self._has_emptied)
+
+    def _note_emptied(self) -> None:
+        if self._has_emptied is not None and not len(self._waiting):
+            self._has_emptied.set_result(None)
+            self._has_emptied = None
+
     def _deliver(self) -> None:
         changes, self._changes = self._changes, {}
         for key, grown_bytes in changes.items():
             for entry in self._waiting.watchers(key):
                 if entry.request.changed(key, grown_bytes) and self._waiting.remove(entry):
                     entry.request.complete()
+        self._note_emptied()
 
     def _tick(self) -> None:
         self._timer = None
         for waiter in self._waiting.expire(self._clock.monotonic_ms()):
             waiter.complete()
+        self._note_emptied()
         if len(self._waiting) and self._timer is None:
             self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
 
@@ -85,3 +100,4 @@ class Purgatory:
             self._timer = None
         for waiter in self._waiting.drain():
             waiter.complete()
+        self._note_emptied()

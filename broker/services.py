@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from broker.coordinator import GroupCoordinator
     from broker.doubts import Doubts
     from broker.dynamic_configs import DynamicConfigs
+    from broker.hand_over import HandOver
     from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
+    from broker.peer_brokers import PeerBrokers
     from broker.producer_id_source import ProducerIdSource
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
@@ -86,6 +88,8 @@ class BrokerServices:
     metrics: BrokerMetrics
     fetch_sessions: FetchSessions
     doubts: Doubts
+    peers: PeerBrokers
+    hand_over: HandOver
     topic_creator: TopicCreator
     merged_metadata: MetadataCache
     site_metadata: MetadataCache

@@ -72,6 +72,10 @@ class Disk(Protocol):
         """Rename, replacing `target`, atomically."""
         ...
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name, which does not exist yet."""
+        ...
+
     def unlink(self, path: str) -> None:
         """Remove a file."""
         ...
@@ -107,6 +111,7 @@ class RealDisk:
     truncate = staticmethod(os.ftruncate)
     fdatasync = staticmethod(os.fdatasync)
     rename = staticmethod(os.replace)
+    link = staticmethod(os.link)
     unlink = staticmethod(os.unlink)
     make_directory = staticmethod(os.mkdir)
     remove_directory = staticmethod(os.rmdir)

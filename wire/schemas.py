@@ -80,7 +80,8 @@ def decode(entity_type: Any, buffer: Buffer, position: int = 0) -> Any:
     """The entity at `position`; bytes after it are ignored, as Kafka does. Raises Malformed, whatever the bytes are."""
     buffer, position = checked(entity_type, buffer, position)
     try:
-        return _reader(entity_type)(buffer, position)[0]
+        # kio takes no buffer that could change under it; large frames are received into buffers that are used again
+        return _reader(entity_type)(memoryview(buffer).toreadonly(), position)[0]
     except Exception as error:
         raise Malformed(f"{entity_type.__name__}: {error}") from error
 

@@ -4,7 +4,8 @@ Behaviour: acks 0 is never answered, and a failed partition then closes the conn
 answered after the append, acks -1 when every in-sync replica has the records. Topics whose flush.messages demands it are flushed
 before the answer. Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13.
 A transaction's first batch in a partition waits until the transaction's coordinator has said that the partition takes part
-(`transactional_produce.py`). Not done: quotas.
+(`transactional_produce.py`). A broker that hands its leaderships over relays what comes to the new leaders (`produce_relay.py`). Not
+done: quotas.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
+from broker.produce_relay import is_relayed, relay
 from broker.services import BrokerServices
 from broker.transactional_produce import TransactionalProduce
 from wire.byte_reader import Buffer
@@ -71,6 +73,9 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         if admission.is_needed:
             exchange.later(_append_admitted(services, exchange, _copied(request), admission))
             return
+    if is_relayed(services, request):
+        exchange.later(_append_or_relay(services, exchange, _copied(request)))
+        return
     done = _append_all(services, services.image, request, header.api_version)
     to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
     if to_flush:
@@ -103,6 +108,18 @@ async def _append_admitted(
         done = _append_all(services, services.image, request, exchange.header.api_version, admission)
     finally:
         admission.end()
+    to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
+    if to_flush:
+        await _finish_flushed(services, exchange, request, done, to_flush)
+    else:
+        _finish(services, exchange, request, done)
+
+
+async def _append_or_relay(services: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
+    """Leaderships are on the move: wait for that, and let the new leaders append what they lead now."""
+    await services.hand_over.moved()
+    done = _append_all(services, services.image, request, exchange.header.api_version)
+    done.topics = await relay(services, request, done.topics)
     to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
     if to_flush:
         await _finish_flushed(services, exchange, request, done, to_flush)

@@ -31,6 +31,7 @@ class Durability:
         *,
         end_offset: Callable[[], int],
         recovery_point: int,
+        saved_epochs_version: int,
         is_new: bool,
         has_new_names: bool,
         note_flush: NoteFlush = note_nothing,
@@ -46,8 +47,7 @@ class Durability:
         self._end_offset = end_offset
         self._is_new = is_new
         self._has_new_names = has_new_names
-        # whatever the load made of the epoch file is written with the first flush; a new log has none to write
-        self._saved_epochs_version = epochs.version if is_new else -1
+        self._saved_epochs_version = saved_epochs_version
         self._first_unflushed_ms: int | None = None
         self._snapshots: list[str] = []
         self._group = GroupFlush(disk, self._prepare, self._finish, self._fail, note_flush)

@@ -28,6 +28,7 @@ from broker.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
+    SMALL_SEGMENT_BYTES,
     TIME_INDEX_SUFFIX,
     Segment,
     file_name,
@@ -35,7 +36,7 @@ from broker.log.segment import (
     place,
 )
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY
-from broker.log.swapping import finish_swaps
+from broker.log.swapping import finish_swaps, has_swaps
 from runtime.disk import DirectoryEntry, Disk
 
 _LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
@@ -43,12 +44,18 @@ _LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """What was found: the segments in order, at least one, and the state at their end."""
+    """What was found: the segments in order, at least one, and the state at their end.
+
+    `saved_epochs_version` is the version of `epochs` that the file holds, -1 for none; `snapshot_offset` the offset of the producers'
+    snapshot that was used, -1 for none.
+    """
 
     segments: list[Segment]
     epochs: LeaderEpochs
     producers: ProducerStates
     report: RecoveryReport
+    saved_epochs_version: int = -1
+    snapshot_offset: int = -1
 
 
 @dataclass(slots=True)
@@ -78,11 +85,13 @@ def new_log(directory: str, descriptors: DescriptorCache, *, now_ms: int) -> Loa
     report = RecoveryReport(
         directory=directory, is_clean=True, scanned_segments=0, scanned_bytes=0, dropped=(), notes=()
     )
+    epochs = LeaderEpochs()
     return LoadedLog(
         segments=[create_segment(directory, 0, descriptors, now_ms=now_ms)],
-        epochs=LeaderEpochs(),
+        epochs=epochs,
         producers=ProducerStates(),
         report=report,
+        saved_epochs_version=epochs.version,
     )
 
 
@@ -101,9 +110,13 @@ class _Loading:
         self.epochs = LeaderEpochs()
         self.damaged_indexes: set[int] = set()
         self.last_epoch = -1
+        self.names: set[str] | None = None
+        self.saved_epochs_version = -1
+        self.snapshot_offset = -1
 
     def load(self, recovery_point: int, log_start_offset: int) -> LoadedLog:
         entries = self._settle_files()
+        self.names = set(entries)
         segments = self._find_segments(entries)
         if not segments:
             segments = [create_segment(self.directory, log_start_offset, self.descriptors, now_ms=self.now_ms)]
@@ -127,7 +140,14 @@ class _Loading:
         if end < log_start_offset:
             segments, end = self._start_over(segments, log_start_offset), log_start_offset
         self.epochs.truncate_from_end(end + 1)
-        return LoadedLog(segments=segments, epochs=self.epochs, producers=self.producers, report=self._report())
+        return LoadedLog(
+            segments=segments,
+            epochs=self.epochs,
+            producers=self.producers,
+            report=self._report(),
+            saved_epochs_version=self.saved_epochs_version,
+            snapshot_offset=self.snapshot_offset,
+        )
 
     def _start_over(self, segments: list[Segment], log_start_offset: int) -> list[Segment]:
         """All that is left lies below the log's start: what a deletion left behind when the newest segment was lost."""
@@ -137,8 +157,10 @@ class _Loading:
         return [create_segment(self.directory, log_start_offset, self.descriptors, now_ms=self.now_ms)]
 
     def _restore_producers(self, segments: list[Segment], end_offset: int) -> None:
-        notes = restore_producers(self.disk, self.directory, segments, self.producers, end_offset)
-        self.progress.notes.extend(notes)
+        restored = restore_producers(self.disk, self.directory, segments, self.producers, end_offset, names=self.names)
+        self.progress.notes.extend(restored.notes)
+        self.snapshot_offset = restored.snapshot_offset
+        self.names = None
 
     def _report(self) -> RecoveryReport:
         progress = self.progress
@@ -155,8 +177,10 @@ class _Loading:
 
     def _settle_files(self) -> dict[str, DirectoryEntry]:
         with storage_errors("opening", self.directory):
-            self.progress.notes.extend(finish_swaps(self.disk, self.directory))
             entries = {entry.name: entry for entry in self.disk.entries(self.directory)}
+            if has_swaps(entries):
+                self.progress.notes.extend(finish_swaps(self.disk, self.directory))
+                entries = {entry.name: entry for entry in self.disk.entries(self.directory)}
             for name in [name for name in entries if name.endswith(_LEFTOVER_SUFFIXES)]:
                 self.disk.unlink(f"{self.directory}/{name}")
                 del entries[name]
@@ -171,7 +195,9 @@ class _Loading:
         for base_offset in sorted(offset for offset in numbered if offset is not None):
             log = entries[file_name(base_offset, LOG_SUFFIX)]
             index_bytes = self._index_bytes(entries, base_offset)
-            if index_bytes is None:
+            if index_bytes is None and not (
+                log.size_bytes <= SMALL_SEGMENT_BYTES and _has_no_index(entries, base_offset)
+            ):
                 self.damaged_indexes.add(base_offset)
             segment = Segment(
                 self.directory,
@@ -180,7 +206,7 @@ class _Loading:
                 size_bytes=log.size_bytes,
                 next_offset=base_offset,
                 created_ms=log.modified_ms,
-                index_bytes=index_bytes or (0, 0),
+                index_bytes=index_bytes,
             )
             segments.append(segment)
         return segments
@@ -224,6 +250,7 @@ class _Loading:
             self.progress.notes.append(f"leader epochs are rebuilt: {fault}")
         self.epochs = LeaderEpochs(entries)
         if entries:
+            self.saved_epochs_version = self.epochs.version
             return
         for segment in sure:
             for header in segment.headers():
@@ -261,11 +288,9 @@ class _Loading:
             )
             for batch in check.batches():
                 self._take(segment, batch)
-            with storage_errors("flushing", segment.path):
-                if check.fault:
+            if check.fault:
+                with storage_errors("truncating", segment.path):
                     self.disk.truncate(descriptor, check.valid_bytes)
-                # after kill -9 the bytes may be in the page cache alone
-                self.disk.fdatasync(descriptor)
         finally:
             segment.file.release()
         self.last_epoch = check.epoch
@@ -276,7 +301,12 @@ class _Loading:
             self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
         segment.size_bytes = check.valid_bytes
         segment.next_offset = check.next_offset
-        segment.write_indexes(is_durable=not is_last)
+        if not is_last:
+            # after kill -9 the bytes may be in the page cache alone; the recovery point stays below them until they are flushed
+            segment.mark_dirty()
+            segment.write_indexes()
+        elif not segment.needs_no_index:
+            segment.write_indexes()
         segment.transactions.flush()
         return check.fault
 
@@ -301,6 +331,10 @@ class _Loading:
         return segments[:first]
 
 
+def _has_no_index(entries: dict[str, DirectoryEntry], base_offset: int) -> bool:
+    return not any(file_name(base_offset, suffix) in entries for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+
+
 def _is_orphan(name: str, entries: dict[str, DirectoryEntry]) -> bool:
     """An index whose log file a crash took away in the middle of a deletion."""
     for suffix in SEGMENT_SUFFIXES:
@@ -315,5 +349,4 @@ def create_segment(directory: str, base_offset: int, descriptors: DescriptorCach
     segment = Segment(directory, base_offset, descriptors, size_bytes=0, next_offset=base_offset, created_ms=now_ms)
     segment.file.acquire()
     segment.file.release()
-    segment.write_indexes()
     return segment

@@ -62,6 +62,7 @@ class LogDirectory:
         self._written: set[str] = set()
         self._needs_sync = False
         self._is_loading = False
+        self._named_last: PartitionLog | None = None
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
@@ -192,9 +193,23 @@ class LogDirectory:
             note_flush=self._note_flush,
         )
         if topic_id is not None:
-            log.assign_topic_id(topic_id, is_durable=False)
+            self._name_topic(log, topic_id)
         self.adopt(log)
         return log
+
+    def _name_topic(self, log: PartitionLog, topic_id: bytes) -> None:
+        """With the file of another partition of the topic, if there is one: a name instead of a file more.
+
+        The file is never written in place, so neither notices what becomes of the other.
+        """
+        named, self._named_last = self._named_last, log
+        if named is not None and named.topic_id == topic_id and not named.is_abandoned:
+            with contextlib.suppress(OSError):
+                files = (f"{one.directory}/{checkpoints.PARTITION_METADATA}" for one in (named, log))
+                self._disk.link(*files)
+                log.topic_id = topic_id
+                return
+        log.assign_topic_id(topic_id, is_durable=False)
 
     def _forget_lines_of(self, key: TopicPartition) -> None:
         """The lines of a deleted log of the same name must not be believed of a new one after a crash."""

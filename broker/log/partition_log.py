@@ -13,13 +13,13 @@ Callers: broker/replicas.py through broker/log/log_store.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
 from broker.core.batch_checks import BatchLimits, BatchRejected
 from broker.core.leader_epochs import EpochEnd, EpochStart
-from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates
+from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates, SnapshotEntry
 from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
@@ -33,7 +33,7 @@ from broker.log.log_slice import LogSlice
 from broker.log.producer_replay import replay_batch, restore_producers
 from broker.log.producer_snapshots import write_snapshot
 from broker.log.removal import PendingRemovals
-from broker.log.segment import SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name
+from broker.log.segment import SMALL_SEGMENT_BYTES, SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name
 from broker.log.segments import Segments
 from broker.log.timestamps import TimestampOffset, first_record_at
 from broker.log.transaction_index import AbortedTransaction
@@ -105,11 +105,13 @@ class PartitionLog:
                 if loaded.report.is_clean
                 else min(max(recovery_point, self.log_start_offset), self.log_end_offset)
             ),
+            saved_epochs_version=loaded.saved_epochs_version,
             is_new=is_new,
             has_new_names=is_new or not is_clean,
             note_flush=note_flush,
         )
         self.is_abandoned = False
+        self._snapshot_offset = loaded.snapshot_offset
         self.compacted_to = self.log_start_offset
         self._take_config()
 
@@ -361,9 +363,7 @@ class PartitionLog:
         if active.size_bytes:
             active.mark_dirty()
             active.become_inactive()
-            path = f"{self.directory}/{file_name(base_offset, SNAPSHOT_SUFFIX)}"
-            write_snapshot(self._disk, path, self._producers.snapshot(), is_durable=False)
-            self._durability.note_names(path)
+            self._write_snapshot(base_offset, self._producers.snapshot())
             self._segments.forget_reads_at_end()
         elif active.base_offset == base_offset:
             return
@@ -489,7 +489,8 @@ class PartitionLog:
         self._durability.end_cut(end)
         self.compacted_to = min(self.compacted_to, end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
-        restore_producers(self._disk, self.directory, self._segments.all, self._producers, end)
+        restored = restore_producers(self._disk, self.directory, self._segments.all, self._producers, end)
+        self._snapshot_offset = restored.snapshot_offset
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Give up everything below `offset`, at most up to the high watermark; segments go with the next retention pass."""
@@ -562,13 +563,24 @@ class PartitionLog:
     def close(self) -> None:
         """Flush, write indexes and the producers' snapshot: the next start needs no recovery."""
         if self._durability.failure is None:
+            self._save_producers()
             if not self._durability.is_clean:
                 self.flush_now()
-            path = f"{self.directory}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
-            if self.log_end_offset:
-                write_snapshot(self._disk, path, self._producers.snapshot(), is_durable=True)
         for segment in self._segments.all:
             segment.close()
+
+    def _save_producers(self) -> None:
+        """For a start without replay; a small log without producers is replayed as fast as a file is read."""
+        entries = self._producers.snapshot()
+        is_worth_it = bool(entries) or self.size_bytes > SMALL_SEGMENT_BYTES
+        if is_worth_it and self._snapshot_offset != self.log_end_offset:
+            self._write_snapshot(self.log_end_offset, entries)
+
+    def _write_snapshot(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
+        """Durable with the next flush."""
+        path = f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+        write_snapshot(self._disk, path, entries, is_durable=False)
+        self._durability.note_names(path)
 
     def abandon(self) -> None:
         """Let go of all descriptors without writing anything: the log is deleted, or its directory failed."""

@@ -8,7 +8,8 @@ Callers: broker/log/loading.py, broker/log/partition_log.py.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from broker.core.producer_state import DuplicateSequence, ProducerStates
 from broker.log.errors import storage_errors
@@ -23,19 +24,36 @@ KEPT_SNAPSHOTS: Final = 2
 """Snapshots that are kept though no segment begins at their offset."""
 
 
+class Restored(NamedTuple):
+    """One sentence for each damaged snapshot, and the offset of the one that was used, -1 for none."""
+
+    notes: list[str]
+    snapshot_offset: int
+
+
 def restore_producers(
-    disk: Disk, directory: str, segments: list[Segment], producers: ProducerStates, end_offset: int
-) -> list[str]:
-    """Bring `producers` to the state at `end_offset`, where `segments` end; one sentence for each damaged snapshot."""
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    producers: ProducerStates,
+    end_offset: int,
+    *,
+    names: Iterable[str] | None = None,
+) -> Restored:
+    """Bring `producers` to the state at `end_offset`, where `segments` end; `names` are the directory's, where they are known."""
     notes: list[str] = []
     producers.restore([])
+    used = -1
     start = segments[0].base_offset if segments else end_offset
-    for offset in reversed(_settle_snapshots(disk, directory, segments, end_offset)):
+    if names is None:
+        with storage_errors("opening", directory):
+            names = [entry.name for entry in disk.entries(directory)]
+    for offset in reversed(_settle_snapshots(disk, directory, segments, end_offset, names)):
         path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
         entries = read_snapshot(disk, path)
         if entries is not None:
             producers.restore(entries)
-            start = offset
+            start = used = offset
             break
         notes.append(f"{path} is damaged and not used")
         _remove(disk, path)
@@ -43,7 +61,7 @@ def restore_producers(
         if start < segment.next_offset and segment.size_bytes:
             for header, content in segment.batches_of_producers(start):
                 replay_batch(producers, header, content)
-    return notes
+    return Restored(notes, used)
 
 
 def replay_batch(producers: ProducerStates, header: BatchHeader, content: Buffer) -> AbortedTransaction | None:
@@ -65,10 +83,11 @@ def replay_batch(producers: ProducerStates, header: BatchHeader, content: Buffer
     return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
 
 
-def _settle_snapshots(disk: Disk, directory: str, segments: list[Segment], end_offset: int) -> list[int]:
+def _settle_snapshots(
+    disk: Disk, directory: str, segments: list[Segment], end_offset: int, names: Iterable[str]
+) -> list[int]:
     """Offsets of usable snapshots; those above the end and those that no start would use are removed."""
-    with storage_errors("opening", directory):
-        found = [numbered_offset(entry.name, SNAPSHOT_SUFFIX) for entry in disk.entries(directory)]
+    found = [numbered_offset(name, SNAPSHOT_SUFFIX) for name in names]
     usable = sorted(offset for offset in found if offset is not None)
     bases = {segment.base_offset for segment in segments}
     kept = {offset for offset in usable if offset <= end_offset}

@@ -34,6 +34,9 @@ SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
+SMALL_SEGMENT_BYTES: Final = 64 * 1024
+"""Up to here reading the headers costs less than having files for indexes: a log that ends with so little has none at a stop."""
+
 _DIGITS: Final = 20
 _RECENT_BATCHES_MAX: Final = 512
 _POSITION_COLUMN: Final = 1
@@ -85,7 +88,7 @@ class Segment:
         size_bytes: int,
         next_offset: int,
         created_ms: int,
-        index_bytes: tuple[int, int] = (0, 0),
+        index_bytes: tuple[int, int] | None = None,
     ) -> None:
         self.base_offset = base_offset
         self.directory = directory
@@ -95,12 +98,11 @@ class Segment:
         self._disk: Disk = descriptors.disk
         stem = f"{directory}/{base_offset:020d}"
         self.file = SharedFile(stem + LOG_SUFFIX, descriptors)
-        self.offset_index = SparseIndex(
-            stem + INDEX_SUFFIX, OFFSET_ENTRY, self._disk, entries_in_file=index_bytes[0] // OFFSET_ENTRY.size
-        )
-        self.time_index = SparseIndex(
-            stem + TIME_INDEX_SUFFIX, TIME_ENTRY, self._disk, entries_in_file=index_bytes[1] // TIME_ENTRY.size
-        )
+        in_files: tuple[int | None, int | None] = (None, None)
+        if index_bytes is not None:
+            in_files = (index_bytes[0] // OFFSET_ENTRY.size, index_bytes[1] // TIME_ENTRY.size)
+        self.offset_index = SparseIndex(stem + INDEX_SUFFIX, OFFSET_ENTRY, self._disk, entries_in_file=in_files[0])
+        self.time_index = SparseIndex(stem + TIME_INDEX_SUFFIX, TIME_ENTRY, self._disk, entries_in_file=in_files[1])
         self.transactions = TransactionIndex(stem + TRANSACTION_INDEX_SUFFIX, self._disk)
         self.is_dirty = False
         self._bytes_since_entry = 0
@@ -184,6 +186,12 @@ class Segment:
         self.offset_index.write(is_durable=is_durable)
         self.time_index.write(is_durable=is_durable)
 
+    @property
+    def needs_no_index(self) -> bool:
+        """Whether it is small and has had no index on disk so far: most partitions of a topic of very many."""
+        is_in_memory = self.offset_index.is_in_memory and self.time_index.is_in_memory
+        return is_in_memory and self.size_bytes <= SMALL_SEGMENT_BYTES
+
     def mark_dirty(self) -> None:
         """Something is not on disk yet. Keeps the descriptor, so that the flush sees errors of the write-back."""
         if not self.is_dirty:
@@ -205,7 +213,8 @@ class Segment:
                     self._cut(descriptor, self.size_bytes)
             finally:
                 self.file.release()
-        self.become_inactive()
+        if not self.needs_no_index:
+            self.become_inactive()
         self.mark_flushed()
         self.file.retire()
 

@@ -28,13 +28,17 @@ _BLOCK_ENTRIES: Final = 512
 
 
 class SparseIndex:
-    """One index file; `count` entries, of which the newest may not be in the file yet."""
+    """One index file; `count` entries, of which the newest may not be in the file yet.
 
-    def __init__(self, path: str, layout: Struct, disk: Disk, *, entries_in_file: int = 0) -> None:
+    `entries_in_file` is None when there is no file, or none that is sound.
+    """
+
+    def __init__(self, path: str, layout: Struct, disk: Disk, *, entries_in_file: int | None = None) -> None:
         self.path = path
         self._layout = layout
         self._disk = disk
-        self._in_file = entries_in_file
+        self._in_file = entries_in_file or 0
+        self._has_file = entries_in_file is not None
         self._waiting: tuple[list[int], list[int]] = ([], [])
         self._last: tuple[int, int] | None = None
 
@@ -42,6 +46,11 @@ class SparseIndex:
     def count(self) -> int:
         """Number of entries."""
         return self._in_file + len(self._waiting[0])
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the file holds no entry."""
+        return self._in_file == 0
 
     @property
     def size_bytes(self) -> int:
@@ -110,6 +119,8 @@ class SparseIndex:
     def write(self, *, is_durable: bool = False) -> None:
         """Bring waiting entries to the file, which is created if need be."""
         waiting = list(zip(*self._waiting, strict=True))
+        if self._has_file and not waiting and not is_durable:
+            return
         with storage_errors("writing", self.path):
             descriptor = self._disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             try:
@@ -120,6 +131,7 @@ class SparseIndex:
                     self._disk.fdatasync(descriptor)
             finally:
                 self._disk.close(descriptor)
+        self._has_file = True
         self._in_file += len(waiting)
         self._waiting = ([], [])
 
@@ -132,8 +144,8 @@ class SparseIndex:
         self._keep([])
 
     def _keep(self, entries: list[tuple[int, int]]) -> None:
-        with storage_errors("truncating", self.path):
-            descriptor = self._disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        with storage_errors("truncating", self.path), contextlib.suppress(FileNotFoundError):
+            descriptor = self._disk.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 self._disk.truncate(descriptor, 0)
             finally:
@@ -141,4 +153,5 @@ class SparseIndex:
         self._in_file = 0
         self._waiting = ([first for first, _ in entries], [second for _, second in entries])
         self._last = entries[-1] if entries else None
-        self.write()
+        if entries:
+            self.write()

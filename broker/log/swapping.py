@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from typing import Final
 
 from broker.log.batch_scan import scan_headers
@@ -21,6 +22,11 @@ CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 LOG_FILE_LAST: Final = tuple(sorted(SEGMENT_SUFFIXES, key=lambda suffix: suffix == LOG_SUFFIX))
 """Order of renaming: the new name of the log file says that the others are complete."""
+
+
+def has_swaps(names: Iterable[str]) -> bool:
+    """Whether anything in the directory was left by a replacement that did not end."""
+    return any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names)
 
 
 def finish_swaps(disk: Disk, directory: str) -> list[str]:

@@ -10,13 +10,16 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from bench.figures import SECTIONS
 from tests.support.eventually import eventually_sync
 
 REPOSITORY = Path(__file__).parents[2]
 TINY = ("--scale", "0.002", "--repeats", "1", "--no-peer", "--output", "json")
-WITHIN_S = 100
+WITHIN_S = 400
+OF_SITES = ("replicated", "partitions", "compaction", "recovery")
+OF_BROKERS = tuple(name for name in SECTIONS if name not in OF_SITES)
 
 
 def _start(results: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -29,11 +32,14 @@ def _start(results: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_every_section_is_measured_and_kept_as_json(tmp_path: Path) -> None:
-    output, errors = (running := _start(tmp_path)).communicate(timeout=WITHIN_S)
+@pytest.mark.parametrize(
+    "sections", [OF_BROKERS, pytest.param(OF_SITES, marks=pytest.mark.long)], ids=["of-brokers", "of-sites"]
+)
+def test_every_section_is_measured_and_kept_as_json(tmp_path: Path, sections: tuple[str, ...]) -> None:
+    output, errors = (running := _start(tmp_path, "--only", ",".join(sections))).communicate(timeout=WITHIN_S)
     assert running.returncode == 0, errors
     document = json.loads(output)
-    assert {row["section"] for row in document["rows"]} == set(SECTIONS)
+    assert {row["section"] for row in document["rows"]} == set(sections)
     assert all(row["ours"] is not None and row["theirs"] is None for row in document["rows"])
     assert document["machine"]["cores"] == os.cpu_count()
     (file,) = tmp_path.iterdir()  # the brokers' data is gone

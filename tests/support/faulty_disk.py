@@ -132,6 +132,10 @@ class FaultyDisk:
         self._raise_if_told("rename", source)
         os.replace(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        self._raise_if_told("link", target)
+        os.link(source, target)
+
     def unlink(self, path: str) -> None:
         self._raise_if_told("unlink", path)
         os.unlink(path)

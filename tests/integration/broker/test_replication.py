@@ -5,6 +5,8 @@ Unavailability is measured and printed (`-s` shows it), never asserted.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,11 @@ from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
 from tests.support.replicated_site import NODES, ReplicatedSite
+from wire.broker_requests import EpochQuery
+from wire.client import KafkaClient
+from wire.client_errors import Unreachable
+from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.records import Record, encode_batch
 
 pytestmark = pytest.mark.integration
 
@@ -121,7 +128,7 @@ async def test_the_number_of_fetchers_changes_under_load(site: ReplicatedSite) -
 
 async def test_an_orderly_stop_moves_leaders_first(site: ReplicatedSite) -> None:
     site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
-    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS, settings={"retry.backoff.ms": 10}) as load:
+    with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
         load.wait_acknowledged(500)
         leaving = site.nodes[site.leaders(TOPIC)[0]]
         since = time.monotonic()
@@ -131,6 +138,29 @@ async def test_an_orderly_stop_moves_leaders_first(site: ReplicatedSite) -> None
         tell("orderly stop of a leader", load, since)
         leaving.restart()
         await check(site, load)
+
+
+async def test_a_leader_that_stops_in_order_answers_every_produce_without_an_error(site: ReplicatedSite) -> None:
+    site.create(TOPIC, 1)
+    leader = site.leaders(TOPIC)[0]
+    batch = encode_batch([Record(key=None, value=b"on the move", timestamp_ms=0)])
+    request = ProduceRequest(None, -1, 30_000, [TopicRecords(TOPIC, None, [PartitionRecords(0, batch)])])
+    offsets = []
+    async with KafkaClient(site.bootstrap) as client:
+        await client.produce_to(leader, request)
+        stopping = asyncio.create_task(asyncio.to_thread(site.nodes[leader].process.stop))
+        with contextlib.suppress(Unreachable):  # in the end it is gone
+            while response := await client.produce_to(leader, request):
+                (produced,) = response.topics[0].partitions
+                assert produced.error_code == 0, produced
+                offsets.append(produced.base_offset)
+        await stopping
+        client.forget_leaders([TOPIC])
+        successor = await client.leader(TOPIC, 0)
+        ends = await client.epoch_ends(successor, {(TOPIC, 0): EpochQuery(0)})
+    assert successor != leader
+    assert offsets == list(range(1, len(offsets) + 1))
+    assert ends[TOPIC, 0].end_offset <= len(offsets)  # the successor has appended some that the leaving one was sent
 
 
 async def test_every_broker_may_be_killed_in_turn(site: ReplicatedSite) -> None:

@@ -15,41 +15,44 @@ from collections import deque
 class WindowedRate:
     """One rate."""
 
-    __slots__ = ("_samples", "_window_ms", "_windows", "recorded_at_ms", "total")
+    __slots__ = ("_samples", "_window_ms", "_windows", "recorded_at_ms")
 
     def __init__(self, samples: int, window_ms: float) -> None:
         self._samples = samples
         self._window_ms = window_ms
         self._windows: deque[list[float]] = deque()
-        self.total = 0.0
         self.recorded_at_ms = 0.0
 
     def record(self, now_ms: float, amount: float) -> None:
         """It happened, or with a negative amount: what was recorded just now did not happen."""
-        self._expire(now_ms)
-        windows = self._windows
+        windows, kept_ms = self._windows, self._samples * self._window_ms
+        while windows and now_ms - windows[0][0] >= kept_ms:
+            windows.popleft()
         if not windows or now_ms - windows[-1][0] >= self._window_ms:
             windows.append([now_ms, 0.0])
         windows[-1][1] += amount
-        self.total += amount
         self.recorded_at_ms = now_ms
 
     def rate_per_second(self, now_ms: float) -> float:
-        """What the windows hold, by the second."""
-        self._expire(now_ms)
-        return self.total * 1000 / self.span_ms(now_ms) if self._windows else 0.0
+        """What the windows hold, by the second. Changes nothing: another thread may ask."""
+        windows = self._living(now_ms)
+        return sum(amount for _, amount in windows) * 1000 / self._span_ms(windows, now_ms) if windows else 0.0
 
     def span_ms(self, now_ms: float) -> float:
         """The time that the rate is taken over."""
-        elapsed_ms = now_ms - self._windows[0][0] if self._windows else 0.0
+        return self._span_ms(self._living(now_ms), now_ms)
+
+    def total(self, now_ms: float) -> float:
+        """What the windows hold."""
+        return sum(amount for _, amount in self._living(now_ms))
+
+    def _living(self, now_ms: float) -> list[list[float]]:
+        kept_ms = self._samples * self._window_ms
+        return [window for window in tuple(self._windows) if now_ms - window[0] < kept_ms]
+
+    def _span_ms(self, windows: list[list[float]], now_ms: float) -> float:
+        elapsed_ms = now_ms - windows[0][0] if windows else 0.0
         missing_windows = self._samples - 1 - elapsed_ms // self._window_ms
         if missing_windows > 0:
             elapsed_ms += missing_windows * self._window_ms
         return max(elapsed_ms, self._window_ms)
-
-    def _expire(self, now_ms: float) -> None:
-        windows, kept_ms = self._windows, self._samples * self._window_ms
-        while windows and now_ms - windows[0][0] >= kept_ms:
-            self.total -= windows.popleft()[1]
-        if not windows:
-            self.total = 0.0

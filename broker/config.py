@@ -25,6 +25,7 @@ KNOWN_PREFIXES: Final = (
     "auto.",
     "broker.",
     "connections.",
+    "controller.quota.",
     "default.",
     "fetch.",
     "controlled.",
@@ -39,6 +40,7 @@ KNOWN_PREFIXES: Final = (
     "offsets.",
     "producer.",
     "queued.",
+    "quota.",
     "replica.",
     "socket.",
     "transaction.",
@@ -179,6 +181,7 @@ class BrokerSettings(Settings):
     connections_per_address_overrides: Annotated[dict[str, int], BeforeValidator(_counts)] = Field(
         default={}, alias="max.connections.per.ip.overrides", description="accepted: host:count[,host:count...]"
     )
+    connection_creation_rate_max: int = Field(default=INT_MAX, alias="max.connection.creation.rate", ge=1)
     connection_idle_ms_max: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
     fetch_bytes_max: int = Field(default=55 * MEBIBYTE, alias="fetch.max.bytes", ge=1024)
     fetch_session_slots: int = Field(default=1000, alias="max.incremental.fetch.session.cache.slots", ge=0)
@@ -241,6 +244,10 @@ class BrokerSettings(Settings):
     transactional_id_cleanup_interval_ms: int = Field(
         default=3_600_000, alias="transaction.remove.expired.transaction.cleanup.interval.ms", ge=1
     )
+    quota_window_count: int = Field(default=11, alias="quota.window.num", ge=1)
+    quota_window_s: int = Field(default=1, alias="quota.window.size.seconds", ge=1)
+    controller_quota_window_count: int = Field(default=11, alias="controller.quota.window.num", ge=1)
+    controller_quota_window_s: int = Field(default=1, alias="controller.quota.window.size.seconds", ge=1)
     producer_id_expiration_ms: int = Field(default=86_400_000, alias="producer.id.expiration.ms", ge=1)
 
     properties: dict[str, str] = Field(default={}, exclude=True)

@@ -93,6 +93,7 @@ class BrokerMetrics(Collector):
     log_flush: Latencies = field(default_factory=Latencies)
     gauges: list[Gauge] = field(default_factory=list)
     log_sizes: Callable[[], dict[tuple[str, int], tuple[int, int, int]]] | None = None
+    quota_families: Callable[[], Iterator[Metric]] | None = None
 
     def api(self, name: str) -> ApiMetrics:
         """The figures of one API."""
@@ -131,6 +132,8 @@ class BrokerMetrics(Collector):
             yield GaugeMetricFamily(gauge.name, gauge.help, value=gauge.read())
         if self.log_sizes is not None:
             yield from _collect_logs(self.log_sizes())
+        if self.quota_families is not None:
+            yield from self.quota_families()
 
     def _collect_apis(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
         total_ms = HistogramMetricFamily(

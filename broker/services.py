@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
     from broker.producer_id_source import ProducerIdSource
+    from broker.quotas import Quotas
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
     from broker.transaction_admission import TransactionAdmission
@@ -84,6 +85,7 @@ class BrokerServices:
     controller: ControllerClient
     active_site: ActiveSite
     metrics: BrokerMetrics
+    quotas: Quotas
     fetch_sessions: FetchSessions
     doubts: Doubts
     topic_creator: TopicCreator

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.connection_server import ConnectionLimits, ConnectionServer
+from broker.connection_server import UNLIMITED, ConnectionLimits, ConnectionServer
 from broker.connections import Connection, Frame
+from broker.core.connection_rates import ConnectionRates
 from broker.dispatch import Dispatcher
 from broker.metrics import BrokerMetrics
 from broker.request_memory import RequestMemory
@@ -29,6 +30,7 @@ LIMITS = ConnectionLimits(
     connections_max=100,
     connections_per_address_max=100,
     connections_per_address_overrides={},
+    connection_creation_rate_max=UNLIMITED,
     idle_ms_max=60_000,
     send_buffer_bytes=8192,
     receive_buffer_bytes=8192,
@@ -66,7 +68,8 @@ async def start() -> AsyncIterator[Starter]:
         from dataclasses import replace
 
         memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
-        server = ConnectionServer(handler, replace(LIMITS, **limits), memory, SystemClock())
+        rates = limits.pop("rates", ConnectionRates(samples=11, window_ms=1000))
+        server = ConnectionServer(handler, replace(LIMITS, **limits), memory, SystemClock(), rates)
         port = server.listen("CLIENT", "127.0.0.1", 0)
         server.start_accepting()
         servers.append(server)

@@ -68,8 +68,11 @@ def connect(bootstrap_server: str) -> Cluster:
     return Cluster(client, metadata.topics)
 
 
-def ask_cluster(bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[Result]]) -> Result:
-    """Do `work` with a client of our own, for requests to one broker and for those that librdkafka does not have.
+def ask_cluster(
+    bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[Result]], *, is_site_local: bool = False
+) -> Result:
+    """Do `work` with a client of our own, for requests to one broker and for those that librdkafka does not have; `is_site_local` keeps
+    to brokers of the site that is addressed.
 
     OperationalFailure when the address is no address, nobody answers, or a request fails.
     """
@@ -82,7 +85,7 @@ def ask_cluster(bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[R
         raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
 
     async def run() -> Result:
-        async with KafkaClient(brokers, retry_budget_ms=RETRY_BUDGET_MS) as client:
+        async with KafkaClient(brokers, retry_budget_ms=RETRY_BUDGET_MS, site_local=is_site_local) as client:
             try:
                 return await work(client)
             except KafkaClientError as error:

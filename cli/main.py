@@ -13,6 +13,7 @@ from cli import (
     groups,
     links,
     log_dirs,
+    quotas,
     reconcile,
     status,
     topics,
@@ -40,6 +41,7 @@ app.command()(failover.failover)
 app.command()(reconcile.reconcile)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(log_dirs.app, name="log-dirs")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")

@@ -33,6 +33,7 @@ class Limit(NamedTuple):
     bound: float
     user: str
     client_id: str
+    entity: QuotaEntity
 
 
 def limit_of(quotas: AnyQuotas, key: str, *, user: str, client_id: str) -> Limit | None:
@@ -40,7 +41,7 @@ def limit_of(quotas: AnyQuotas, key: str, *, user: str, client_id: str) -> Limit
     for entity, shared_by_user, shared_by_client in _candidates(user, client_id):
         bound = quotas.get(entity, {}).get(key)
         if bound is not None:
-            return Limit(bound, shared_by_user, shared_by_client)
+            return Limit(bound, shared_by_user, shared_by_client, entity)
     return None
 
 

@@ -88,7 +88,9 @@ def test_fractions_are_for_percentages_and_mutations() -> None:
 
 
 def test_quotas_are_stored_as_kafka_writes_them_and_beside_what_is_there() -> None:
-    payload = znodes.encode_entity_config({"SCRAM-SHA-256": "x"}, {"producer_byte_rate": 1024.0, "request_percentage": 2.5})
+    payload = znodes.encode_entity_config(
+        {"SCRAM-SHA-256": "x"}, {"producer_byte_rate": 1024.0, "request_percentage": 2.5}
+    )
     assert payload == (
         b'{"version":1,"config":{"SCRAM-SHA-256":"x","producer_byte_rate":"1024","request_percentage":"2.5"}}'
     )

@@ -7,7 +7,7 @@ Durations and sizes carry their unit in the field's name. Topic-level defaults (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -231,6 +231,11 @@ class BrokerSettings(Settings):
     group_session_timeout_ms_max: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
     consumer_session_timeout_ms: int = Field(default=45_000, alias="group.consumer.session.timeout.ms", ge=1)
     consumer_heartbeat_interval_ms: int = Field(default=5000, alias="group.consumer.heartbeat.interval.ms", ge=1)
+    consumer_migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = Field(
+        default="bidirectional",
+        alias="group.consumer.migration.policy",
+        description="accepted: bidirectional, upgrade, downgrade or disabled",
+    )
     consumer_group_size_max: int = Field(default=INT_MAX, alias="group.consumer.max.size", ge=1)
     group_size_max: int = Field(default=INT_MAX, alias="group.max.size", ge=1)
     transaction_state_partition_count: int = Field(default=50, alias="transaction.state.log.num.partitions", ge=1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kio.schema.errors import ErrorCode
 
 from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
@@ -268,21 +268,30 @@ class MigrationHistory(RuleBasedStateMachine):
             return Consumer(self.scene, f"{name}{self.starts}")
         return Classic(self.scene, name, kind == "cooperative")
 
+    @initialize(kinds=st.lists(KINDS, min_size=1, max_size=3))
+    def some_work_already(self, kinds: list[str]) -> None:
+        for name, kind in zip("abc", kinds, strict=False):
+            self.clients[name] = self.client(name, kind)
+        for _ in range(8):
+            self.some_time_passes_while_everybody_works(1)
+
     @rule(name=NAMES, kind=KINDS)
     def start(self, name: str, kind: str) -> None:
         if name not in self.clients:
             self.clients[name] = self.client(name, kind)
         self.clients[name].step()
 
-    @rule(name=NAMES)
-    def step(self, name: str) -> None:
-        if name in self.clients:
-            self.clients[name].step()
-
     @rule()
     def everybody_steps(self) -> None:
         for client in tuple(self.clients.values()):
             client.step()
+
+    @rule(rounds=st.integers(1, 6))
+    def some_time_passes_while_everybody_works(self, rounds: int) -> None:
+        for _ in range(rounds):
+            self.everybody_steps()
+            self.scene.advance(300)
+            self.no_partition_is_owned_twice()
 
     @rule(name=NAMES, kind=KINDS)
     def roll(self, name: str, kind: str) -> None:

@@ -1,0 +1,241 @@
+"""Groups that are rolled from the classic protocol to the newer one (KIP-848) and back while they work: librdkafka and Java, unmodified."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.eventually import eventually_sync
+from tests.support.group_members import GroupMember
+from tests.support.java_clients import VERIFIABLE_CONSUMER, KafkaPrograms
+from tests.support.kafka_clients import Record, librdkafka_produce
+from tests.support.lone_broker_process import LoneBroker
+from tests.support.raw_client import RawClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+PARTITIONS = 4
+WITHIN_MS = 40_000
+SETTINGS = {
+    "group_consumer_heartbeat_interval_ms": "200",
+    "group_consumer_session_timeout_ms": "6000",
+    "group_initial_rebalance_delay_ms": "0",
+    "offsets_topic_num_partitions": "3",
+}
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., LoneBroker]) -> LoneBroker:
+    return start_broker(**SETTINGS)
+
+
+@pytest.fixture
+def admin(broker: LoneBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+@pytest.fixture
+def topic(admin: AdminClient) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(10)
+    return name
+
+
+class Load:
+    """Records with running numbers, and where the group's commits are."""
+
+    def __init__(self, broker: LoneBroker, admin: AdminClient, topic: str, group: str) -> None:
+        self._bootstrap, self._admin, self._topic, self._group = broker.bootstrap, admin, topic, group
+        self.count = 0
+        self._committed: dict[int, int] = {}
+
+    def produce(self, more: int) -> None:
+        numbers = range(self.count, self.count + more)
+        records = [Record(value=b"v%d" % number, partition=number % PARTITIONS) for number in numbers]
+        librdkafka_produce(self._bootstrap, self._topic, records)
+        self.count += more
+
+    def committed(self) -> dict[int, int]:
+        """Offsets of the group now; AssertionError when one went back."""
+        wanted = [TopicPartition(self._topic, index) for index in range(PARTITIONS)]
+        asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
+        found = self._admin.list_consumer_group_offsets(asked)[self._group].result(10)
+        now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
+        for partition, offset in self._committed.items():
+            assert now[partition] >= offset, f"a commit of partition {partition} is lost: {offset} was there, {now}"
+        self._committed = now
+        return now
+
+
+def member_types(broker: LoneBroker, group: str) -> list[int]:
+    """0 for each member of the classic protocol and 1 for the others; empty when the group is not one of the newer protocol."""
+    with RawClient(broker.port) as client:
+        (described,) = client.call(69, 1, {"group_ids": [group], "include_authorized_operations": False}).groups
+    return sorted(member.member_type for member in described.members)
+
+
+def work(load: Load, members: list[GroupMember]) -> None:
+    """Everybody reads and commits until the group has read everything, each partition by one member alone."""
+    load.produce(40)
+
+    def is_done() -> bool:
+        for member in members:
+            before = len(member.values)
+            if member.poll() > before:
+                member.try_commit()
+        owned = [partition for member in members for partition in member.partitions()]
+        return sorted(owned) == list(range(PARTITIONS)) and sum(load.committed().values()) == load.count
+
+    eventually_sync(is_done, WITHIN_MS)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_librdkafkas_group_is_rolled_member_by_member_and_back(
+    broker: LoneBroker, admin: AdminClient, topic: str, strategy: str
+) -> None:
+    load = Load(broker, admin, topic, "g")
+
+    def start(protocol: str) -> GroupMember:
+        classic = {"partition_assignment_strategy": strategy, "session_timeout_ms": 6000}
+        more = {"heartbeat_interval_ms": 200, **classic} if protocol == "classic" else {}
+        return GroupMember(broker.bootstrap, topic, "g", protocol=protocol, **more)
+
+    members = [start("classic"), start("classic")]
+    work(load, members)
+    assert member_types(broker, "g") == []
+    for position, protocol, types in (
+        (0, "consumer", [0, 1]),
+        (1, "consumer", [1, 1]),
+        (0, "classic", [0, 1]),
+        (1, "classic", []),
+    ):
+        members[position].close()
+        members[position] = start(protocol)
+        work(load, members)
+        assert member_types(broker, "g") == types
+    for member in members:
+        member.close()
+
+
+def test_a_mixed_group_goes_on_after_its_coordinator_was_killed(
+    broker: LoneBroker, admin: AdminClient, topic: str
+) -> None:
+    load = Load(broker, admin, topic, "g")
+    members = [
+        GroupMember(broker.bootstrap, topic, "g", protocol="classic", session_timeout_ms=6000),
+        GroupMember(broker.bootstrap, topic, "g"),
+    ]
+    work(load, members)
+    assert member_types(broker, "g") == [0, 1]
+    broker.process.kill()
+    broker.restart()
+    work(load, members)
+    assert member_types(broker, "g") == [0, 1]
+    members.pop().close()
+    work(load, members)
+    assert member_types(broker, "g") == []
+    members.pop().close()
+
+
+class JavaMember:
+    """Kafka's VerifiableConsumer: a line of JSON for everything that happens to it."""
+
+    def __init__(self, programs: KafkaPrograms, broker: LoneBroker, topic: str, protocol: str) -> None:
+        arguments = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--group-id", "java"]
+        arguments += ["--group-protocol", protocol]
+        if protocol == "classic":
+            assignor = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+            arguments += ["--session-timeout", "6000", "--assignment-strategy", assignor]
+        self._process = subprocess.Popen(
+            programs.command(VERIFIABLE_CONSUMER, *arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self._process.stdout is not None
+        self.events: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(b"{"):
+                self.events.append(json.loads(line))
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in tuple(self.events) if event["name"] == name]
+
+    def stop(self) -> None:
+        """Leave in order."""
+        self._process.terminate()
+        self._process.wait(30)
+        self._reader.join(10)
+
+    def end(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(10)
+        self._reader.join(10)
+
+    def tenures(self) -> Iterator[tuple[int, float, float]]:
+        """Partition, since when and until when it was owned, by this process's own words."""
+        since: dict[int, float] = {}
+        for event in self.events:
+            changed = [int(found["partition"]) for found in event.get("partitions", ()) if isinstance(found, dict)]
+            match event["name"]:
+                case "partitions_assigned":
+                    since.update(dict.fromkeys(changed, event["timestamp"]))
+                case "partitions_revoked" | "partitions_lost":
+                    yield from ((index, since.pop(index), event["timestamp"]) for index in changed if index in since)
+                case "shutdown_complete":
+                    yield from ((index, began, event["timestamp"]) for index, began in since.items())
+                    since.clear()
+        yield from ((index, began, float("inf")) for index, began in since.items())
+
+
+def test_javas_group_is_rolled_to_the_newer_protocol_and_back(
+    broker: LoneBroker, admin: AdminClient, topic: str, kafka_programs: KafkaPrograms
+) -> None:
+    load = Load(broker, admin, topic, "java")
+    members: list[JavaMember] = []
+
+    def start(protocol: str) -> JavaMember:
+        members.append(JavaMember(kafka_programs, broker, topic, protocol))
+        return members[-1]
+
+    def is_everything_committed() -> bool:
+        return sum(load.committed().values()) == load.count
+
+    def settle(types: list[int]) -> None:
+        load.produce(40)
+        eventually_sync(lambda: member_types(broker, "java") == types and is_everything_committed(), WITHIN_MS)
+
+    try:
+        first = start("classic")
+        eventually_sync(lambda: first.of("partitions_assigned"), WITHIN_MS)
+        settle([])
+        second = start("consumer")
+        eventually_sync(lambda: any(event["partitions"] for event in second.of("partitions_assigned")), WITHIN_MS)
+        settle([0, 1])
+        first.stop()
+        settle([1])
+        third = start("classic")
+        eventually_sync(lambda: any(event["partitions"] for event in third.of("partitions_assigned")), WITHIN_MS)
+        settle([0, 1])
+        second.stop()
+        settle([])
+        third.stop()
+    finally:
+        for member in members:
+            member.end()
+    tenures = sorted((*tenure, number) for number, member in enumerate(members) for tenure in member.tenures())
+    for (partition, _, until, owner), (next_partition, since, _, next_owner) in itertools.pairwise(tenures):
+        if partition == next_partition and owner != next_owner:
+            assert since >= until, f"partition {partition} was owned twice: {tenures}"

@@ -89,9 +89,8 @@ def work(load: Load, members: list[GroupMember]) -> None:
 
     def is_done() -> bool:
         for member in members:
-            before = len(member.values)
-            if member.poll() > before:
-                member.try_commit()
+            member.poll()
+            member.try_commit()
         owned = [partition for member in members for partition in member.partitions()]
         return sorted(owned) == list(range(PARTITIONS)) and sum(load.committed().values()) == load.count
 
@@ -175,14 +174,19 @@ class JavaMember:
     def stop(self) -> None:
         """Leave in order."""
         self._process.terminate()
-        self._process.wait(30)
-        self._reader.join(10)
+        self._ended(30)
 
     def end(self) -> None:
+        """End, whatever it does."""
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait(10)
-        self._reader.join(10)
+        self._ended(10)
+
+    def _ended(self, within_s: float) -> None:
+        assert self._process.stdout is not None
+        self._process.wait(within_s)
+        self._reader.join(within_s)
+        self._process.stdout.close()
 
     def tenures(self) -> Iterator[tuple[int, float, float]]:
         """Partition, since when and until when it was owned, by this process's own words."""

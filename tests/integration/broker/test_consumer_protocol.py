@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.eventually import eventually_sync
 from tests.support.group_members import GroupMember
-from tests.support.java_clients import CONSUMER_GROUPS, KafkaPrograms
+from tests.support.java_clients import CONSUMER_GROUPS, DUMP_LOG, KafkaPrograms
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.lone_broker_process import LoneBroker
 
@@ -21,7 +21,6 @@ SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
     "offsets_topic_num_partitions": "3",
 }
-DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.eventually import eventually_sync
 from tests.support.group_members import GroupMember
-from tests.support.java_clients import VERIFIABLE_CONSUMER, KafkaPrograms
+from tests.support.java_clients import DUMP_LOG, VERIFIABLE_CONSUMER, KafkaPrograms
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
@@ -143,6 +143,21 @@ def test_a_mixed_group_goes_on_after_its_coordinator_was_killed(
     work(load, members)
     assert member_types(broker, "g") == []
     members.pop().close()
+
+
+def test_kafkas_dump_tool_reads_what_is_kept_of_a_mixed_group(
+    broker: LoneBroker, admin: AdminClient, topic: str, kafka_programs: KafkaPrograms
+) -> None:
+    members = [
+        GroupMember(broker.bootstrap, topic, "g", protocol="classic", session_timeout_ms=6000),
+        GroupMember(broker.bootstrap, topic, "g"),
+    ]
+    work(Load(broker, admin, topic, "g"), members)
+    segments = [str(path) for path in broker.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
+    printed = kafka_programs.run(DUMP_LOG, "--files", ",".join(segments), "--offsets-decoder").decode()
+    assert '"classicMemberMetadata":{"sessionTimeoutMs":6000,"supportedProtocols":[{"name":"range"' in printed
+    for member in members:
+        member.close()
 
 
 class JavaMember:

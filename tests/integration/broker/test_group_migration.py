@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import threading
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.eventually import eventually_sync
+from tests.support.group_load import GroupLoad
 from tests.support.group_members import GroupMember
-from tests.support.java_clients import DUMP_LOG, VERIFIABLE_CONSUMER, KafkaPrograms
-from tests.support.kafka_clients import Record, librdkafka_produce
+from tests.support.java_clients import DUMP_LOG, KafkaPrograms
+from tests.support.java_members import JavaMember
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 
@@ -50,32 +46,6 @@ def topic(admin: AdminClient) -> str:
     return name
 
 
-class Load:
-    """Records with running numbers, and where the group's commits are."""
-
-    def __init__(self, broker: LoneBroker, admin: AdminClient, topic: str, group: str) -> None:
-        self._bootstrap, self._admin, self._topic, self._group = broker.bootstrap, admin, topic, group
-        self.count = 0
-        self._committed: dict[int, int] = {}
-
-    def produce(self, more: int) -> None:
-        numbers = range(self.count, self.count + more)
-        records = [Record(value=b"v%d" % number, partition=number % PARTITIONS) for number in numbers]
-        librdkafka_produce(self._bootstrap, self._topic, records)
-        self.count += more
-
-    def committed(self) -> dict[int, int]:
-        """Offsets of the group now; AssertionError when one went back."""
-        wanted = [TopicPartition(self._topic, index) for index in range(PARTITIONS)]
-        asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
-        found = self._admin.list_consumer_group_offsets(asked)[self._group].result(10)
-        now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
-        for partition, offset in self._committed.items():
-            assert now[partition] >= offset, f"a commit of partition {partition} is lost: {offset} was there, {now}"
-        self._committed = now
-        return now
-
-
 def member_types(broker: LoneBroker, group: str) -> list[int]:
     """0 for each member of the classic protocol and 1 for the others; empty when the group is not one of the newer protocol."""
     with RawClient(broker.port) as client:
@@ -83,7 +53,7 @@ def member_types(broker: LoneBroker, group: str) -> list[int]:
     return sorted(member.member_type for member in described.members)
 
 
-def work(load: Load, members: list[GroupMember]) -> None:
+def work(load: GroupLoad, members: list[GroupMember]) -> None:
     """Everybody reads and commits until the group has read everything, each partition by one member alone."""
     load.produce(40)
 
@@ -101,7 +71,7 @@ def work(load: Load, members: list[GroupMember]) -> None:
 def test_librdkafkas_group_is_rolled_member_by_member_and_back(
     broker: LoneBroker, admin: AdminClient, topic: str, strategy: str
 ) -> None:
-    load = Load(broker, admin, topic, "g")
+    load = GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "g")
 
     def start(protocol: str) -> GroupMember:
         classic = {"partition_assignment_strategy": strategy, "session_timeout_ms": 6000}
@@ -128,7 +98,7 @@ def test_librdkafkas_group_is_rolled_member_by_member_and_back(
 def test_a_mixed_group_goes_on_after_its_coordinator_was_killed(
     broker: LoneBroker, admin: AdminClient, topic: str
 ) -> None:
-    load = Load(broker, admin, topic, "g")
+    load = GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "g")
     members = [
         GroupMember(broker.bootstrap, topic, "g", protocol="classic", session_timeout_ms=6000),
         GroupMember(broker.bootstrap, topic, "g"),
@@ -152,7 +122,7 @@ def test_kafkas_dump_tool_reads_what_is_kept_of_a_mixed_group(
         GroupMember(broker.bootstrap, topic, "g", protocol="classic", session_timeout_ms=6000),
         GroupMember(broker.bootstrap, topic, "g"),
     ]
-    work(Load(broker, admin, topic, "g"), members)
+    work(GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "g"), members)
     segments = [str(path) for path in broker.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
     printed = kafka_programs.run(DUMP_LOG, "--files", ",".join(segments), "--offsets-decoder").decode()
     assert '"classicMemberMetadata":{"sessionTimeoutMs":6000,"supportedProtocols":[{"name":"range"' in printed
@@ -160,73 +130,14 @@ def test_kafkas_dump_tool_reads_what_is_kept_of_a_mixed_group(
         member.close()
 
 
-class JavaMember:
-    """Kafka's VerifiableConsumer: a line of JSON for everything that happens to it."""
-
-    def __init__(self, programs: KafkaPrograms, broker: LoneBroker, topic: str, protocol: str) -> None:
-        arguments = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--group-id", "java"]
-        arguments += ["--group-protocol", protocol]
-        if protocol == "classic":
-            assignor = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-            arguments += ["--session-timeout", "6000", "--assignment-strategy", assignor]
-        self._process = subprocess.Popen(
-            programs.command(VERIFIABLE_CONSUMER, *arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert self._process.stdout is not None
-        self.events: list[dict[str, Any]] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(b"{"):
-                self.events.append(json.loads(line))
-
-    def of(self, name: str) -> list[dict[str, Any]]:
-        return [event for event in tuple(self.events) if event["name"] == name]
-
-    def stop(self) -> None:
-        """Leave in order."""
-        self._process.terminate()
-        self._ended(30)
-
-    def end(self) -> None:
-        """End, whatever it does."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._ended(10)
-
-    def _ended(self, within_s: float) -> None:
-        assert self._process.stdout is not None
-        self._process.wait(within_s)
-        self._reader.join(within_s)
-        self._process.stdout.close()
-
-    def tenures(self) -> Iterator[tuple[int, float, float]]:
-        """Partition, since when and until when it was owned, by this process's own words."""
-        since: dict[int, float] = {}
-        for event in self.events:
-            changed = [int(found["partition"]) for found in event.get("partitions", ()) if isinstance(found, dict)]
-            match event["name"]:
-                case "partitions_assigned":
-                    since.update(dict.fromkeys(changed, event["timestamp"]))
-                case "partitions_revoked" | "partitions_lost":
-                    yield from ((index, since.pop(index), event["timestamp"]) for index in changed if index in since)
-                case "shutdown_complete":
-                    yield from ((index, began, event["timestamp"]) for index, began in since.items())
-                    since.clear()
-        yield from ((index, began, float("inf")) for index, began in since.items())
-
-
 def test_javas_group_is_rolled_to_the_newer_protocol_and_back(
     broker: LoneBroker, admin: AdminClient, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
-    load = Load(broker, admin, topic, "java")
+    load = GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "java")
     members: list[JavaMember] = []
 
     def start(protocol: str) -> JavaMember:
-        members.append(JavaMember(kafka_programs, broker, topic, protocol))
+        members.append(JavaMember(kafka_programs, broker.bootstrap, topic, protocol))
         return members[-1]
 
     def is_everything_committed() -> bool:
@@ -258,3 +169,29 @@ def test_javas_group_is_rolled_to_the_newer_protocol_and_back(
     for (partition, _, until, owner), (next_partition, since, _, next_owner) in itertools.pairwise(tenures):
         if partition == next_partition and owner != next_owner:
             assert since >= until, f"partition {partition} was owned twice: {tenures}"
+
+
+def test_a_zombie_is_fenced_and_takes_no_commit_back(
+    broker: LoneBroker, admin: AdminClient, topic: str, kafka_programs: KafkaPrograms
+) -> None:
+    """A member that was stopped for longer than its session, and then wakes up with records of partitions that others own now."""
+    load = GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "java")
+    zombie, heir = (JavaMember(kafka_programs, broker.bootstrap, topic, "classic") for _ in range(2))
+
+    def is_everything_committed() -> bool:
+        return sum(load.committed().values()) == load.count
+
+    try:
+        eventually_sync(lambda: all(member.owned() for member in (zombie, heir)), WITHIN_MS)
+        load.produce(40)
+        eventually_sync(is_everything_committed, WITHIN_MS)
+        zombie.pause()
+        load.produce(400)
+        eventually_sync(lambda: heir.owned() == set(range(PARTITIONS)) and is_everything_committed(), WITHIN_MS)
+        zombie.resume()
+        eventually_sync(lambda: zombie.owned() and zombie.owned().isdisjoint(heir.owned()), WITHIN_MS)
+        load.produce(40)
+        eventually_sync(is_everything_committed, WITHIN_MS)
+    finally:
+        zombie.end()
+        heir.end()

@@ -13,10 +13,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
-from urllib.parse import quote, unquote
 
 from google.protobuf import json_format
 
@@ -47,6 +47,9 @@ CLUSTER_ID = "/cluster/id"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 ANTIPODE = "/antipode"
 LINKS = "/antipode/links"
+
+_PLAIN_IN_NODES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+_ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 PERSISTENT_PATHS = (
     BROKERS,
@@ -135,13 +138,16 @@ def entity_node(name: str | None) -> str:
     """A user's, client's or address's name as that of a node, escaped as Kafka does it."""
     if name is None:
         return DEFAULT_ENTITY
-    node = quote(name, safe="").replace("~", "%7E")
-    return node if node.strip(".") else node.replace(".", "%2E")  # "." and ".." would lead elsewhere
+    if not name.strip("."):
+        return name.replace(".", "%2E")  # "." and ".." would lead elsewhere
+    return "".join(chr(byte) if byte in _PLAIN_IN_NODES else f"%{byte:02X}" for byte in name.encode())
 
 
 def entity_name(node: str) -> str | None:
     """The name behind a node, None for the default."""
-    return None if node == DEFAULT_ENTITY else unquote(node)
+    if node == DEFAULT_ENTITY:
+        return None
+    return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="replace"), node)
 
 
 def delete_topic_path(topic: str) -> str:

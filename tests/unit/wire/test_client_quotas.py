@@ -26,6 +26,7 @@ PATHS: list[tuple[QuotaEntity, str]] = [
     (((USER, "CN=me,O=us"),), "/config/users/CN%3Dme%2CO%3Dus"),
     (((CLIENT_ID, "<default>"),), "/config/clients/%3Cdefault%3E"),
     (((CLIENT_ID, ".."),), "/config/clients/%2E%2E"),
+    (((USER, "zoë 100%"),), "/config/users/zo%C3%AB%20100%25"),
     (((IP, "127.0.0.1"),), "/config/ips/127.0.0.1"),
     (((IP, "::1"),), "/config/ips/%3A%3A1"),
 ]

@@ -2,7 +2,7 @@
 
 Behaviour: topics in the order of their names, as clients must see them (those of a link with the active site's leaders); at most as many
 partitions as asked for and 2000, and then a cursor that says where to go on. Without names: all topics. Replicas outside the in-sync
-ones that may still be elected are not kept track of, so there are none of them. Versions: 0.
+ones that may still be elected are not kept track of: their list is empty (Java tools fail on a null one). Versions: 0.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _partition(build: Any, partition: PartitionImage, living: Any) -> Any:
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        eligible_leader_replicas=None,
-        last_known_elr=None,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
         offline_replicas=tuple(node for node in partition.replicas if node not in living),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -27,6 +27,7 @@ KNOWN_PREFIXES: Final = (
     "auto.",
     "broker.",
     "connections.",
+    "controller.quota.",
     "default.",
     "fetch.",
     "controlled.",
@@ -41,6 +42,7 @@ KNOWN_PREFIXES: Final = (
     "offsets.",
     "producer.",
     "queued.",
+    "quota.",
     "replica.",
     "replication.",
     "leader.",
@@ -193,6 +195,7 @@ class BrokerSettings(Settings):
     connections_per_address_overrides: Annotated[dict[str, int], BeforeValidator(_counts)] = Field(
         default={}, alias="max.connections.per.ip.overrides", description="accepted: host:count[,host:count...]"
     )
+    connection_creation_rate_max: int = Field(default=INT_MAX, alias="max.connection.creation.rate", ge=1)
     connection_idle_ms_max: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
     fetch_bytes_max: int = Field(default=55 * MEBIBYTE, alias="fetch.max.bytes", ge=1024)
     fetch_session_slots: int = Field(default=1000, alias="max.incremental.fetch.session.cache.slots", ge=0)
@@ -252,6 +255,11 @@ class BrokerSettings(Settings):
     group_session_timeout_ms_max: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
     consumer_session_timeout_ms: int = Field(default=45_000, alias="group.consumer.session.timeout.ms", ge=1)
     consumer_heartbeat_interval_ms: int = Field(default=5000, alias="group.consumer.heartbeat.interval.ms", ge=1)
+    consumer_migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = Field(
+        default="bidirectional",
+        alias="group.consumer.migration.policy",
+        description="accepted: bidirectional, upgrade, downgrade or disabled",
+    )
     consumer_group_size_max: int = Field(default=INT_MAX, alias="group.consumer.max.size", ge=1)
     group_size_max: int = Field(default=INT_MAX, alias="group.max.size", ge=1)
     transaction_state_partition_count: int = Field(default=50, alias="transaction.state.log.num.partitions", ge=1)
@@ -265,6 +273,10 @@ class BrokerSettings(Settings):
     transactional_id_cleanup_interval_ms: int = Field(
         default=3_600_000, alias="transaction.remove.expired.transaction.cleanup.interval.ms", ge=1
     )
+    quota_window_count: int = Field(default=11, alias="quota.window.num", ge=1)
+    quota_window_s: int = Field(default=1, alias="quota.window.size.seconds", ge=1)
+    controller_quota_window_count: int = Field(default=11, alias="controller.quota.window.num", ge=1)
+    controller_quota_window_s: int = Field(default=1, alias="controller.quota.window.size.seconds", ge=1)
     producer_id_expiration_ms: int = Field(default=86_400_000, alias="producer.id.expiration.ms", ge=1)
 
     properties: dict[str, str] = Field(default={}, exclude=True)

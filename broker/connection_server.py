@@ -1,7 +1,7 @@
 """The listeners of one broker: accepts within limits, reaps the idle, drains at the end.
 
-Limits are Kafka's: connections in all and for each address, idle time. Half-received requests that keep memory others wait for, and
-make no progress, lose their connection too.
+Limits are Kafka's: connections in all and for each address, how fast they are made, idle time. Half-received requests that keep memory
+others wait for, and make no progress, lose their connection too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from broker.channels import Channel, send_buffer_for
 from broker.connections import SHARED_BUFFER_BYTES, Connection, FrameHandler
+from broker.core.connection_rates import ConnectionRates
 from broker.request_memory import RequestMemory
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -23,6 +24,9 @@ log = get_logger(__name__)
 ACCEPTS_PER_CALLBACK_MAX: Final = 64
 ACCEPT_PAUSE_S: Final = 0.1
 MEMORY_CHECK_INTERVAL_MS: Final = 5_000
+HELD_CONNECTIONS_MAX: Final = 1000
+"""Connections that came too fast and are held before they are refused; those beyond are refused at once."""
+UNLIMITED: Final = 2**31 - 1
 PROGRESS_BYTES_MIN: Final = 64 * 1024
 """A half-received frame must grow this much per check while other connections wait for memory."""
 
@@ -35,6 +39,7 @@ class ConnectionLimits:
     connections_max: int
     connections_per_address_max: int
     connections_per_address_overrides: Mapping[str, int]
+    connection_creation_rate_max: int
     idle_ms_max: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
@@ -43,7 +48,17 @@ class ConnectionLimits:
 class ConnectionServer:
     """The listeners of one broker and all their connections."""
 
-    def __init__(self, handler: FrameHandler, limits: ConnectionLimits, memory: RequestMemory, clock: Clock) -> None:
+    def __init__(
+        self,
+        handler: FrameHandler,
+        limits: ConnectionLimits,
+        memory: RequestMemory,
+        clock: Clock,
+        rates: ConnectionRates,
+        *,
+        unhurried_listener: str = "",
+    ) -> None:
+        """`unhurried_listener` is the brokers' own, where the rate for the whole broker does not hold anybody back."""
         self.handler = handler
         self.limits = limits
         self.request_bytes_max = limits.request_bytes_max
@@ -53,6 +68,10 @@ class ConnectionServer:
         self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.connections: set[Connection] = set()
         self.refused_count = 0
+        self.throttled_count = 0
+        self.rates = rates
+        self._unhurried_listener = unhurried_listener
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self.reaped_count = 0
         self._all_closed: asyncio.Future[None] | None = None
         self._names: dict[int, str] = {}
@@ -93,10 +112,42 @@ class ConnectionServer:
                 return
             except OSError as error:
                 log.warning("connections cannot be accepted for a moment", reason=error.strerror)
-                self.loop.remove_reader(listening.fileno())
-                self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
+                self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
-            self._admit(plain, host=str(address[0]), port=int(address[1]), listener=self._names[listening.fileno()])
+            name = self._names[listening.fileno()]
+            if not self._is_too_fast(plain, str(address[0])):
+                self._admit(plain, host=str(address[0]), port=int(address[1]), listener=name)
+            pause_ms = self._pause_ms(name)
+            if pause_ms:
+                self._pause_accepting(listening, pause_ms / 1000)
+                return
+
+    def _is_too_fast(self, plain: socket.socket, host: str) -> bool:
+        """True when the address makes connections too fast: this one is closed, but not before a moment has passed (KIP-612)."""
+        hold_ms = self.rates.came_from(self.clock.monotonic_ms(), host)
+        if not hold_ms:
+            return False
+        self.throttled_count += 1
+        log.debug("connection refused: they come too fast", client=host, hold_ms=hold_ms)
+        if len(self._held) >= HELD_CONNECTIONS_MAX:
+            plain.close()
+        else:
+            self._held[plain] = self.loop.call_later(hold_ms / 1000, self._refuse_held, plain)
+        return True
+
+    def _refuse_held(self, plain: socket.socket) -> None:
+        del self._held[plain]
+        plain.close()
+
+    def _pause_ms(self, listener: str) -> float:
+        bound = self.limits.connection_creation_rate_max
+        if bound >= UNLIMITED or listener == self._unhurried_listener:
+            return 0.0
+        return self.rates.came(self.clock.monotonic_ms(), bound)
+
+    def _pause_accepting(self, listening: socket.socket, pause_s: float) -> None:
+        self.loop.remove_reader(listening.fileno())
+        self.loop.call_later(pause_s, self._accept_again, listening)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0 and listening in self._listening:
@@ -165,6 +216,10 @@ class ConnectionServer:
             self.loop.remove_reader(listening.fileno())
             listening.close()
         self._listening.clear()
+        for plain, refusal in self._held.items():
+            refusal.cancel()
+            plain.close()
+        self._held.clear()
 
     async def stop(self, *, grace_s: float) -> None:
         """Stop accepting, answer what is in flight for up to `grace_s`, close everything."""

@@ -84,12 +84,14 @@ class Connection:
         "_is_draining",
         "_is_handling",
         "_is_reading",
+        "_is_resting",
         "_is_writing",
         "_large",
         "_large_filled",
         "_outgoing",
         "_quiet_until_ms",
         "_server",
+        "_waking",
         "_wanted_bytes",
         "_was_large",
         "address",
@@ -119,7 +121,9 @@ class Connection:
         self._is_draining = False
         self._quiet_until_ms = 0.0
         self._is_reading = False
+        self._is_resting = False
         self._is_writing = False
+        self._waking: asyncio.TimerHandle | None = None
         self.listener = listener
         self.address = address
         self.authentication = Authentication.NOT_REQUIRED
@@ -190,13 +194,15 @@ class Connection:
             self._send_held()
         if position < len(data) and not self.is_closed:
             self._held = bytes(data[position:])
-            if self._is_busy or self._is_writing:
+            if self._is_busy or self._is_writing or self._is_resting:
                 self._read(is_wanted=False)
 
     def _handle_frames(self, data: memoryview) -> int:
         """Handle frames until one is incomplete or must wait; how far `data` is used up."""
         position, length = 0, len(data)
-        while length - position >= SIZE.size and not (self._is_busy or self._is_writing or self.is_closed):
+        while length - position >= SIZE.size and not (
+            self._is_busy or self._is_writing or self._is_resting or self.is_closed
+        ):
             size: int = SIZE.unpack_from(data, position)[0]
             if not FRAME_BYTES_MIN <= size <= self._server.request_bytes_max:
                 raise MalformedRequest(
@@ -259,6 +265,10 @@ class Connection:
         """Take up what was held back while a request or its answer was under way."""
         if self._is_busy or self._outgoing or self.is_closed:
             return
+        if self._is_resting:
+            if self._is_draining:
+                self.close("the broker stops")
+            return
         try:
             if self._held:
                 held, self._held = self._held, b""
@@ -275,14 +285,19 @@ class Connection:
 
     # --- writing
 
-    def answer(self, parts: Sequence[Part] | None) -> None:
-        """End the request in flight: send the parts, a whole response with its size, or nothing at all (acks=0)."""
+    def answer(self, parts: Sequence[Part] | None, *, rest_ms: float = 0.0) -> None:
+        """End the request in flight: send the parts, a whole response with its size, or nothing at all (acks=0).
+
+        Nothing more is read for `rest_ms` (KIP-219: the client is answered first, then its connection rests).
+        """
         self._is_busy = False
         self.on_close = None
         self.used_at_ms = self._server.clock.monotonic_ms()
         if self.is_closed:
             release_files(parts or ())
             return
+        if rest_ms > 0:
+            self._rest(rest_ms)
         if parts is not None:
             self._outgoing.extend(parts)
             if not self._may_hold(parts):
@@ -297,6 +312,16 @@ class Connection:
             self.close("the answer before compression could not be sent")
         if not self.is_closed:
             self._channel = CompressedChannel(self._channel, level=level)
+
+    def _rest(self, rest_ms: float) -> None:
+        self._is_resting = True
+        self._read(is_wanted=False)
+        self._waking = self._server.loop.call_later(rest_ms / 1000, self._wake)
+
+    def _wake(self) -> None:
+        self._is_resting, self._waking = False, None
+        self.used_at_ms = self._server.clock.monotonic_ms()
+        self._continue()
 
     def _may_hold(self, parts: Sequence[Part]) -> bool:
         """True for a small answer while more requests may be at hand: `_take_frames` sends it with the next ones."""
@@ -392,6 +417,8 @@ class Connection:
         self._server.loop.remove_reader(self._channel.fd)
         self._server.loop.remove_writer(self._channel.fd)
         self._server.memory.forget(self)
+        if self._waking is not None:
+            self._waking.cancel()
         if self._large is not None:
             large, self._large = self._large, None
             self._server.memory.give_back(large)
@@ -432,8 +459,8 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """True when no request is in flight and nothing waits to be sent."""
-        return not self._is_busy and not self._outgoing
+        """True when no request is in flight, nothing waits to be sent, and the client is not held back."""
+        return not self._is_busy and not self._outgoing and not self._is_resting
 
     @property
     def holds_memory(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -65,6 +66,8 @@ def group_limits(settings: BrokerSettings) -> GroupLimits:
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
         consumer_size_max=settings.consumer_group_size_max,
+        may_upgrade=settings.consumer_migration_policy in ("bidirectional", "upgrade"),
+        may_downgrade=settings.consumer_migration_policy in ("bidirectional", "downgrade"),
     )
 
 
@@ -123,6 +126,7 @@ class GroupCoordinator:
             internal_log=self._log,
             clock=self._clock,
             on_failure=self._led.shard_failed,
+            topics=self._routing.topic_shapes,
         )
 
     def _evict_moved_groups(self, shard: GroupShard) -> None:
@@ -145,11 +149,11 @@ class GroupCoordinator:
 
     async def join(self, command: JoinGroup) -> JoinReply:
         """JoinGroup; answers when the generation is formed."""
-        return await self._ask_member(command, JoinReply)
+        return await self._ask_member(replace(command, topics=self._routing.topic_shapes()), JoinReply)
 
     async def sync(self, command: SyncGroup) -> SyncReply:
         """SyncGroup; answers when the leader's assignment is committed."""
-        return await self._ask_member(command, SyncReply)
+        return await self._ask_member(replace(command, topics=self._routing.topic_shapes()), SyncReply)
 
     async def heartbeat(self, command: Heartbeat) -> CodeReply:
         """Heartbeat."""
@@ -157,7 +161,7 @@ class GroupCoordinator:
 
     async def leave(self, command: LeaveGroup) -> LeaveReply:
         """LeaveGroup."""
-        return await self._ask_member(command, LeaveReply)
+        return await self._ask_member(replace(command, topics=self._routing.topic_shapes()), LeaveReply)
 
     async def consumer_heartbeat(self, group_id: str, said: MemberHeartbeat) -> HeartbeatReply:
         """ConsumerGroupHeartbeat."""

@@ -14,13 +14,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import pkgutil
+import time
 import types
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from kio.static.primitive import i32Timedelta
 
 import broker.handlers
 from broker.channels import Part
 from broker.connections import Connection, Frame
+from broker.entities import NO_THROTTLE
 from broker.error_responses import error_response
 from broker.metrics import ApiMetrics
 from broker.services import BrokerServices, RequestContext
@@ -42,6 +48,9 @@ from wire.schemas import API_VERSIONS_KEY, api_name
 
 log = get_logger(__name__)
 
+MILLISECOND: Final = timedelta(milliseconds=1)
+REST_MS_MAX: Final = (1 << 31) - 1
+
 
 class Exchange:
     """One request in flight: its header, where it came from, and the way to answer it."""
@@ -51,20 +60,31 @@ class Exchange:
         "_is_answered",
         "_local_ms",
         "_metrics",
+        "_rest_ms",
         "_started_ms",
+        "busy",
         "connection",
+        "frame_bytes",
         "header",
         "request",
     )
 
     def __init__(
-        self, dispatcher: Dispatcher, connection: Connection, header: RequestHeader, metrics: ApiMetrics
+        self,
+        dispatcher: Dispatcher,
+        connection: Connection,
+        header: RequestHeader,
+        metrics: ApiMetrics,
+        frame_bytes: int,
     ) -> None:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._started_ms = dispatcher.clock.monotonic_ms()
         self._is_answered = False
         self._local_ms: float | None = None
+        self._rest_ms = -1
+        self.busy: BusyTime | None = None
+        self.frame_bytes = frame_bytes
         self.connection = connection
         self.header = header
         self.request: Any = None
@@ -83,9 +103,29 @@ class Exchange:
             client_software=connection.client_software,
         )
 
+    @property
+    def is_exempt(self) -> bool:
+        """True when no quota concerns this client."""
+        return self._dispatcher.quotas.is_exempt(self.connection.client_software)
+
+    def rest_ms(self, bandwidth_ms: float = 0.0) -> int:
+        """How long the connection rests once this is answered, to be said in the answer: what the request's bandwidth quota demands, or
+        more by the quota of request time. Asked once, when the answer is made."""
+        if self._rest_ms < 0:
+            quotas = self._dispatcher.quotas
+            time_ms = 0.0
+            if self.busy is not None and not self.is_exempt:
+                time_ms = quotas.used_time(self.header.client_id, self.busy.so_far_ns())
+            self._rest_ms = min(round(max(bandwidth_ms, time_ms)), REST_MS_MAX)
+        return self._rest_ms
+
     def answer_entity(self, entity: Any) -> None:
-        """Answer with a kio entity of the request's version."""
+        """Answer with a kio entity of the request's version; what it says of throttling is kept."""
         header = self.header
+        said = getattr(entity, "throttle_time", NO_THROTTLE)
+        said_ms = round(said / MILLISECOND)
+        if self.rest_ms(said_ms) > said_ms and hasattr(entity, "throttle_time"):
+            entity = replace(entity, throttle_time=i32Timedelta.parse(self._rest_ms * MILLISECOND))
         self._finish([encode_response(header.api_key, header.api_version, header.correlation_id, entity)])
 
     def answer_body(self, parts: Sequence[Part], *, body_size: int) -> None:
@@ -125,7 +165,60 @@ class Exchange:
         self._metrics.record(elapsed_ms)
         if self._local_ms is not None:
             self._metrics.remote.record(elapsed_ms - self._local_ms)
-        self.connection.answer(parts)
+        self.connection.answer(parts, rest_ms=max(self._rest_ms, 0))
+
+
+class BusyTime:
+    """How long a request keeps the event loop busy: kept only while somebody has a quota of it."""
+
+    __slots__ = ("_started_ns", "_used_ns")
+
+    def __init__(self) -> None:
+        self._used_ns = 0
+        self._started_ns = time.perf_counter_ns()
+
+    def begin(self) -> None:
+        """The loop turns to the request again."""
+        self._started_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """The loop turns to something else."""
+        self._used_ns += time.perf_counter_ns() - self._started_ns
+        self._started_ns = 0
+
+    def so_far_ns(self) -> int:
+        """Up to now."""
+        return self._used_ns + (time.perf_counter_ns() - self._started_ns if self._started_ns else 0)
+
+
+class _Timed:
+    """A coroutine whose steps are timed; what it waits for is not."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], busy: BusyTime) -> None:
+        self._coroutine = coroutine
+        self._busy = busy
+
+    def __await__(self) -> _Timed:
+        return self
+
+    def __iter__(self) -> _Timed:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        self._busy.begin()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._busy.end()
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
 
 
 class Dispatcher:
@@ -134,6 +227,7 @@ class Dispatcher:
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
         self.clock = services.clock
+        self.quotas = services.quotas
         self._handlers = load_handlers()
         self.supported = {
             key: VersionRange(module.MIN_VERSION, module.MAX_VERSION) for key, module in self._handlers.items()
@@ -150,7 +244,9 @@ class Dispatcher:
         except UnsupportedVersion as error:
             self._refuse(connection, header, error)
             return
-        exchange = Exchange(self, connection, header, self._metrics[header.api_key])
+        exchange = Exchange(self, connection, header, self._metrics[header.api_key], len(frame))
+        if self.quotas.counts_time:
+            exchange.busy = BusyTime()
         module = self._handlers[header.api_key]
         hot = getattr(module, "handle_frame", None)
         if hot is None:
@@ -159,10 +255,14 @@ class Dispatcher:
                 connection.client_software = getattr(request, "client_software_name", "")
             exchange.request = request
             self.start(exchange, self._run(exchange, module, request))
+            if exchange.busy is not None:
+                exchange.busy.end()
             return
         try:
             hot(self._services, exchange, frame)
             exchange.note_handled()
+            if exchange.busy is not None:
+                exchange.busy.end()
         except MalformedRequest:
             raise
         except Malformed as error:
@@ -187,7 +287,8 @@ class Dispatcher:
             self._fail(exchange)
 
     async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
-        exchange.answer_entity(await module.handle(self._services, exchange.context, request))
+        handling = module.handle(self._services, exchange.context, request)
+        exchange.answer_entity(await (handling if exchange.busy is None else _Timed(handling, exchange.busy)))
 
     def _fail(self, exchange: Exchange) -> None:
         header = exchange.header

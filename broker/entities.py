@@ -20,6 +20,11 @@ from wire import schemas
 NO_THROTTLE = i32Timedelta.parse(timedelta())
 
 
+def throttle_time(rest_ms: float) -> i32Timedelta:
+    """How long a client has to wait, for a response."""
+    return i32Timedelta.parse(timedelta(milliseconds=round(rest_ms)))
+
+
 class ResponseBuilder:
     """The classes of one response version."""
 

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 from kio.schema.errors import ErrorCode
 
 from broker.core import group_records
+from broker.core.consumer_group_states import TopicShapes
 from broker.core.group_messages import (
     Answer,
     CancelTimer,
@@ -59,9 +60,11 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         internal_log: InternalLog,
         clock: Clock,
         on_failure: Callable[[StateShard[Any, Any, Any]], None],
+        topics: Callable[[], TopicShapes],
     ) -> None:
         super().__init__(partition, leader_epoch, internal_log=internal_log, clock=clock, on_failure=on_failure)
         self.groups = Groups(limits)
+        self._topics = topics
         self.guards = VerificationGuards()
         self.timers: TimerQueue[TimerKey] = TimerQueue(clock, self._fire)
         self._ending_producers: dict[int, int] = {}
@@ -179,15 +182,15 @@ class GroupShard(StateShard[Command, Reply, Decision]):
             match effect:
                 case Answer(token=token, reply=reply):
                     self._answer(token, reply)
-                case StartTimer(key=key, delay_ms=delay_ms):
-                    self.timers.start(key, delay_ms)
+                case StartTimer(key=key, delay_ms=delay_ms, keeps_running=keeps_running):
+                    self.timers.start(key, delay_ms, keeps_running=keeps_running)
                 case CancelTimer(key=key):
                     self.timers.cancel(key)
                 case _:
                     assert_never(effect)
 
     def _fire(self, key: TimerKey) -> None:
-        self.submit(FireTimer(group_id=key.group_id, key=key))
+        self.submit(FireTimer(group_id=key.group_id, key=key, topics=self._topics()))
 
     def _stop(self) -> None:
         self.timers.stop()

@@ -46,6 +46,8 @@ from broker.offline_reports import OfflineReplicaReports
 from broker.peer_brokers import PeerBrokers
 from broker.producer_id_source import ProducerIdSource
 from broker.purgatory import Purgatory
+from broker.quota_metrics import QuotaMetrics
+from broker.quotas import Quotas
 from broker.replica_fetchers import ReplicaFetchers
 from broker.replicas import Replicas
 from broker.request_memory import RequestMemory
@@ -143,12 +145,20 @@ class Broker:
         self._logs.cleaning.threads = settings.log_cleaner_threads
         self._peers = PeerBrokers(lambda: self._cluster.image, settings.inter_broker_listener)
         self._hand_over = HandOver()
+        self._quotas = Quotas(settings, self._clock)
         self._make_replication(settings)
         self._make_coordinators(settings)
         self._services = self._make_services()
         self._services.fetch_sessions.on_closed = self._replicas.follower_fetches.unwatch
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
-        self._connections = ConnectionServer(Dispatcher(self._services), _limits(settings), memory, self._clock)
+        self._connections = ConnectionServer(
+            Dispatcher(self._services),
+            _limits(settings),
+            memory,
+            self._clock,
+            self._quotas.connections,
+            unhurried_listener=_brokers_own_listener(settings),
+        )
         self._control = BrokerControlService(
             settings.node_id, self._cluster, self._replicas, broker_epoch=self._broker_epoch
         )
@@ -213,6 +223,7 @@ class Broker:
         self._hanging = HangingTransactions(self._replicas, self._transaction_markers)
 
     def _add_gauges(self) -> None:
+        self.metrics.quota_families = QuotaMetrics(self._quotas, self._connections, self._clock).families
         add_gauges(
             self.metrics,
             GaugeSources(
@@ -272,6 +283,7 @@ class Broker:
             controller=self._controller,
             active_site=self._active_site,
             metrics=self.metrics,
+            quotas=self._quotas,
             fetch_sessions=FetchSessions(
                 slots=settings.fetch_session_slots,
                 eviction_ms=FETCH_SESSION_EVICTION_MS,
@@ -300,6 +312,7 @@ class Broker:
             for listener in settings.listeners:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
+            self._control.on_image(self._quotas.on_image)
             self._control.on_image(self._fetchers.on_image)
             self._control.on_image(self._doubts.on_image)
             await self._membership.configs.follow(self.configs.take)
@@ -463,10 +476,17 @@ def _limits(settings: BrokerSettings) -> ConnectionLimits:
         connections_max=settings.connections_max,
         connections_per_address_max=settings.connections_per_address_max,
         connections_per_address_overrides=settings.connections_per_address_overrides,
+        connection_creation_rate_max=settings.connection_creation_rate_max,
         idle_ms_max=settings.connection_idle_ms_max,
         send_buffer_bytes=settings.send_buffer_bytes,
         receive_buffer_bytes=settings.receive_buffer_bytes,
     )
+
+
+def _brokers_own_listener(settings: BrokerSettings) -> str:
+    """The listener between brokers, "" when clients use it too."""
+    own = settings.inter_broker_listener or settings.listeners[0].name
+    return own if len(settings.listeners) > 1 else ""
 
 
 def _log_recovery(report: RecoveryReport) -> None:

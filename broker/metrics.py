@@ -95,6 +95,7 @@ class BrokerMetrics(Collector):
     gauges: list[Gauge] = field(default_factory=list)
     log_sizes: Callable[[], dict[tuple[str, int], tuple[int, int, int]]] | None = None
     follower_lags: Callable[[], dict[tuple[str, int], int]] | None = None
+    quota_families: Callable[[], Iterator[Metric]] | None = None
 
     def api(self, name: str) -> ApiMetrics:
         """The figures of one API."""
@@ -135,6 +136,8 @@ class BrokerMetrics(Collector):
             yield from _collect_logs(self.log_sizes())
         if self.follower_lags is not None:
             yield _collect_lags(self.follower_lags())
+        if self.quota_families is not None:
+            yield from self.quota_families()
 
     def _collect_apis(self) -> Iterator[Metric]:
         total_ms = HistogramMetricFamily(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.metrics import BrokerMetrics
     from broker.peer_brokers import PeerBrokers
     from broker.producer_id_source import ProducerIdSource
+    from broker.quotas import Quotas
     from broker.replicas import Replicas
     from broker.topic_creation import TopicCreator
     from broker.transaction_admission import TransactionAdmission
@@ -86,6 +87,7 @@ class BrokerServices:
     controller: ControllerClient
     active_site: ActiveSite
     metrics: BrokerMetrics
+    quotas: Quotas
     fetch_sessions: FetchSessions
     doubts: Doubts
     peers: PeerBrokers

@@ -33,8 +33,10 @@ class TimerQueue(Generic[KeyT]):
     def __len__(self) -> int:
         return len(self._deadlines_ms)
 
-    def start(self, key: KeyT, delay_ms: float) -> None:
-        """Start the timer, or let it begin anew."""
+    def start(self, key: KeyT, delay_ms: float, *, keeps_running: bool = False) -> None:
+        """Start the timer, or let it begin anew unless it `keeps_running`."""
+        if keeps_running and key in self._deadlines_ms:
+            return
         deadline_ms = self._clock.monotonic_ms() + delay_ms
         self._deadlines_ms[key] = deadline_ms
         queued_ms = self._queued_ms.get(key)

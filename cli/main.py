@@ -14,6 +14,7 @@ from cli import (
     groups,
     links,
     log_dirs,
+    quotas,
     reassign,
     reconcile,
     status,
@@ -42,6 +43,7 @@ app.command()(failover.failover)
 app.command()(reconcile.reconcile)
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(log_dirs.app, name="log-dirs")
 app.add_typer(reassign.app, name="reassign")
 app.command()(elect.elect)

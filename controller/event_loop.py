@@ -213,6 +213,8 @@ class ActiveController:
                     )
                 case facts.TopicDeleted(topic=topic):
                     log.info("topic deleted", topic=topic)
+                case facts.ClientQuotaReplaced(entity=entity, values=values):
+                    log.info("client quota", entity=dict(entity), quotas=dict(values))
                 case _:
                     pass
 
@@ -251,6 +253,8 @@ class ActiveController:
         for topic in {entity.removeprefix("topics/") for entity in notices.values() if entity.startswith("topics/")}:
             configs = await self._reader.topic_configs(topic)
             await self._tell(ask.TopicConfigsRead(topic=topic, configs=configs or {}))
+        if any(entity.startswith(("users/", "clients/", "ips/")) for entity in notices.values()):
+            await self._tell(ask.ClientQuotasRead(quotas=await self._reader.quotas()))
         if notices:
             await self._writer.write([DeleteNode(path=path) for path in notices])
 

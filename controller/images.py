@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from controller.core.cluster import Broker, Cluster, Topic, TopicPartition
 from controller.core.commands import Publish
+from wire.client_quotas import QuotaEntity, quota_message
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
 from wire.znodes import NO_LEADER
@@ -46,6 +47,7 @@ class PendingChanges:
     deleted_topics: dict[bytes, str] = field(default_factory=dict)
     links: set[str] = field(default_factory=set)
     deleted_links: set[str] = field(default_factory=set)
+    quotas: set[QuotaEntity] = field(default_factory=set)
 
     def add(self, publish: Publish) -> None:
         """Take over what is to be published."""
@@ -55,6 +57,7 @@ class PendingChanges:
         self.deleted_topics |= {topic_id: name for name, topic_id in publish.deleted_topics}
         self.links |= publish.links
         self.deleted_links |= set(publish.deleted_links)
+        self.quotas |= publish.quotas
 
     def add_image(self) -> None:
         """Everything has to be told."""
@@ -79,10 +82,12 @@ class PendingChanges:
             )
             deleted |= {cluster.topics[name].topic_id: name for name in cluster.deletions}
             batch.links.extend(cluster.links.values())
+            batch.client_quotas.extend(quota_message(entity, values) for entity, values in cluster.quotas.items())
         else:
             batch.topics.extend(self._changed_topics(cluster))
             batch.links.extend(cluster.links[name] for name in sorted(self.links) if name in cluster.links)
             batch.deleted_links.extend(name for name in sorted(self.deleted_links) if name not in cluster.links)
+            batch.client_quotas.extend(quota_message(entity, cluster.quotas.get(entity, {})) for entity in self.quotas)
         batch.deleted_topics.extend(DeletedTopic(name=name, topic_id=topic_id) for topic_id, name in deleted.items())
         return batch
 

@@ -22,6 +22,7 @@ from controller.core.producer_ids import ProducerIdsExhausted
 from controller.event_loop import ActiveController
 from controller.images import broker_info, partition_state
 from controller.tenure import Deposed
+from wire.client_quotas import entity_from_message
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ACTIVE_CONTROLLER_KEY
 from wire.control.controller_pb2_grpc import ControllerServicer
@@ -239,6 +240,29 @@ class Controller(ControllerServicer):
                 for topic in active.cluster.topics.values()
                 for index in sorted({*topic.adding, *topic.removing})
                 if named is None or (topic.name, index) in named
+            ]
+        )
+
+    async def AlterClientQuotas(  # noqa: N802
+        self, request: pb.AlterClientQuotasRequest, context: Context
+    ) -> pb.AlterClientQuotasReply:
+        """Change client quotas."""
+        active = await self._active(context)
+        command = ask.AlterClientQuotas(
+            changes=tuple(
+                ask.QuotaChange(
+                    entity=entity_from_message(change.entity),
+                    set_values=dict(change.set),
+                    remove=tuple(change.remove),
+                )
+                for change in request.changes
+            ),
+            is_validate_only=request.is_validate_only,
+        )
+        decision = await self._submit(active, command, context)
+        return pb.AlterClientQuotasReply(
+            results=[
+                pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas
             ]
         )
 

@@ -19,6 +19,7 @@ from controller.tenure import Tenure
 from runtime.logs import get_logger
 from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep, Watch, ZooKeeper
 from wire import znodes
+from wire.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues
 from wire.control.cluster_pb2 import LinkRecord
 
 Item = TypeVar("Item")
@@ -64,6 +65,7 @@ class ClusterReader:
         cluster = Cluster(rules=rules, controller_id=tenure.controller_id, controller_epoch=tenure.epoch)
         cluster.brokers = await self.brokers()
         cluster.links = await self.links()
+        cluster.quotas = await self.quotas()
         names = await self._zookeeper.children(znodes.TOPICS)
         topics = await in_flight(self.topic, names)
         cluster.topics = {topic.name: topic for topic in topics if topic is not None}
@@ -154,6 +156,34 @@ class ClusterReader:
                 links[name] = znodes.decode_link(name, found[0])
         return links
 
+    async def quotas(self) -> dict[QuotaEntity, QuotaValues]:
+        """All client quotas. One that cannot be understood is left out, with an error in the log."""
+        users = await self._nodes(znodes.USER_CONFIGS)
+        entities: list[QuotaEntity] = []
+        for user in users:
+            part = (USER, znodes.entity_name(user))
+            clients = await self._nodes(znodes.user_clients_path(user))
+            entities += [(part,), *((part, (CLIENT_ID, znodes.entity_name(client))) for client in clients)]
+        for kind, parent in ((CLIENT_ID, znodes.CLIENT_CONFIGS), (IP, znodes.IP_CONFIGS)):
+            entities += [((kind, znodes.entity_name(node)),) for node in await self._nodes(parent)]
+        found = await in_flight(self._quota, entities)
+        return {entity: values for entity, values in zip(entities, found, strict=True) if values}
+
+    async def _nodes(self, parent: str) -> list[str]:
+        try:
+            return await self._zookeeper.children(parent)
+        except NoNodeError:
+            return []
+
+    async def _quota(self, entity: QuotaEntity) -> QuotaValues:
+        path = znodes.client_quota_path(entity)
+        found = await self._get(path)
+        try:
+            return {} if found is None else znodes.quotas_in(path, found[0])
+        except znodes.MalformedZnode as error:
+            _log.error("a client quota is left out", problem=str(error))
+            return {}
+
     async def config_changes(self, watch: Watch | None = None) -> dict[str, str]:
         """Notices of config changes that wait, by path: the entity named, empty when it cannot be understood."""
         notices: dict[str, str] = {}
@@ -212,8 +242,26 @@ class ClusterWriter:
                 return await self._deletion_steps(before.topics[change.topic], before)
             case facts.DeletionMarkDropped():
                 return await self._delete_existing([znodes.delete_topic_path(change.topic)])
+            case facts.ClientQuotaReplaced(must_store=True):
+                return await self._quota_steps(change)
             case _:
                 return []
+
+    async def _quota_steps(self, change: facts.ClientQuotaReplaced) -> list[TransactionStep]:
+        """What is no quota (credentials) stays; a node that has nothing left and no nodes below it goes."""
+        path = znodes.client_quota_path(change.entity)
+        found = await self._zookeeper.get_or_none(path)
+        if found is None:
+            parent = path.rpartition("/")[0]
+            await self._zookeeper.ensure_path(parent)
+            return [CreateNode(path=path, value=znodes.encode_entity_config({}, change.values))]
+        payload, stat = found
+        kept = {
+            key: value for key, value in znodes.decode_entity_config(path, payload).items() if key not in QUOTA_KEYS
+        }
+        if not kept and not change.values and not await self._zookeeper.children(path):
+            return [DeleteNode(path=path, version=stat.version)]
+        return [SetNode(path=path, value=znodes.encode_entity_config(kept, change.values), version=stat.version)]
 
     async def _missing_parents(self, topic: str) -> list[TransactionStep]:
         path = znodes.partitions_path(topic)

@@ -30,6 +30,9 @@ _KINDS_OF_GROUPS: Final = (GROUP_KIND, TARGET_EPOCH_KIND)
 _KINDS_OF_MEMBERS: Final = (MEMBER_KIND, TARGET_KIND, CURRENT_KIND)
 _VERSION: Final = b"\0\0"
 _HASH_TAG: Final = 0
+_CLASSIC_TAG: Final = 0
+_PRESENT: Final = b"\1"
+"""In front of a structure that could be null."""
 
 _INT8: Final = struct.Struct(">b").pack
 _INT16: Final = struct.Struct(">h").pack
@@ -55,8 +58,15 @@ class GroupEpoch(NamedTuple):
     metadata_hash: int = 0
 
 
+class ClassicMember(NamedTuple):
+    """What a member that joined by JoinGroup said: part of kind 5."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 class MemberMetadata(NamedTuple):
-    """Kind 5."""
+    """Kind 5; `classic` is there for a member of the classic protocol."""
 
     instance_id: str | None
     rack_id: str | None
@@ -66,6 +76,7 @@ class MemberMetadata(NamedTuple):
     topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicMember | None = None
 
 
 class TargetEpoch(NamedTuple):
@@ -139,9 +150,16 @@ def _member(value: MemberMetadata) -> bytes:
             string_bytes(value.topic_regex, flexible=True),
             _INT32(value.rebalance_timeout_ms),
             string_bytes(value.server_assignor, flexible=True),
-            NO_TAGS,
+            NO_TAGS if value.classic is None else tag_section((_CLASSIC_TAG, _classic(value.classic))),
         )
     )
+
+
+def _classic(value: ClassicMember) -> bytes:
+    parts = [_PRESENT, _INT32(value.session_timeout_ms), count_bytes(len(value.protocols), flexible=True)]
+    for name, metadata in value.protocols:
+        parts += (string_bytes(name, flexible=True), count_bytes(len(metadata), flexible=True), metadata, NO_TAGS)
+    return b"".join((*parts, NO_TAGS))
 
 
 def _partitions(partitions: Partitions) -> bytes:
@@ -188,7 +206,20 @@ def _read_member(reader: ByteReader) -> MemberMetadata:
     names = tuple(reader.string(flexible=True) for _ in range(count))
     regex, timeout_ms = reader.nullable_string(flexible=True), reader.int32()
     assignor = reader.nullable_string(flexible=True)
-    return MemberMetadata(instance_id, rack_id, client_id, client_host, names, regex, timeout_ms, assignor)
+    classic = None
+    for tag in reader.tags():
+        if tag == _CLASSIC_TAG and reader.int8() >= 0:
+            classic = _read_classic(reader)
+    return MemberMetadata(instance_id, rack_id, client_id, client_host, names, regex, timeout_ms, assignor, classic)
+
+
+def _read_classic(reader: ByteReader) -> ClassicMember:
+    timeout_ms, protocols = reader.int32(), []
+    for _ in range(reader.nullable_count(flexible=True, element_size_min=3) or 0):
+        protocols.append((reader.string(flexible=True), bytes(reader.nullable_blob(flexible=True) or b"")))
+        reader.skip_tags()
+    reader.skip_tags()
+    return ClassicMember(timeout_ms, tuple(protocols))
 
 
 def _read_partitions(reader: ByteReader) -> Partitions:

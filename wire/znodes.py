@@ -13,12 +13,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from google.protobuf import json_format
 
+from wire.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, quota_text
 from wire.control.cluster_pb2 import LinkRecord
 
 BROKERS = "/brokers"
@@ -31,6 +33,11 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 DEFAULT_BROKER = "<default>"
 """Kafka's name for all brokers among the entities of configs."""
+USER_CONFIGS = "/config/users"
+CLIENT_CONFIGS = "/config/clients"
+IP_CONFIGS = "/config/ips"
+DEFAULT_ENTITY = "<default>"
+"""Kafka's name for all that have no entity of their own; a name that reads like it is escaped."""
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "config_change_"
 ADMIN = "/admin"
@@ -41,12 +48,18 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 ANTIPODE = "/antipode"
 LINKS = "/antipode/links"
 
+_PLAIN_IN_NODES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+_ESCAPED = re.compile("(?:%[0-9A-Fa-f]{2})+")
+
 PERSISTENT_PATHS = (
     BROKERS,
     BROKER_IDS,
     TOPICS,
     CONFIG,
     TOPIC_CONFIGS,
+    USER_CONFIGS,
+    CLIENT_CONFIGS,
+    IP_CONFIGS,
     CONFIG_CHANGES,
     ADMIN,
     DELETE_TOPICS,
@@ -102,6 +115,39 @@ def topic_config_path(topic: str) -> str:
 def broker_config_path(node_id: str) -> str:
     """Config overrides of one broker; of all of them for an empty id."""
     return f"{BROKER_CONFIGS}/{node_id or DEFAULT_BROKER}"
+
+
+def user_clients_path(user_node: str) -> str:
+    """Parent of the quotas of a user's single clients."""
+    return f"{USER_CONFIGS}/{user_node}/clients"
+
+
+def client_quota_path(entity: QuotaEntity) -> str:
+    """Quotas of one entity, in Kafka's layout: `/config/users/<user>/clients/<client>` when it names both."""
+    nodes = {kind: entity_node(name) for kind, name in entity}
+    if IP in nodes:
+        return f"{IP_CONFIGS}/{nodes[IP]}"
+    if USER not in nodes:
+        return f"{CLIENT_CONFIGS}/{nodes[CLIENT_ID]}"
+    if CLIENT_ID in nodes:
+        return f"{user_clients_path(nodes[USER])}/{nodes[CLIENT_ID]}"
+    return f"{USER_CONFIGS}/{nodes[USER]}"
+
+
+def entity_node(name: str | None) -> str:
+    """A user's, client's or address's name as that of a node, escaped as Kafka does it."""
+    if name is None:
+        return DEFAULT_ENTITY
+    if not name.strip("."):
+        return name.replace(".", "%2E")  # "." and ".." would lead elsewhere
+    return "".join(chr(byte) if byte in _PLAIN_IN_NODES else f"%{byte:02X}" for byte in name.encode())
+
+
+def entity_name(node: str) -> str | None:
+    """The name behind a node, None for the default."""
+    if node == DEFAULT_ENTITY:
+        return None
+    return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="replace"), node)
 
 
 def delete_topic_path(topic: str) -> str:
@@ -370,6 +416,28 @@ def decode_config(path: str, payload: bytes) -> dict[str, str]:
         if not isinstance(value, str):
             fields.fail(f"config {name!r} is {value!r}, not a text")
     return dict(overrides)
+
+
+def quotas_in(path: str, payload: bytes) -> dict[str, float]:
+    """The quotas among the configs of a user, a client or an address; MalformedZnode when one is no number."""
+    quotas = {}
+    for key, text in decode_entity_config(path, payload).items():
+        if key in QUOTA_KEYS:
+            try:
+                quotas[key] = float(text)
+            except ValueError as error:
+                raise MalformedZnode(path, f"quota {key!r} is {text!r}, not a number") from error
+    return quotas
+
+
+def decode_entity_config(path: str, payload: bytes) -> dict[str, str]:
+    """Everything that a user, a client or an address has; a node that is only a parent has nothing."""
+    return decode_config(path, payload) if payload else {}
+
+
+def encode_entity_config(kept: Mapping[str, str], quotas: Mapping[str, float]) -> bytes:
+    """Quotas beside `kept`, which is of other kinds, such as credentials."""
+    return encode_topic_config({**kept, **{key: quota_text(key, value) for key, value in quotas.items()}})
 
 
 def encode_config_change(entity_path: str) -> bytes:

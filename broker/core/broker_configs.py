@@ -32,6 +32,7 @@ DYNAMIC_PROPERTIES: Final = frozenset(
         "log.cleaner.backoff.ms",
         "log.cleaner.threads",
         "log.cleaner.io.max.bytes.per.second",
+        "max.connection.creation.rate",
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",

@@ -14,6 +14,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from wire.client_quotas import QuotaEntity, QuotaValues, entity_from_message
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.links import SiteRole, link_of_group, link_of_topic, other_site, role_of
@@ -102,6 +103,7 @@ class ClusterImage:
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
     links: Mapping[str, LinkRecord] = field(default_factory=dict)
+    quotas: Mapping[QuotaEntity, QuotaValues] = field(default_factory=dict)
     confirmed_epochs: Mapping[str, int] = field(default_factory=dict)
     peers: Mapping[str, SiteView] = field(default_factory=dict)
     peer_topics: Mapping[str, Mapping[str, TopicImage]] = field(default_factory=dict)
@@ -251,6 +253,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         topic_names={topic.topic_id: name for name, topic in topics.items()},
         links=image.links if has_same_links else links,
         carriers=image.carriers if has_same_links else {},
+        quotas=_merged_quotas(image.quotas, batch),
     )
 
 
@@ -348,6 +351,14 @@ def _merged_links(kept: Mapping[str, LinkRecord], batch: ControlBatch) -> dict[s
     for link in batch.links:
         links[link.name] = link
     return links
+
+
+def _merged_quotas(former: Mapping[QuotaEntity, QuotaValues], batch: ControlBatch) -> Mapping[QuotaEntity, QuotaValues]:
+    quotas = {} if batch.is_full else dict(former)
+    for named in batch.client_quotas:
+        quotas[entity_from_message(named.entity)] = dict(named.values)
+    quotas = {entity: values for entity, values in quotas.items() if values}
+    return former if former == quotas else quotas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ Every function returns a decision, or None when the command is not about members
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kio.schema.errors import ErrorCode
 
 from broker.core import consumer_groups
@@ -24,41 +26,43 @@ from broker.core.group_messages import (
     Effect,
     EvictMembers,
     ExpireOffsets,
-    Heartbeat,
-    JoinGroup,
-    JoinReply,
-    LeaveGroup,
-    LeaveReply,
+    FireTimer,
     MirrorOffsets,
     PartitionsReply,
     Reply,
     StartTimer,
-    SyncGroup,
-    SyncReply,
     TimerKey,
     TimerKind,
 )
+from broker.core.group_migration import MEMBER_TIMERS, after_removal
 from broker.core.group_turn import GroupLimits
 from wire.consumer_group_records import CURRENT_KIND, ConsumerGroupKey
 
 
-def heartbeat(known: ConsumerGroup, command: ConsumerHeartbeat, limits: GroupLimits, token: int) -> Decision:
+def heartbeat(
+    known: ConsumerGroup, command: ConsumerHeartbeat, limits: GroupLimits, *, token: int, now_ms: int
+) -> Decision:
     """ConsumerGroupHeartbeat."""
-    turn, reply = consumer_groups.heartbeat(known, command.said, command.topics, size_max=limits.consumer_size_max)
+    said = command.said
+    turn, reply = consumer_groups.heartbeat(known, said, command.topics, size_max=limits.consumer_size_max)
+    if said.member_id in known.members and said.member_id not in turn.group.members:
+        reason = f"{said.member_id} leaves"
+        removed = after_removal(known, {said.member_id}, reason, limits, now_ms=now_ms, topics=command.topics)
+        return replace(removed, effects=(*removed.effects, Answer(token=token, reply=reply)))
     effects = list(_timers(turn, command.said.member_id, limits)) if reply.error is ErrorCode.none else []
     effects.append(Answer(token=token, reply=reply))
     return Decision(records=tuple(turn.facts), effects=tuple(effects), reason=turn.reason)
 
 
-def fire(known: ConsumerGroup, key: TimerKey) -> Decision:
-    """A member was silent, or kept what it had to give up, for too long."""
+def fire(known: ConsumerGroup, command: FireTimer, limits: GroupLimits, *, now_ms: int) -> Decision:
+    """A member was silent, or kept what it had to give up, for too long; or, of the classic protocol, it did not join or sync in time."""
+    key = command.key
     is_late = known.reached_by(key.member_id).state is MemberState.UNREVOKED_PARTITIONS
-    if key.kind is TimerKind.CONSUMER_REBALANCE and not is_late:
+    is_over = key.kind is TimerKind.CONSUMER_REBALANCE and not is_late
+    if is_over or key.member_id not in known.members:
         return Decision()
-    why = "was silent for too long" if key.kind is TimerKind.CONSUMER_SESSION else "kept its partitions for too long"
-    turn = consumer_groups.remove_member(known, key.member_id, why)
-    cancelled = tuple(CancelTimer(key=key._replace(kind=kind)) for kind in _KINDS)
-    return Decision(records=tuple(turn.facts), effects=cancelled, reason=turn.reason)
+    reason = f"{key.member_id} {_WHY[key.kind]}"
+    return after_removal(known, {key.member_id}, reason, limits, now_ms=now_ms, topics=command.topics)
 
 
 def refuse(known: ConsumerGroup, command: Command, token: int) -> Decision | None:
@@ -81,6 +85,12 @@ def resume(known: ConsumerGroup, limits: GroupLimits) -> Decision:
 
 
 _KINDS = (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REBALANCE)
+_WHY = {
+    TimerKind.CONSUMER_SESSION: "was silent for too long",
+    TimerKind.CONSUMER_REBALANCE: "kept its partitions for too long",
+    TimerKind.REJOIN: "did not join again in time",
+    TimerKind.FIRST_SYNC: "did not ask for its assignment in time",
+}
 
 
 def _refusal(known: ConsumerGroup, command: Command) -> Reply | None:
@@ -88,14 +98,6 @@ def _refusal(known: ConsumerGroup, command: Command) -> Reply | None:
     match command:
         case CommitOffsets():
             return _commit_refusal(known, command)
-        case JoinGroup() if has_members:
-            return JoinReply(error=ErrorCode.inconsistent_group_protocol, member_id=command.member_id)
-        case SyncGroup() if has_members:
-            return SyncReply(error=ErrorCode.unknown_member_id)
-        case Heartbeat() if has_members:
-            return CodeReply(error=ErrorCode.unknown_member_id)
-        case LeaveGroup() if has_members:
-            return LeaveReply(errors=(ErrorCode.unknown_member_id,) * len(command.members))
         case MirrorOffsets() if has_members:
             return PartitionsReply(error=ErrorCode.non_empty_group)
         case DeleteGroup() if has_members:
@@ -129,7 +131,7 @@ def _evict(known: ConsumerGroup) -> Decision:
         turn = consumer_groups.remove_member(left, member_id, "belongs to another site now")
         facts += turn.facts
         left = turn.group
-        effects += [CancelTimer(key=TimerKey(kind, known.group_id, member_id)) for kind in _KINDS]
+        effects += [CancelTimer(key=TimerKey(kind, known.group_id, member_id)) for kind in MEMBER_TIMERS]
     return Decision(records=tuple(facts), effects=tuple(effects), reason="another site coordinates the group now")
 
 
@@ -139,7 +141,10 @@ def _timers(turn: ConsumerTurn, member_id: str, limits: GroupLimits, *, is_begun
     member = turn.group.members.get(member_id)
     if member is None:
         return [CancelTimer(key=session), CancelTimer(key=rebalance)]
-    effects: list[Effect] = [StartTimer(key=session, delay_ms=limits.consumer_session_timeout_ms)]
+    session_timeout_ms = limits.consumer_session_timeout_ms
+    if member.classic is not None:
+        session_timeout_ms = member.classic.session_timeout_ms
+    effects: list[Effect] = [StartTimer(key=session, delay_ms=session_timeout_ms)]
     if turn.group.reached_by(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
         effects.append(CancelTimer(key=rebalance))
     elif is_begun or any(

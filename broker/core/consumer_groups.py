@@ -35,6 +35,7 @@ from wire.consumer_group_records import (
     MEMBER_KIND,
     TARGET_EPOCH_KIND,
     TARGET_KIND,
+    ClassicMember,
     ConsumerGroupKey,
     ConsumerGroupValue,
     CurrentAssignment,
@@ -62,6 +63,8 @@ class MemberHeartbeat:
     topic_regex: str | None
     server_assignor: str | None
     owned: Owned | None
+    classic: ClassicMember | None = None
+    """For a member of the classic protocol, whose JoinGroup means the same as a heartbeat (`classic_members.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +144,9 @@ def remove_member(known: ConsumerGroup, member_id: str, reason: str) -> Consumer
     """The member is out: its session ended, or it did not give up its partitions in time."""
     turn = ConsumerTurn(copy_of(known), {}, 0)
     if member_id in turn.group.members:
-        _forget(turn, member_id)
+        forget_member(turn, member_id)
         _raise_epoch(turn, turn.group.metadata_hash)
-        turn.reason = f"{member_id} {reason}"
+        turn.reason = reason
     return turn
 
 
@@ -151,7 +154,7 @@ def removal(known: ConsumerGroup) -> list[ConsumerFact]:
     """Records that remove the group altogether."""
     turn = ConsumerTurn(copy_of(known), {}, 0)
     for member_id in known.members:
-        _forget(turn, member_id)
+        forget_member(turn, member_id)
     turn.put(TARGET_EPOCH_KIND, None)
     turn.put(GROUP_KIND, None)
     return turn.facts
@@ -163,7 +166,10 @@ def commit_error(known: ConsumerGroup, member_id: str, member_epoch: int) -> Err
         return ErrorCode.none if not known.members else ErrorCode.unknown_member_id
     if member_id not in known.members:
         return ErrorCode.unknown_member_id
-    return ErrorCode.none if member_epoch == known.reached_by(member_id).epoch else ErrorCode.stale_member_epoch
+    if member_epoch == known.reached_by(member_id).epoch:
+        return ErrorCode.none
+    is_classic = known.members[member_id].classic is not None
+    return ErrorCode.illegal_generation if is_classic else ErrorCode.stale_member_epoch
 
 
 # --- leaving
@@ -177,16 +183,17 @@ def _leave(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
     if is_pausing:
         # a static member will be back: it keeps its place, and what it owned, until its session ends
         reached = group.reached_by(said.member_id)
-        _put_reached(turn, said.member_id, reached._replace(epoch=LEAVING_STATIC_EPOCH))
+        put_reached(turn, said.member_id, reached._replace(epoch=LEAVING_STATIC_EPOCH))
         turn.reason = f"{said.member_id} pauses"
     else:
-        _forget(turn, said.member_id)
+        forget_member(turn, said.member_id)
         _raise_epoch(turn, group.metadata_hash)
         turn.reason = f"{said.member_id} leaves"
     return HeartbeatReply(member_id=said.member_id, member_epoch=said.member_epoch)
 
 
-def _forget(turn: ConsumerTurn, member_id: str) -> None:
+def forget_member(turn: ConsumerTurn, member_id: str) -> None:
+    """Remove everything that is kept of a member."""
     if member_id in turn.group.reached:
         turn.put(CURRENT_KIND, None, member_id)
     if member_id in turn.group.targets:
@@ -205,17 +212,23 @@ def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
         before = _join(turn, said) or before
     else:
         _check_epoch(turn, said)
-    _take_subscription(turn, said, former)
-    _work_target_out(turn)
-    reached = _next_step(turn, said)
-    if reached != group.reached.get(said.member_id):
-        _put_reached(turn, said.member_id, reached)
+    reached = lead_on(turn, said, former)
     must_hear = said.member_epoch == JOINING_EPOCH or reached.assigned != before.assigned or said.owned is not None
     return HeartbeatReply(
         member_id=said.member_id,
         member_epoch=reached.epoch,
         assigned=reached.assigned if must_hear else None,
     )
+
+
+def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> Reached:
+    """Take over what the member says of itself, work a new target out where it must be, and take the member's next step towards it."""
+    _take_subscription(turn, said, former)
+    _work_target_out(turn)
+    reached = _next_step(turn, said)
+    if reached != turn.group.reached.get(said.member_id):
+        put_reached(turn, said.member_id, reached)
+    return reached
 
 
 def _check_epoch(turn: ConsumerTurn, said: MemberHeartbeat) -> None:
@@ -243,14 +256,15 @@ def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
             raise Refused(ErrorCode.group_max_size_reached, f"{group.group_id} has {len(group.members)} members")
         return None
     reached = group.reached_by(former_id)
-    if reached.epoch != LEAVING_STATIC_EPOCH:
+    if reached.epoch != LEAVING_STATIC_EPOCH and group.members[former_id].classic is None:
+        # one of the classic protocol does not say that it pauses: its successor takes its place, as in a classic group
         raise Refused(ErrorCode.unreleased_instance_id, f"{said.instance_id} is used by another member")
     metadata, target = group.members[former_id], group.targets.get(former_id, frozenset())
-    _forget(turn, former_id)
+    forget_member(turn, former_id)
     turn.put(MEMBER_KIND, metadata, said.member_id)
     turn.put(TARGET_KIND, TargetAssignment(partitions_of(target)), said.member_id)
     returned = Reached(JOINING_EPOCH, JOINING_EPOCH, MemberState.STABLE, reached.assigned & target)
-    _put_reached(turn, said.member_id, returned)
+    put_reached(turn, said.member_id, returned)
     turn.reason = f"{said.instance_id} is back as {said.member_id}"
     return returned
 
@@ -271,6 +285,7 @@ def _take_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: Member
         if former is None or said.rebalance_timeout_ms != NO_TIMEOUT
         else former.rebalance_timeout_ms,
         server_assignor=said.server_assignor if former is None or said.server_assignor else former.server_assignor,
+        classic=said.classic,
     )
     known = turn.group.members.get(said.member_id)
     if metadata != known:
@@ -305,7 +320,8 @@ def _raise_epoch(turn: ConsumerTurn, metadata_hash: int) -> None:
     turn.put(GROUP_KIND, GroupEpoch(turn.group.epoch + 1, metadata_hash))
 
 
-def _put_reached(turn: ConsumerTurn, member_id: str, reached: Reached) -> None:
+def put_reached(turn: ConsumerTurn, member_id: str, reached: Reached) -> None:
+    """Note what a member owns now."""
     value = CurrentAssignment(
         reached.epoch,
         reached.previous_epoch,

@@ -27,7 +27,7 @@ from broker.core.group_messages import (
     TimerKey,
     TimerKind,
 )
-from broker.core.group_states import GroupState, Member
+from broker.core.group_states import GroupState, Member, must_rebalance
 from broker.core.group_turn import Turn
 
 # --- join
@@ -353,6 +353,9 @@ def resume(turn: Turn) -> None:
     """After a replay each member has one session timeout to show up."""
     for member in turn.group.members.values():
         turn.restart_session(member)
+    if must_rebalance(turn.group):
+        turn.group = replace(turn.group, leader=next(iter(turn.group.members)))
+        rebalance.begin(turn, "it has become a group of the classic protocol")
 
 
 def evict(turn: Turn, _command: EvictMembers) -> None:

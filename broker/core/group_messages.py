@@ -54,6 +54,8 @@ class JoinGroup(Command):
     """From version 4 on a member must come back with the id that it was handed (KIP-394)."""
     may_skip_assignment: bool
     """From version 9 on a static leader can be told that its assignment still stands (KIP-814)."""
+    topics: TopicShapes = field(default_factory=dict, repr=False)
+    """All that clients see: for a group that has members of the newer protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class SyncGroup(Command):
     protocol_type: str | None
     protocol: str | None
     assignments: Mapping[str, bytes]
+    topics: TopicShapes = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,7 @@ class LeaveGroup(Command):
     """Take members out."""
 
     members: tuple[LeavingMember, ...]
+    topics: TopicShapes = field(default_factory=dict, repr=False)
 
 
 class CommittedOffset(NamedTuple):
@@ -187,6 +191,10 @@ class TimerKind(enum.Enum):
     PENDING = "pending"
     CONSUMER_SESSION = "consumer session"
     CONSUMER_REBALANCE = "consumer rebalance"
+    REJOIN = "rejoin"
+    """A member of the classic protocol in a group of the newer one was told to join again."""
+    FIRST_SYNC = "first sync"
+    """It joined, and has to ask for its assignment."""
 
 
 class TimerKey(NamedTuple):
@@ -202,6 +210,7 @@ class FireTimer(Command):
     """A timer's time has come."""
 
     key: TimerKey
+    topics: TopicShapes = field(default_factory=dict, repr=False)
 
 
 # --- replies
@@ -344,10 +353,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTimer:
-    """Start the timer, or start it anew."""
+    """Start the timer, or start it anew; with `keeps_running` one that runs goes on as it was."""
 
     key: TimerKey
     delay_ms: int
+    keeps_running: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,7 +193,8 @@ class Group:
         """What is wrong with this value; nothing for a sound one."""
         if (self.state is GroupState.EMPTY) is bool(self.members) and self.state is not GroupState.PREPARING_REBALANCE:
             yield f"state {self.state.value} with {len(self.members)} members"
-        if self.members and self.leader not in self.members:
+        is_replayed = self.state is GroupState.STABLE and must_rebalance(self)
+        if self.members and self.leader not in self.members and not is_replayed:
             yield f"leader {self.leader} is no member"
         if not self.pending.isdisjoint(self.members):
             yield "a pending id is a member"
@@ -213,3 +214,8 @@ class Group:
             yield f"a sync waits in state {self.state.value}"
         if self.initial_delay is not None and self.state is not GroupState.PREPARING_REBALANCE:
             yield f"an initial delay in state {self.state.value}"
+
+
+def must_rebalance(group: Group) -> bool:
+    """True for a replayed group that has just become a classic one: nobody has led it yet."""
+    return bool(group.members) and group.leader is None

@@ -44,6 +44,10 @@ class GroupLimits:
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     consumer_session_timeout_ms: int = 45_000
     consumer_size_max: int = (1 << 31) - 1
+    may_upgrade: bool = True
+    """A member of the newer protocol may turn a group of the classic one into one of its own (KIP-848)."""
+    may_downgrade: bool = True
+    """When the last of these leaves, the others may go on as a group of the classic protocol."""
 
 
 class Turn:

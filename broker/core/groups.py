@@ -18,9 +18,9 @@ from typing import Final, assert_never
 
 from kio.schema.errors import ErrorCode
 
-from broker.core import consumer_group_turn, consumer_groups, group_offsets
+from broker.core import classic_members, consumer_group_turn, consumer_groups, group_migration, group_offsets
 from broker.core import group_membership as membership
-from broker.core.consumer_group_states import ConsumerFact, ConsumerGroup
+from broker.core.consumer_group_states import JOINING_EPOCH, ConsumerFact, ConsumerGroup
 from broker.core.consumer_groups import HeartbeatReply
 from broker.core.group_messages import (
     Answer,
@@ -52,10 +52,10 @@ from broker.core.group_messages import (
     PartitionsReply,
     ResumeGroup,
     SyncGroup,
-    TimerKind,
     TopicPartition,
     TransactionEnded,
 )
+from broker.core.group_migration import MEMBER_TIMERS, NotConvertible
 from broker.core.group_offsets import Offsets, OffsetTable
 from broker.core.group_pending_offsets import PendingOffsets
 from broker.core.group_states import NO_GENERATION, Group, GroupState
@@ -64,7 +64,6 @@ from wire.consumer_group_records import GROUP_KIND
 from wire.internal_topics import OffsetValue
 
 STORY_LENGTH: Final = 64
-CONSUMER_TIMERS: Final = (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REBALANCE)
 
 
 class InvariantBroken(AssertionError):
@@ -134,29 +133,52 @@ class Groups:
             return _end_transaction(command, token)
         consumers = self._consumers.get(command.group_id)
         if isinstance(command, ConsumerHeartbeat):
-            return self._consumer_heartbeat(consumers, command, token)
+            return self._consumer_heartbeat(consumers, command, now_ms=now_ms, token=token)
         if consumers is not None:
             return self._decide_for_consumers(consumers, command, now_ms=now_ms, token=token)
         return self._decide_for_classic(command, now_ms=now_ms, token=token)
 
-    def _consumer_heartbeat(self, known: ConsumerGroup | None, command: ConsumerHeartbeat, token: int) -> Decision:
-        classic = self._groups.get(command.group_id)
-        if classic is not None and (classic.members or classic.pending):
-            message = f"{command.group_id} has members of the classic protocol"
-            refusal = HeartbeatReply(error=ErrorCode.group_id_not_found, message=message)
-            return Decision(effects=(Answer(token=token, reply=refusal),))
-        decision = consumer_group_turn.heartbeat(known or ConsumerGroup(command.group_id), command, self._limits, token)
-        if known is None and classic is not None and not classic.is_simple and decision.records:
-            # the classic group was empty: its last generation goes, its offsets stay
-            return replace(decision, records=(GroupRemoved(group_id=command.group_id), *decision.records))
-        return decision
+    def _consumer_heartbeat(
+        self, known: ConsumerGroup | None, command: ConsumerHeartbeat, *, now_ms: int, token: int
+    ) -> Decision:
+        classic, limits = self._groups.get(command.group_id), self._limits
+        before: Decision | None = None
+        if known is None and classic is not None and not classic.is_simple:
+            try:
+                known, before = self._upgraded(classic, command)
+            except NotConvertible as error:
+                refusal = HeartbeatReply(error=ErrorCode.group_id_not_found, message=str(error))
+                return Decision(effects=(Answer(token=token, reply=refusal),))
+        group = known or ConsumerGroup(command.group_id)
+        decision = consumer_group_turn.heartbeat(group, command, limits, token=token, now_ms=now_ms)
+        if before is None or not decision.records:
+            return decision
+        return Decision(
+            records=(*before.records, *decision.records),
+            effects=(*before.effects, *decision.effects),
+            reason=f"{before.reason}; {decision.reason}" if before.reason else decision.reason,
+        )
+
+    def _upgraded(self, classic: Group, command: ConsumerHeartbeat) -> tuple[ConsumerGroup | None, Decision]:
+        """The classic group goes, its offsets stay; its members, if any, go on in a group of the newer protocol. NotConvertible."""
+        removed = GroupRemoved(group_id=classic.group_id)
+        effects = tuple(group_migration.leaving_classic(classic))
+        if not classic.members:
+            return None, Decision(records=(removed,), effects=effects)
+        if not self._limits.may_upgrade or command.said.member_epoch != JOINING_EPOCH:
+            raise NotConvertible(f"{classic.group_id} has members of the classic protocol")
+        turn = group_migration.upgraded(classic, command.topics)
+        reason = f"{len(classic.members)} members of the classic protocol go on in a group of the newer one"
+        return turn.group, Decision(records=(removed, *turn.facts), effects=effects, reason=reason)
 
     def _decide_for_consumers(self, consumers: ConsumerGroup, command: Command, *, now_ms: int, token: int) -> Decision:
         is_timer = isinstance(command, FireTimer)
-        if isinstance(command, FireTimer) and command.key.kind in CONSUMER_TIMERS:
-            return consumer_group_turn.fire(consumers, command.key)
+        if isinstance(command, FireTimer) and command.key.kind in MEMBER_TIMERS:
+            return consumer_group_turn.fire(consumers, command, self._limits, now_ms=now_ms)
         if isinstance(command, ResumeGroup):
             return consumer_group_turn.resume(consumers, self._limits)
+        if consumers.members and isinstance(command, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
+            return classic_members.decide(consumers, command, self._limits, token=token, now_ms=now_ms)
         refused = consumer_group_turn.refuse(consumers, command, token)
         if refused is not None or is_timer:
             return refused or Decision()

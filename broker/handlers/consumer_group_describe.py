@@ -22,7 +22,7 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 NO_OPERATIONS = -(1 << 31)
-CONSUMER_MEMBER = 1
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
@@ -65,7 +65,7 @@ def _member(build: Any, group: ConsumerGroup, member_id: str, member: MemberMeta
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(build, reached.assigned, names),
         target_assignment=_assignment(build, group.targets.get(member_id, frozenset()), names),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

@@ -1,8 +1,8 @@
 """CreatePartitions: forwarded to the active controller.
 
 Behaviour: topics that a link brings are grown at the active site (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot
-be. The answer waits a moment for this broker to know the new partitions. Versions: 0 to 3.
-Not done: quotas.
+be. The answer waits a moment for this broker to know the new partitions, which count against the client's quota of mutations.
+Versions: 0 to 3.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.core.cluster_image import ClusterImage
-from broker.entities import builder
+from broker.entities import builder, throttle_time
 from broker.handlers.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.quotas import QUOTA_EXCEEDED_MESSAGE
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerUnavailable
@@ -45,15 +46,26 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewPartitions] = []
+    permits = services.quotas.mutation_permits(context, is_free=request.validate_only)
     for topic in request.topics:
         refusal = policy_refusal(image, topic.name, names)
         if refusal is not None:
             results[topic.name] = _result(build, topic.name, ErrorCode.policy_violation, refusal)
+        elif not permits.take(_added_count(image, topic)):
+            results[topic.name] = _result(
+                build, topic.name, ErrorCode.throttling_quota_exceeded, QUOTA_EXCEEDED_MESSAGE
+            )
         else:
             wanted.append(_new_partitions(image, topic))
     if wanted:
         results.update(await _create(services, build, wanted, is_validate_only=request.validate_only))
-    return build.response(results=tuple(results[topic.name] for topic in request.topics if topic.name in results))
+    answered = tuple(results[topic.name] for topic in request.topics if topic.name in results)
+    return build.response(results=answered, throttle_time=throttle_time(permits.rest_ms))
+
+
+def _added_count(image: ClusterImage, topic: Any) -> int:
+    known = image.topics.get(topic.name)
+    return 0 if known is None else max(topic.count - len(known.partitions), 0)
 
 
 async def _create(

@@ -2,8 +2,8 @@
 
 Behaviour: names that a link will bring from the active site are created there (`active_site.py`); when it cannot be asked, and
 among others that belong here, they are refused (POLICY_VIOLATION). The answer waits a moment for this
-broker to know the new topics, so that a client that goes on at once finds them. Versions: 2 to 7.
-Not done: quotas on topic creation.
+broker to know the new topics, so that a client that goes on at once finds them. New partitions count against the client's quota of
+mutations at the broker that is asked (clients ask the active controller's). Versions: 2 to 7.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from broker.active_site import leading_site
 from broker.core.access import passive_link_for_new_topic
 from broker.core.cluster_image import ClusterImage
 from broker.core.topic_configs import resolve
-from broker.entities import builder, topic_uuid
+from broker.entities import builder, throttle_time, topic_uuid
+from broker.quotas import QUOTA_EXCEEDED_MESSAGE
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerUnavailable
@@ -64,17 +65,28 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewTopic] = []
+    permits = services.quotas.mutation_permits(context, is_free=getattr(request, "validate_only", False))
     for topic in request.topics:
         refusal = policy_refusal(image, topic.name, names)
         if names.count(topic.name) > 1:
             results[topic.name] = _failure(build, topic.name, ErrorCode.invalid_request, "the topic is named twice")
         elif refusal is not None:
             results[topic.name] = _failure(build, topic.name, ErrorCode.policy_violation, refusal)
+        elif topic.name not in image.topics and not permits.take(_partition_count(services, topic)):
+            results[topic.name] = _failure(
+                build, topic.name, ErrorCode.throttling_quota_exceeded, QUOTA_EXCEEDED_MESSAGE
+            )
         else:
             wanted.append(_new_topic(topic))
     if wanted:
         results.update(await _create(services, build, wanted, request))
-    return build.response(topics=tuple(results[name] for name in dict.fromkeys(names)))
+    topics = tuple(results[name] for name in dict.fromkeys(names))
+    return build.response(topics=topics, throttle_time=throttle_time(permits.rest_ms))
+
+
+def _partition_count(services: BrokerServices, topic: Any) -> int:
+    asked: int = len(topic.assignments) or topic.num_partitions
+    return asked if asked > 0 else services.config.default_partition_count
 
 
 async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewTopic], request: Any) -> dict[str, Any]:

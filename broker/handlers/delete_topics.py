@@ -3,7 +3,8 @@
 Behaviour: by name or (from version 6) by id; topics that a link brings from the active site are deleted there
 (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. Mirrors delete nothing, so a copy stays here: those that the
 active site says it does not have are deleted here, by the second request at the latest.
-The answer waits a moment for this broker to forget them. Versions: 1 to 6.
+The answer waits a moment for this broker to forget them. Partitions that go count against the client's quota of mutations.
+Versions: 1 to 6.
 Not done: delete.topic.enable (always on).
 """
 
@@ -15,8 +16,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.core.access import passive_link_for_new_topic
-from broker.entities import builder, topic_id_bytes, topic_uuid
+from broker.entities import builder, throttle_time, topic_id_bytes, topic_uuid
 from broker.handlers.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.quotas import QUOTA_EXCEEDED_MESSAGE
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerUnavailable
@@ -42,6 +44,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return build.response(responses=tuple(await _with_orphans(services, build, answer.responses)))
     results: list[Any] = []
     wanted: dict[str, bytes] = {}
+    permits = services.quotas.mutation_permits(context)
     for given_name, topic_id in states:
         name = given_name if given_name is not None else image.topic_names.get(topic_id)
         topic = image.topics.get(name) if name is not None else None
@@ -50,11 +53,14 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             results.append(_result(build, given_name, topic_id, error, None))
         elif (refusal := policy_refusal(image, name, named)) is not None:
             results.append(_result(build, name, topic.topic_id, ErrorCode.policy_violation, refusal))
+        elif not permits.take(len(topic.partitions)):
+            error = ErrorCode.throttling_quota_exceeded
+            results.append(_result(build, given_name, topic.topic_id, error, QUOTA_EXCEEDED_MESSAGE))
         else:
             wanted[name] = topic.topic_id
     if wanted:
         results.extend(await _delete(services, build, wanted))
-    return build.response(responses=tuple(results))
+    return build.response(responses=tuple(results), throttle_time=throttle_time(permits.rest_ms))
 
 
 async def _with_orphans(services: BrokerServices, build: Any, answered: Sequence[Any]) -> list[Any]:

@@ -1,6 +1,7 @@
 """DescribeLogDirs: what lies in each log directory of this broker, how large it is, and which logs are on their way to another.
 
-Behaviour: as Kafka. A directory that is offline has the error KAFKA_STORAGE_ERROR and no partitions. Versions: 1 to 4. Not done: nothing.
+Behaviour: as Kafka. A directory that is offline has the error KAFKA_STORAGE_ERROR and no partitions. Versions: 1 to 5.
+Not done: cordoned directories (KIP-1066), so none is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from broker.services import BrokerServices, RequestContext
 
 API_KEY = 35
 MIN_VERSION = 1
-MAX_VERSION = 4
+MAX_VERSION = 5
 
 UNKNOWN_BYTES = -1
 
@@ -84,4 +85,5 @@ def _result(
         ),
         total_bytes=sizes[0],
         usable_bytes=sizes[1],
+        is_cordoned=False,
     )

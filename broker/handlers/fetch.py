@@ -8,6 +8,7 @@ tools (-2) read what all in-sync replicas have, and are told its end as the high
 replica in its rack, and a follower serves consumers up to its high watermark (KIP-392); a client that knows no leader epoch and asks a
 follower for what that does not have is sent to the leader, so that it never resets its offset because of a follower. Followers that are
 read from hear of a new high watermark at once (KIP-1166).
+A client above its quota gets an empty answer that says how long to wait; the session goes on as if nothing had been read.
 A replica that is not in sync gets nothing of a throttled partition while the leader's throttle is exceeded (KIP-73). Versions: 4 to 18.
 """
 
@@ -21,7 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.core.cluster_image import ClusterImage
-from broker.core.fetch_sessions import NO_FOLLOWER, FetchPartitionState, FetchPlan, PartitionKey, TopicKey
+from broker.core.fetch_sessions import NO_FOLLOWER, NO_SESSION, FetchPartitionState, FetchPlan, PartitionKey, TopicKey
 from broker.entities import topic_id_bytes
 from broker.handlers.produce import hinted_endpoints
 from broker.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
@@ -140,16 +141,23 @@ class Fetch:
         self._exchange = exchange
         self._request = request
         self._plan = plan
-        self._missing_bytes = request.min_bytes
+        self._missing_bytes = 0
         self._is_follower = request.replica_id >= 0
         self._is_recorded = not self._is_follower
+        self._has_quota = services.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
+        self._bytes_max = services.config.fetch_bytes_max
+        if self._has_quota:
+            self._bytes_max = min(
+                self._bytes_max, services.quotas.most_fetched(exchange.header.client_id) or self._bytes_max
+            )
+        self._bytes_min = min(request.min_bytes, self._bytes_max)
 
     def begin(self) -> None:
         """Answer at once, or wait for more bytes."""
         request = self._request
         reading = self._read()
         if (
-            reading.size >= request.min_bytes
+            reading.size >= self._bytes_min
             or reading.has_error
             or reading.has_news
             or request.max_wait_ms <= 0
@@ -157,7 +165,7 @@ class Fetch:
         ):
             self._answer(reading)
             return
-        self._missing_bytes = request.min_bytes - reading.size
+        self._missing_bytes = self._bytes_min - reading.size
         reading.release()
         replicas = self._services.replicas
         keys: set[Hashable] = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
@@ -177,7 +185,7 @@ class Fetch:
             # records of open transactions make the log grow, and nothing can be read of them
             reading = self._read()
             reading.release()
-            return reading.has_error or reading.size >= self._request.min_bytes
+            return reading.has_error or reading.size >= self._bytes_min
         self._missing_bytes -= grown_bytes
         return self._missing_bytes <= 0 or not grown_bytes
 
@@ -190,7 +198,7 @@ class Fetch:
     def _read(self) -> _Reading:
         services = self._services
         image = services.image
-        reading = _Reading(min(self._request.max_bytes, services.config.fetch_bytes_max))
+        reading = _Reading(min(self._request.max_bytes, self._bytes_max))
         for state in self._plan.to_read():
             hosted: HostedPartition | None = None
             name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
@@ -300,6 +308,10 @@ class Fetch:
             reading.release()
             return
         version = exchange.header.api_version
+        rest_ms = self._rest_ms(reading)
+        if rest_ms:
+            self._answer_empty(reading, rest_ms)
+            return
         topics: dict[TopicKey, list[PartitionFetched]] = {}
         served: list[PartitionKey] = []
         settled: list[PartitionKey] = []
@@ -348,6 +360,28 @@ class Fetch:
         if size or fetched.error_code or fetched.diverging_epoch.epoch >= 0:
             return False
         return state.fetch_offset == hosted.log.log_end_offset and self._request.replica_id in hosted.state.isr
+
+    def _rest_ms(self, reading: _Reading) -> int:
+        if self._is_follower:
+            return 0
+        if not self._has_quota:
+            return self._exchange.rest_ms()
+        quotas, client_id = self._services.quotas, self._exchange.header.client_id
+        rest_ms = self._exchange.rest_ms(quotas.used_bytes(quotas.fetch, client_id, reading.size))
+        if rest_ms:
+            quotas.take_back_bytes(quotas.fetch, client_id, reading.size)
+        return rest_ms
+
+    def _answer_empty(self, reading: _Reading, rest_ms: int) -> None:
+        """Nothing this time. A session that would have begun with this answer does not: the client must ask for everything again."""
+        reading.release()
+        plan, session_id = self._plan, self._plan.session_id
+        if not plan.is_incremental:
+            self._services.fetch_sessions.close(session_id)
+            session_id = NO_SESSION
+        response = FetchResponse((), throttle_time_ms=rest_ms, session_id=session_id)
+        parts, size = fetch_response_parts(response, self._exchange.header.api_version)
+        self._exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
 
 
 def _out_of_range(hosted: HostedPartition, state: FetchPartitionState, *, replica_id: int) -> PartitionFailure:

@@ -1,7 +1,7 @@
 """ListConfigResources: the names of everything that has configs of its own: topics and brokers here.
 
-Behaviour: as Kafka; without types all known ones. Versions: 1. Not done: client metrics and groups have no configs here, so none are
-listed; version 0 knows only the former.
+Behaviour: as Kafka; without types all known ones. Versions: 0 and 1. Client metrics and groups have no configs here, so none are listed;
+version 0 asks for nothing but the former.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.logger_levels import LOGGER_RESOURCE
 from broker.services import BrokerServices, RequestContext
 
 API_KEY = 74
-MIN_VERSION = 1
+MIN_VERSION = 0
 MAX_VERSION = 1
 
 CLIENT_METRICS_RESOURCE, GROUP_RESOURCE = 16, 32
@@ -27,6 +27,8 @@ _KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOU
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a ListConfigResources request."""
     build, image = builder(API_KEY, context.api_version), services.image
+    if context.api_version == 0:
+        return build.response(error_code=ErrorCode.none, config_resources=())
     wanted = set(request.resource_types) or _KNOWN
     if not wanted <= _KNOWN:
         return build.response(error_code=ErrorCode.unsupported_version, config_resources=())

@@ -10,7 +10,7 @@ Not done: authorized operations (there are no ACLs).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 API_KEY = 3
 MIN_VERSION = 0
 MAX_VERSION = 13
+
+THROTTLE_TIME_FROM: Final = 3
 
 
 def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
@@ -61,6 +63,9 @@ def answer(services: BrokerServices, exchange: Exchange, request: Any, cache: Me
         )
         topics = _topics(services, image, writer, cache, request.topics, may_create=may_create)
         body = cache.answer(writer, image, listener, topics)
+    rest_ms = exchange.rest_ms()
+    if rest_ms and version >= THROTTLE_TIME_FROM:
+        body = rest_ms.to_bytes(4, "big") + body[4:]  # answers are kept encoded, and this is their first field
     exchange.answer_body([body], body_size=len(body))
 
 

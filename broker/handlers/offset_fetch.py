@@ -2,8 +2,9 @@
 
 Behaviour: null topics mean all partitions that have one (an empty list means none, from version 2 on); a partition without an offset is
 answered with -1 and no error. With require_stable a partition whose offset an open transaction may still change gets
-UNSTABLE_OFFSET_COMMIT, and the client asks again (KIP-447). Versions: 1 to 9; from 8 on several groups at once.
-A member of a KIP-848 group names itself with its epoch (version 9). Not done: version 10 (topic ids).
+UNSTABLE_OFFSET_COMMIT, and the client asks again (KIP-447). Versions: 1 to 10; from 8 on several groups at once, 10 names topics by their
+ids (UNKNOWN_TOPIC_ID when there is none; a topic that is gone is left out where all are asked for).
+A member of a KIP-848 group names itself with its epoch (version 9).
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from kio.schema.errors import ErrorCode
 from broker.core.consumer_groups import commit_error
 from broker.core.group_messages import TopicPartition
 from broker.core.group_offsets import Offsets
-from broker.entities import builder
+from broker.entities import builder, topic_id_bytes, topic_uuid
 from broker.services import BrokerServices, RequestContext
 from broker.state_shard import CoordinatorRefusal
 from wire.internal_topics import NO_EPOCH
 
 API_KEY = 9
 MIN_VERSION = 1
-MAX_VERSION = 9
+MAX_VERSION = 10
 
 _SEVERAL_GROUPS_FROM = 8
+_TOPIC_IDS_FROM = 10
 _GROUP_ERROR_FROM = 2
 NO_OFFSET = -1
 
@@ -57,7 +59,11 @@ def _group(services: BrokerServices, context: RequestContext, group: Any, *, is_
         error = _member_error(services, group)
     names = "OffsetFetchResponseTopics", "OffsetFetchResponsePartitions"
     unstable = _unstable(services, group.group_id, is_stable=is_stable)
-    topics = _topics(build, names, group.topics, offsets, error, unstable) if error is ErrorCode.none else ()
+    topics: tuple[Any, ...] = ()
+    if error is ErrorCode.none and context.api_version >= _TOPIC_IDS_FROM:
+        topics = _topics_by_id(services, build, names, group.topics, offsets, unstable)
+    elif error is ErrorCode.none:
+        topics = _topics(build, names, group.topics, offsets, error, unstable)
     return build.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error)
 
 
@@ -75,6 +81,45 @@ def _offsets(services: BrokerServices, context: RequestContext, group_id: str) -
         return ErrorCode.none, services.groups.offsets_of(group_id, is_own_tool=context.is_own_tool)
     except CoordinatorRefusal as refusal:
         return refusal.code, {}
+
+
+def _topics_by_id(
+    services: BrokerServices,
+    build: Any,
+    names: tuple[str, str],
+    wanted: Any,
+    offsets: Offsets,
+    is_unstable: Callable[[TopicPartition], bool],
+) -> tuple[Any, ...]:
+    image, (topic_name, partition_name) = services.image, names
+    if wanted is None:
+        asked = [
+            (topic_uuid(image.topics[name].topic_id), name, indexes)
+            for name, indexes in _wanted(None, offsets)
+            if name in image.topics
+        ]
+    else:
+        asked = [
+            (topic.topic_id, image.topic_names.get(topic_id_bytes(topic.topic_id), ""), topic.partition_indexes)
+            for topic in wanted
+        ]
+
+    def outcome(partition: TopicPartition) -> ErrorCode:
+        if not partition.topic:
+            return ErrorCode.unknown_topic_id
+        return ErrorCode.unstable_offset_commit if is_unstable(partition) else ErrorCode.none
+
+    return tuple(
+        build.part(
+            topic_name,
+            topic_id=topic_id,
+            partitions=tuple(
+                _partition(build, partition_name, partition, offsets, outcome(partition))
+                for partition in (TopicPartition(name, index) for index in indexes)
+            ),
+        )
+        for topic_id, name, indexes in asked
+    )
 
 
 def _topics(

@@ -4,8 +4,8 @@ Behaviour: acks 0 is never answered, and a failed partition then closes the conn
 answered after the append, acks -1 when every in-sync replica has the records. Topics whose flush.messages demands it are flushed
 before the answer. Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13.
 A transaction's first batch in a partition waits until the transaction's coordinator has said that the partition takes part
-(`transactional_produce.py`). A broker that hands its leaderships over relays what comes to the new leaders (`produce_relay.py`). Not
-done: quotas.
+(`transactional_produce.py`). A broker that hands its leaderships over relays what comes to the new leaders (`produce_relay.py`). A request
+counts with its size against the client's quota when it is answered.
 """
 
 from __future__ import annotations
@@ -256,6 +256,7 @@ def _finish(services: BrokerServices, exchange: Exchange, request: ProduceReques
         if done.error_count:
             exchange.abort("a produce request without acks failed")
         else:
+            _rest_ms(services, exchange)
             exchange.answer_nothing()
         return
     if request.acks == ACKS_ALL:
@@ -279,8 +280,17 @@ def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProdu
         if partition.current_leader is not NO_HINT
     }
     endpoints = hinted_endpoints(services.image, hints, exchange.connection.listener) if hints else ()
-    body = encode_produce_response(ProduceResponse(topics, node_endpoints=endpoints), version)
+    response = ProduceResponse(topics, _rest_ms(services, exchange), node_endpoints=endpoints)
+    body = encode_produce_response(response, version)
     exchange.answer_body([body], body_size=len(body))
+
+
+def _rest_ms(services: BrokerServices, exchange: Exchange) -> int:
+    bandwidth_ms = 0.0
+    quotas = services.quotas
+    if quotas.produce.is_in_use and not exchange.is_exempt:
+        bandwidth_ms = quotas.used_bytes(quotas.produce, exchange.header.client_id, exchange.frame_bytes)
+    return exchange.rest_ms(bandwidth_ms)
 
 
 class WaitingProduce:

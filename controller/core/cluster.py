@@ -27,6 +27,7 @@ from controller.core import facts as fact
 from controller.core import partition_states, replica_states
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from wire.client_quotas import QuotaEntity, QuotaValues
 from wire.control.cluster_pb2 import LinkRecord
 from wire.links import SiteRole, link_of_topic, role_of
 from wire.znodes import NO_LEADER, BrokerRegistration
@@ -166,6 +167,7 @@ class Cluster:
     leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
     deletions: set[str] = field(default_factory=set)
     links: dict[str, LinkRecord] = field(default_factory=dict)
+    quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
     partition_phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
     replica_phases: dict[Replica, ReplicaPhase] = field(default_factory=dict)
 
@@ -181,6 +183,7 @@ class Cluster:
             leaderships=dict(self.leaderships),
             deletions=set(self.deletions),
             links=dict(self.links),
+            quotas=dict(self.quotas),
             partition_phases=dict(self.partition_phases),
             replica_phases=dict(self.replica_phases),
         )
@@ -298,6 +301,10 @@ class Cluster:
                 self.links[change.link.name] = change.link
             case fact.LinkRemoved():
                 self.links.pop(change.name)
+            case fact.ClientQuotaReplaced():
+                self.quotas.pop(change.entity, None)
+                if change.values:
+                    self.quotas[change.entity] = change.values
             case fact.DeletionMarkDropped():
                 pass
 

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.cluster import Broker, Topic, TopicPartition
 from controller.core.facts import Fact
+from wire.client_quotas import QuotaEntity
 from wire.control.cluster_pb2 import LinkRecord
 
 
@@ -225,6 +226,30 @@ class AlterReassignments:
     must_keep_replication_factor: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaChange:
+    """Quotas of one entity to set and to remove."""
+
+    entity: QuotaEntity
+    set_values: Mapping[str, float] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterClientQuotas:
+    """Change client quotas, each entity for itself."""
+
+    changes: tuple[QuotaChange, ...]
+    is_validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotasRead:
+    """All client quotas as they are stored now, after a notice of change."""
+
+    quotas: Mapping[QuotaEntity, Mapping[str, float]]
+
+
 Command = (
     CreateTopics
     | DeleteTopics
@@ -246,6 +271,8 @@ Command = (
     | ElectLeaders
     | BalanceLeaders
     | AlterReassignments
+    | AlterClientQuotas
+    | ClientQuotasRead
 )
 
 
@@ -269,6 +296,14 @@ class PartitionOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaOutcome:
+    """What became of one entity of a request about quotas."""
+
+    error: ErrorCode = ErrorCode.none
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
     """Effect: tell every living broker. A named topic goes with its configs; partitions with their leaderships."""
 
@@ -277,6 +312,7 @@ class Publish:
     deleted_topics: tuple[tuple[str, bytes], ...] = ()
     links: frozenset[str] = frozenset()
     deleted_links: tuple[str, ...] = ()
+    quotas: frozenset[QuotaEntity] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,12 +327,13 @@ Effect = Publish | PublishImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Facts to make durable and apply, effects to act on afterwards, the reply (by topic, by partition, or an error for
-    the whole request), and why in one sentence."""
+    """Facts to make durable and apply, effects to act on afterwards, the reply (by topic, by partition, by quota entity, or an
+    error for the whole request), and why in one sentence."""
 
     facts: tuple[Fact, ...] = ()
     effects: tuple[Effect, ...] = ()
     reply: tuple[TopicOutcome, ...] = ()
     partitions: tuple[PartitionOutcome, ...] = ()
+    quotas: tuple[QuotaOutcome, ...] = ()
     error: ErrorCode = ErrorCode.none
     reason: str = ""

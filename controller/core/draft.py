@@ -13,10 +13,19 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts
 from controller.core.cluster import Cluster, Leadership, Replica, TopicPartition
-from controller.core.commands import Decision, Effect, PartitionOutcome, Publish, PublishImage, TopicOutcome
+from controller.core.commands import (
+    Decision,
+    Effect,
+    PartitionOutcome,
+    Publish,
+    PublishImage,
+    QuotaOutcome,
+    TopicOutcome,
+)
 from controller.core.elections import Election, NoLeader
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from wire.client_quotas import QuotaEntity
 from wire.znodes import NO_LEADER
 
 REASONS_SHOWN_MAX = 5
@@ -37,6 +46,8 @@ class Draft:
         self.deleted_topics: dict[str, bytes] = {}
         self.changed_links: set[str] = set()
         self.removed_links: set[str] = set()
+        self.changed_quotas: set[QuotaEntity] = set()
+        self.quota_reply: list[QuotaOutcome] = []
         self.has_membership_changed = False
         self.image_nodes: set[int] = set()
         self._facts: list[facts.Fact] = []
@@ -142,6 +153,7 @@ class Draft:
             or self.deleted_topics
             or self.changed_links
             or self.removed_links
+            or self.changed_quotas
             or self.has_membership_changed
         )
         effects: list[Effect] = []
@@ -155,6 +167,7 @@ class Draft:
                     deleted_topics=tuple(sorted(self.deleted_topics.items())),
                     links=frozenset(self.changed_links),
                     deleted_links=tuple(sorted(self.removed_links)),
+                    quotas=frozenset(self.changed_quotas),
                 )
             )
         return Decision(
@@ -162,6 +175,7 @@ class Draft:
             effects=tuple(effects),
             reply=tuple(self.reply),
             partitions=tuple(self.partition_reply),
+            quotas=tuple(self.quota_reply),
             error=self.error,
             reason="; ".join([reason, *self._shown_reasons()]),
         )

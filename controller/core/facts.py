@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from controller.core.cluster import Broker, Leadership, Replica, Topic, TopicPartition
     from controller.core.partition_states import PartitionPhase
     from controller.core.replica_states import ReplicaPhase
+    from wire.client_quotas import QuotaEntity
     from wire.control.cluster_pb2 import LinkRecord
 
 
@@ -157,6 +158,15 @@ class LinkRemoved:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaReplaced:
+    """A client quota entity has these quotas, or none; `must_store` is false when somebody else wrote them."""
+
+    entity: QuotaEntity
+    values: Mapping[str, float]
+    must_store: bool = True
+
+
 Fact = (
     BrokerJoined
     | BrokerLeft
@@ -175,4 +185,5 @@ Fact = (
     | DeletionMarkDropped
     | LinkStored
     | LinkRemoved
+    | ClientQuotaReplaced
 )

@@ -12,7 +12,16 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from controller.core import commands as ask
-from controller.core import facts, isr_changes, leader_moves, membership, reassignment, topic_admin, topic_deletion
+from controller.core import (
+    facts,
+    isr_changes,
+    leader_moves,
+    membership,
+    quota_admin,
+    reassignment,
+    topic_admin,
+    topic_deletion,
+)
 from controller.core.cluster import Cluster, InvariantBroken
 from controller.core.commands import Command, Decision
 from controller.core.draft import Draft
@@ -112,6 +121,12 @@ class ControllerMachine:
             case ask.AlterReassignments():
                 reassignment.alter(draft, command)
                 return f"reassignments of {len(command.targets)} partitions were asked for"
+            case ask.AlterClientQuotas():
+                quota_admin.alter_client_quotas(draft, command)
+                return f"quotas of {len(command.changes)} entities were asked for"
+            case ask.ClientQuotasRead():
+                quota_admin.take_quotas(draft, command)
+                return "quotas were read"
         assert_never(command)
 
 

@@ -146,6 +146,8 @@ class GroupScene:
                     self.replies[token] = reply
                     self.waiting.discard(token)
                     self.lines.append(f"#{token} {reply_text(reply)}")
+                case StartTimer(key=key, keeps_running=True) if key in self.timers:
+                    pass
                 case StartTimer(key=key, delay_ms=delay_ms):
                     self.timers[key] = self.now_ms + delay_ms
                     self.lines.append(f"timer {_key_text(key)} {delay_ms}")
@@ -161,7 +163,8 @@ class GroupScene:
             del self.timers[key]
             self.now_ms = max(self.now_ms, deadline)
             self.lines.append(f"{_key_text(key)} fires at +{self.now_ms - START_MS}")
-            self.take(self.groups.decide(FireTimer(group_id=key.group_id, key=key), now_ms=self.now_ms))
+            command = FireTimer(group_id=key.group_id, key=key, topics=self.topics)
+            self.take(self.groups.decide(command, now_ms=self.now_ms))
         self.now_ms = end_ms
 
     def replayed(self) -> Groups:
@@ -426,7 +429,7 @@ def group_text(group: Group) -> str:
     for member in group.members.values():
         marks = ("*" if member.member_id == group.leader else "") + ("?" if member.member_id in group.unsynced else "")
         marks += ("j" if member.join_token is not None else "") + ("s" if member.sync_token is not None else "")
-        assignment = f"={member.assignment.decode()}" if member.assignment else ""
+        assignment = f"={member.assignment.decode(errors='replace')}" if member.assignment else ""
         members.append(f"{member.member_id}{marks}{assignment}")
     pending = f" pending {','.join(sorted(group.pending))}" if group.pending else ""
     return f"{group.group_id} {group.state.value} {group.generation} {group.protocol or '-'} [{' '.join(members)}]{pending}"
@@ -481,11 +484,15 @@ def reply_text(reply: Reply) -> str:
         case JoinReply():
             members = f" members {' '.join(member.member_id for member in reply.members)}" if reply.members else ""
             skip = " skip" if reply.skip_assignment else ""
-            joined = f" generation {reply.generation} {reply.protocol} leader {reply.leader}" if reply.leader else ""
+            joined = (
+                f" generation {reply.generation} {reply.protocol} leader {reply.leader or '-'}"
+                if not reply.error
+                else ""
+            )
             return f"{reply.error.name} {reply.member_id}{joined}{skip}{members}".rstrip()
         case SyncReply():
             return (
-                f"{reply.error.name} {reply.protocol} {reply.assignment.decode()}"
+                f"{reply.error.name} {reply.protocol} {reply.assignment.decode(errors='replace')}"
                 if not reply.error
                 else reply.error.name
             )

@@ -16,6 +16,9 @@ WITHIN_MS = 60_000
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
+VERIFIABLE_CONSUMER = "org.apache.kafka.tools.VerifiableConsumer"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -26,6 +26,7 @@ from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
 from tests.support.memory_configs import FileConfigStore
 from wire import znodes
+from wire.client_quotas import QuotaEntity, entity_from_message, quota_message
 from wire.control import broker_pb2, cluster_pb2, controller_pb2, controller_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub
 
@@ -62,6 +63,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
     def __init__(self, state_path: str) -> None:
         self._state_path = state_path
         self._topics: dict[str, cluster_pb2.TopicInfo] = {}
+        self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._stub: Any = None
         self._broker: cluster_pb2.BrokerInfo | None = None
         self._epoch = 1
@@ -186,6 +188,20 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             for name, value in change.set.items():
                 topic.configs[name] = value
             await self._send(topics=[topic])
+        return reply
+
+    async def AlterClientQuotas(
+        self, request: controller_pb2.AlterClientQuotasRequest, context: Context
+    ) -> controller_pb2.AlterClientQuotasReply:
+        reply = controller_pb2.AlterClientQuotasReply()
+        for change in request.changes:
+            reply.results.add()
+            if request.is_validate_only:
+                continue
+            entity = entity_from_message(change.entity)
+            values = {**self._quotas.get(entity, {}), **change.set}
+            self._quotas[entity] = {key: value for key, value in values.items() if key not in change.remove}
+            await self._send(client_quotas=[quota_message(entity, self._quotas[entity])])
         return reply
 
     async def ListReassignments(

@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 
 from broker.gauges import GAUGES
 from broker.metrics import BrokerMetrics
+from broker.quota_metrics import QuotaMetrics
 from controller.metrics import ControllerMetrics
 from mirror.metrics import MirrorMetrics
 
@@ -20,6 +21,8 @@ BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
 def _broker_families() -> Iterable[Metric]:
     metrics = BrokerMetrics(log_sizes=lambda: {("t", 0): (0, 0, 0)}, follower_lags=lambda: {("t", 0): 0})
+    quotas, connections = MagicMock(), MagicMock(throttled_count=0)
+    metrics.quota_families = QuotaMetrics(quotas, connections, MagicMock()).families
     metrics.topic("t")
     produce = metrics.api("produce")
     for times in (produce, produce.local, produce.remote):

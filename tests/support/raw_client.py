@@ -30,7 +30,8 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 class RawClient:
     """One connection. Requests and responses may be sent and read apart, to pipeline."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", *, client_id: str = "raw") -> None:
+        self._client_id = client_id
         self.socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation = 0
@@ -69,7 +70,7 @@ class RawClient:
     def call(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
         """Any API by its entity's fields."""
         entity = build_entity(request_type(api_key, version), values)
-        self.send_bytes(encode_request(api_key, version, self._next(), "raw", entity))
+        self.send_bytes(encode_request(api_key, version, self._next(), self._client_id, entity))
         return decode_response(self.read_frame(), api_key, version)
 
     def send_produce(
@@ -88,7 +89,9 @@ class RawClient:
         )
         parts, size = produce_request_parts(request, version)
         correlation = self._next()
-        self.send_bytes(request_prefix(PRODUCE, version, correlation, "raw", body_size=size) + b"".join(parts))
+        self.send_bytes(
+            request_prefix(PRODUCE, version, correlation, self._client_id, body_size=size) + b"".join(parts)
+        )
         return correlation
 
     def produce(self, topic: str, records: bytes, **fields: int) -> Any:
@@ -105,7 +108,7 @@ class RawClient:
         """Send a Fetch request; its correlation id."""
         body = encode_fetch_request(request, version)
         correlation = self._next()
-        self.send_bytes(request_prefix(FETCH, version, correlation, "raw", body_size=len(body)) + body)
+        self.send_bytes(request_prefix(FETCH, version, correlation, self._client_id, body_size=len(body)) + body)
         return correlation
 
     def fetch(self, request: FetchRequest, *, version: int = 12) -> FetchResponse:
@@ -126,6 +129,6 @@ class RawClient:
     def mirror_append(self, request: MirrorAppend) -> Any:
         """MirrorAppend; the entity."""
         parts, size = mirror_append_parts(request)
-        prefix = request_prefix(MIRROR_APPEND, 0, self._next(), "raw", body_size=size)
+        prefix = request_prefix(MIRROR_APPEND, 0, self._next(), self._client_id, body_size=size)
         self.send_bytes(prefix + b"".join(parts))
         return decode_response(self.read_frame(), MIRROR_APPEND, 0)

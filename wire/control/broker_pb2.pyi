@@ -20,7 +20,7 @@ class IdentifyReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class ControlBatch(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links", "client_quotas")
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class ControlBatch(_message.Message):
     DELETED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     DELETED_LINKS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -41,7 +42,8 @@ class ControlBatch(_message.Message):
     deleted_topics: _containers.RepeatedCompositeFieldContainer[DeletedTopic]
     links: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.LinkRecord]
     deleted_links: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ...) -> None: ...
+    client_quotas: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.ClientQuota]
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ..., client_quotas: _Optional[_Iterable[_Union[_cluster_pb2.ClientQuota, _Mapping]]] = ...) -> None: ...
 
 class DeletedTopic(_message.Message):
     __slots__ = ("name", "topic_id")

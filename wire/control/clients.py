@@ -73,6 +73,11 @@ class ControllerClient:
         reply: pb.AlterTopicConfigsReply = await self._call("AlterTopicConfigs", request)
         return reply
 
+    async def alter_client_quotas(self, request: pb.AlterClientQuotasRequest) -> pb.AlterClientQuotasReply:
+        """Change client quotas."""
+        reply: pb.AlterClientQuotasReply = await self._call("AlterClientQuotas", request)
+        return reply
+
     async def allocate_producer_ids(self, request: pb.AllocateProducerIdsRequest) -> pb.AllocateProducerIdsReply:
         """A block of producer ids; a repeated attempt may leave a block unused."""
         reply: pb.AllocateProducerIdsReply = await self._call("AllocateProducerIds", request)

@@ -365,3 +365,42 @@ class ListReassignmentsReply(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[OngoingReassignment]
     def __init__(self, partitions: _Optional[_Iterable[_Union[OngoingReassignment, _Mapping]]] = ...) -> None: ...
+
+class QuotaChange(_message.Message):
+    __slots__ = ("entity", "set", "remove")
+    class SetEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.QuotaEntityPart]
+    set: _containers.ScalarMap[str, float]
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, entity: _Optional[_Iterable[_Union[_cluster_pb2.QuotaEntityPart, _Mapping]]] = ..., set: _Optional[_Mapping[str, float]] = ..., remove: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AlterClientQuotasRequest(_message.Message):
+    __slots__ = ("changes", "is_validate_only")
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    IS_VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[QuotaChange]
+    is_validate_only: bool
+    def __init__(self, changes: _Optional[_Iterable[_Union[QuotaChange, _Mapping]]] = ..., is_validate_only: _Optional[bool] = ...) -> None: ...
+
+class QuotaResult(_message.Message):
+    __slots__ = ("error_code", "error_message")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class AlterClientQuotasReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[QuotaResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ...) -> None: ...

@@ -94,6 +94,11 @@ class ControllerStub:
                 request_serializer=wire_dot_control_dot_controller__pb2.ListReassignmentsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_controller__pb2.ListReassignmentsReply.FromString,
                 _registered_method=True)
+        self.AlterClientQuotas = channel.unary_unary(
+                '/antipode.control.Controller/AlterClientQuotas',
+                request_serializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.FromString,
+                _registered_method=True)
 
 
 class ControllerServicer:
@@ -175,6 +180,12 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterClientQuotas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -237,6 +248,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.ListReassignments,
                     request_deserializer=wire_dot_control_dot_controller__pb2.ListReassignmentsRequest.FromString,
                     response_serializer=wire_dot_control_dot_controller__pb2.ListReassignmentsReply.SerializeToString,
+            ),
+            'AlterClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterClientQuotas,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -563,6 +579,33 @@ class Controller:
             '/antipode.control.Controller/ListReassignments',
             wire_dot_control_dot_controller__pb2.ListReassignmentsRequest.SerializeToString,
             wire_dot_control_dot_controller__pb2.ListReassignmentsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/AlterClientQuotas',
+            wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.FromString,
             options,
             channel_credentials,
             insecure,

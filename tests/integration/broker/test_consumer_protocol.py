@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.support.eventually import eventually_sync
-from tests.support.java_clients import CONSUMER_GROUPS, KafkaPrograms
+from tests.support.group_members import GroupMember
+from tests.support.java_clients import CONSUMER_GROUPS, DUMP_LOG, KafkaPrograms
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.lone_broker_process import LoneBroker
 
@@ -21,7 +21,6 @@ SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
     "offsets_topic_num_partitions": "3",
 }
-DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 
 
 @pytest.fixture
@@ -45,54 +44,22 @@ def produce(broker: LoneBroker, topic: str, first: int, end: int) -> None:
     librdkafka_produce(broker.bootstrap, topic, records)
 
 
-class Member:
-    """A librdkafka consumer, polled by the test; `protocol` is consumer or classic."""
-
-    def __init__(self, broker: LoneBroker, topic: str, group: str, *, protocol: str = "consumer", **more: Any) -> None:
-        from confluent_kafka import Consumer
-
-        settings = {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            **{name.replace("_", "."): value for name, value in more.items()},
-        }
-        self.values: list[bytes] = []
-        self.consumer = Consumer(settings)
-        self.consumer.subscribe([topic])
-
-    def poll(self) -> int:
-        while (message := self.consumer.poll(0.05)) is not None:
-            if message.error() is None:
-                self.values.append(message.value() or b"")
-        return len(self.values)
-
-    def partitions(self) -> list[int]:
-        self.poll()
-        return sorted(owned.partition for owned in self.consumer.assignment())
-
-    def close(self) -> None:
-        self.consumer.close()
-
-
-def distinct(*members: Member) -> set[bytes]:
+def distinct(*members: GroupMember) -> set[bytes]:
     """What was read; a rebalance before the first commit has members read again what others have read."""
     for member in members:
         member.poll()
     return {value for member in members for value in member.values}
 
 
-def sizes(*members: Member) -> list[int]:
+def sizes(*members: GroupMember) -> list[int]:
     return [len(member.partitions()) for member in members]
 
 
 def test_members_share_a_topic_and_take_over_from_each_other(broker: LoneBroker, topic: str) -> None:
-    first = Member(broker, topic, "g")
+    first = GroupMember(broker.bootstrap, topic, "g")
     eventually_sync(lambda: first.poll() == 40, 20_000)
     first.consumer.commit(asynchronous=False)
-    second = Member(broker, topic, "g")
+    second = GroupMember(broker.bootstrap, topic, "g")
     eventually_sync(lambda: sizes(first, second) == [2, 2], 20_000)
     assert not set(first.partitions()) & set(second.partitions())
     produce(broker, topic, 40, 80)
@@ -105,7 +72,7 @@ def test_members_share_a_topic_and_take_over_from_each_other(broker: LoneBroker,
 
 
 def test_a_member_that_falls_silent_is_replaced_after_its_session(broker: LoneBroker, topic: str) -> None:
-    silent, other = Member(broker, topic, "g"), Member(broker, topic, "g")
+    silent, other = GroupMember(broker.bootstrap, topic, "g"), GroupMember(broker.bootstrap, topic, "g")
     eventually_sync(lambda: sizes(silent, other) == [2, 2], 20_000)
     silent.consumer.unsubscribe()
     eventually_sync(lambda: len(other.partitions()) == 4, 20_000)
@@ -116,7 +83,7 @@ def test_a_member_that_falls_silent_is_replaced_after_its_session(broker: LoneBr
 def test_a_regular_expression_finds_topics_that_come_later(broker: LoneBroker, topic: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    member = Member(broker, f"^{topic}.*", "g")
+    member = GroupMember(broker.bootstrap, f"^{topic}.*", "g")
     eventually_sync(lambda: member.poll() == 40, 20_000)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(f"{topic}-later", 4, 1)])[f"{topic}-later"].result(10)
@@ -127,7 +94,10 @@ def test_a_regular_expression_finds_topics_that_come_later(broker: LoneBroker, t
 
 
 def test_members_go_on_after_the_coordinator_was_killed(broker: LoneBroker, topic: str) -> None:
-    members = [Member(broker, topic, "g"), Member(broker, topic, "g", group_instance_id="fixed")]
+    members = [
+        GroupMember(broker.bootstrap, topic, "g"),
+        GroupMember(broker.bootstrap, topic, "g", group_instance_id="fixed"),
+    ]
     eventually_sync(lambda: sizes(*members) == [2, 2], 20_000)
     eventually_sync(lambda: len(distinct(*members)) == 40, 20_000)
     members[0].consumer.commit(asynchronous=False)
@@ -146,7 +116,7 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(broker: LoneB
     for protocol, end in (("classic", 40), ("consumer", 60), ("classic", 80)):
         if end > 40:
             produce(broker, topic, end - 20, end)
-        member = Member(broker, topic, "g", protocol=protocol)
+        member = GroupMember(broker.bootstrap, topic, "g", protocol=protocol)
         wanted = 40 if end == 40 else 20
         eventually_sync(lambda member=member, wanted=wanted: member.poll() == wanted, 20_000)
         member.consumer.commit(asynchronous=False)
@@ -156,7 +126,7 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(broker: LoneB
 def test_a_topic_is_copied_in_transactions_by_a_member(broker: LoneBroker, topic: str) -> None:
     from tests.support.transactional_clients import WITHIN_S, transactional_producer
 
-    member = Member(broker, topic, "g", isolation_level="read_committed")
+    member = GroupMember(broker.bootstrap, topic, "g", isolation_level="read_committed")
     eventually_sync(lambda: member.poll() == 40, 20_000)
     producer = transactional_producer(broker.bootstrap, "copier")
     producer.begin_transaction()
@@ -178,7 +148,7 @@ def test_javas_consumer_and_group_tool_know_the_protocol(
     to_broker = ("--bootstrap-server", broker.bootstrap)
     listed = kafka_programs.run(CONSUMER_GROUPS, *to_broker, "--list", "--type", "consumer", "--state")
     assert [line.split() for line in listed.decode().splitlines()[1:] if line] == [["java", "Consumer", "Empty"]]
-    member = Member(broker, topic, "java")
+    member = GroupMember(broker.bootstrap, topic, "java")
     eventually_sync(lambda: len(member.partitions()) == 4, 20_000)
     described = kafka_programs.run(
         CONSUMER_GROUPS, *to_broker, "--describe", "--group", "java", "--members", "--verbose"
@@ -190,7 +160,7 @@ def test_javas_consumer_and_group_tool_know_the_protocol(
 def test_kafkas_dump_tool_reads_the_records_of_groups_and_transactions(
     broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
-    member = Member(broker, topic, "g")
+    member = GroupMember(broker.bootstrap, topic, "g")
     eventually_sync(lambda: len(member.partitions()) == 4, 20_000)
     member.close()
     printed = ""

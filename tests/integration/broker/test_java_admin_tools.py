@@ -138,7 +138,7 @@ def test_log_directories_are_described(broker: LoneBroker, tool: Tool, topic: st
 def test_versions_cluster_groups_and_producers_are_shown(
     broker: LoneBroker, tool: Tool, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
-    assert "DescribeLogDirs(35): 1 to 4 [usable: 4]" in tool(API_VERSIONS)
+    assert "DescribeLogDirs(35): 1 to 5 [usable: 5]" in tool(API_VERSIONS)
     at = ("--bootstrap-server", broker.bootstrap)
     assert kafka_programs.run(CLUSTER, "cluster-id", *at).startswith(b"Cluster ID: ")
     assert b"127.0.0.1" in kafka_programs.run(CLUSTER, "list-endpoints", *at)

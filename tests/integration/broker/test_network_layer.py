@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.connection_server import ConnectionLimits, ConnectionServer
+from broker.config import load_broker_settings
+from broker.connection_server import UNLIMITED, ConnectionLimits, ConnectionServer
 from broker.connections import Connection, Frame
+from broker.core.connection_rates import ConnectionRates
 from broker.dispatch import Dispatcher
 from broker.metrics import BrokerMetrics
+from broker.quotas import Quotas
 from broker.request_memory import RequestMemory
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
@@ -29,6 +33,7 @@ LIMITS = ConnectionLimits(
     connections_max=100,
     connections_per_address_max=100,
     connections_per_address_overrides={},
+    connection_creation_rate_max=UNLIMITED,
     idle_ms_max=60_000,
     send_buffer_bytes=8192,
     receive_buffer_bytes=8192,
@@ -66,7 +71,8 @@ async def start() -> AsyncIterator[Starter]:
         from dataclasses import replace
 
         memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
-        server = ConnectionServer(handler, replace(LIMITS, **limits), memory, SystemClock())
+        rates = limits.pop("rates", ConnectionRates(samples=11, window_ms=1000))
+        server = ConnectionServer(handler, replace(LIMITS, **limits), memory, SystemClock(), rates)
         port = server.listen("CLIENT", "127.0.0.1", 0)
         server.start_accepting()
         servers.append(server)
@@ -211,7 +217,10 @@ async def test_a_failing_handler_is_answered_with_its_error_and_the_connection_l
         raise RuntimeError("a bug")
 
     metrics = BrokerMetrics()
-    dispatcher = Dispatcher(SimpleNamespace(clock=SystemClock(), metrics=metrics))  # type: ignore[arg-type]
+    clock = SystemClock()
+    settings = {"node.id": "1", "listeners": "CLIENT://:0", "log.dirs": "none", "zookeeper.connect": "none:1"}
+    quotas = Quotas(load_broker_settings(settings), clock)
+    dispatcher = Dispatcher(SimpleNamespace(clock=clock, metrics=metrics, quotas=quotas))  # type: ignore[arg-type]
     monkeypatch.setattr("broker.handlers.list_groups.handle", broken)
     _, port = start(dispatcher)
 
@@ -225,3 +234,75 @@ async def test_a_failing_handler_is_answered_with_its_error_and_the_connection_l
     assert failed.error_code is ErrorCode.unknown_server_error
     assert again.error_code is ErrorCode.unknown_server_error  # no groups in this test: the handler fails by itself
     assert metrics.api("list_groups").error_count == 2
+
+
+async def test_an_address_that_connects_too_fast_is_refused_after_a_moment_and_may_come_again(start: Starter) -> None:
+    rates = ConnectionRates(samples=2, window_ms=500)
+    rates.take({(("ip", "127.0.0.1"),): {"connection_creation_rate": 4.0}})
+    held = Held()
+    held.is_prompt = True
+    server, port = start(held, rates=rates)
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+    await eventually(lambda: len(server.connections) + server.throttled_count == 6)
+    assert server.throttled_count > 0
+    assert len(server.connections) > 0
+    refused = 0
+    for reader, writer in clients:
+        writer.write(framed(b"12345678"))
+        try:
+            refused += not await reader.read(4)
+        except ConnectionResetError:
+            refused += 1
+        writer.close()
+    assert refused == server.throttled_count
+    for address in (None, "127.0.0.1"):
+        rates.take({(("ip", address),): {"connection_creation_rate": 1000.0}})
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(framed(b"12345678"))
+        assert await reader.readexactly(12)
+        writer.close()
+
+
+async def test_the_brokers_own_rate_makes_connections_wait_and_refuses_none(start: Starter) -> None:
+    held = Held()
+    held.is_prompt = True
+    server, port = start(held, rates=ConnectionRates(samples=2, window_ms=200), connection_creation_rate_max=20)
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+    for reader, writer in clients:
+        writer.write(framed(b"12345678"))
+        assert await reader.readexactly(12)
+        writer.close()
+    assert server.throttled_count == server.refused_count == 0
+
+
+async def test_a_connection_that_rests_is_answered_first_and_heard_later(start: Starter) -> None:
+    held = Held()
+    _, port = start(held)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in range(2):
+        writer.write(framed(b"request%d" % number))
+    await eventually(lambda: held.waiting)
+    connection, content = held.waiting.pop()
+    began = time.monotonic()
+    connection.answer([framed(content)], rest_ms=400)
+    assert await reader.readexactly(12) == framed(b"request0")
+    assert not connection.is_idle
+    assert not held.waiting
+    await eventually(lambda: held.waiting)
+    assert time.monotonic() - began >= 0.39
+    held.answer_next()
+    assert await reader.readexactly(12) == framed(b"request1")
+    writer.close()
+
+
+async def test_a_broker_that_stops_does_not_wait_for_connections_that_rest(start: Starter) -> None:
+    held = Held()
+    server, port = start(held)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(b"request0"))
+    await eventually(lambda: held.waiting)
+    connection, content = held.waiting.pop()
+    connection.answer([framed(content)], rest_ms=3_600_000)
+    await server.stop(grace_s=60)
+    assert await reader.read() == framed(b"request0")
+    writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
+import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from types import SimpleNamespace
@@ -218,7 +219,14 @@ def commit_values(group: str, topic: str = "t", **values: Any) -> dict[str, Any]
         "member_id": "",
         "group_instance_id": None,
         "retention_time": i64Timedelta.parse(timedelta(milliseconds=-1)),
-        "topics": [{"kinds": ["OffsetCommitRequestTopic"], "name": topic, "partitions": [partition]}],
+        "topics": [
+            {
+                "kinds": ["OffsetCommitRequestTopic"],
+                "name": topic,
+                "topic_id": uuid.UUID(bytes=topic[:1].encode() * 16),
+                "partitions": [partition],
+            }
+        ],
         **values,
     }
 
@@ -247,7 +255,8 @@ async def test_a_member_joins_and_leaves_in_every_version(services: Services, ve
 async def test_offsets_are_committed_in_every_version(services: Services, version: int) -> None:
     assert outcomes(await ask(services, "offset_commit", version, **commit_values("g"))) == [ErrorCode.none]
     unknown = await ask(services, "offset_commit", version, **commit_values("g", topic="nobody-has-this"))
-    assert outcomes(unknown) == [ErrorCode.unknown_topic_or_partition]
+    by_name, by_id = ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id
+    assert outcomes(unknown) == [by_id if version >= 10 else by_name]
     elsewhere = await ask(services, "offset_commit", version, **commit_values("linked"))
     assert outcomes(elsewhere) == [ErrorCode.not_coordinator]
 
@@ -259,7 +268,8 @@ async def test_offsets_are_fetched_in_every_version(services: Services, version:
     if is_everything and version < 2:
         pytest.skip("version 1 cannot ask for everything")
     kinds = ["OffsetFetchRequestTopics", "OffsetFetchRequestTopic"]
-    topics = None if is_everything else [{"kinds": kinds, "name": "t", "partition_indexes": [0, 1]}]
+    named = {"kinds": kinds, "name": "t", "topic_id": uuid.UUID(bytes=b"t" * 16), "partition_indexes": [0, 1]}
+    topics = None if is_everything else [named]
     groups = [
         {
             "kinds": ["OffsetFetchRequestGroup"],
@@ -278,6 +288,16 @@ async def test_offsets_are_fetched_in_every_version(services: Services, version:
     assert offsets == ([5] if is_everything else [5, -1])
     if version >= 8:
         assert response.groups[1].error_code is ErrorCode.not_coordinator
+    if version >= 10:
+        assert found.topics[0].topic_id == uuid.UUID(bytes=b"t" * 16)
+
+
+async def test_offsets_of_an_unknown_topic_id_are_told_so(services: Services) -> None:
+    topic = {"kinds": ["OffsetFetchRequestTopics"], "topic_id": uuid.UUID(int=7), "partition_indexes": [0]}
+    kinds = ["OffsetFetchRequestGroup"]
+    group = {"kinds": kinds, "group_id": "g", "topics": [topic], "member_id": None, "member_epoch": -1}
+    response = await ask(services, "offset_fetch", 10, groups=[group], require_stable=False)
+    assert outcomes(response.groups[0]) == [ErrorCode.unknown_topic_id]
 
 
 @pytest.mark.parametrize("version", versions("find_coordinator"))

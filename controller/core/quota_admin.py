@@ -1,0 +1,48 @@
+"""Changing client quotas: a client's request in, facts and outcomes out. Each entity of a request stands for itself.
+
+`wire/client_quotas.py` has the rules that need no cluster.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from controller.core import facts
+from controller.core.commands import AlterClientQuotas, ClientQuotasRead, QuotaChange, QuotaOutcome
+from controller.core.draft import Draft
+from wire.client_quotas import refusal_of_entity, refusal_of_value
+
+
+def alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:
+    """Replace the quotas of each entity that passes the checks."""
+    entities = [change.entity for change in command.changes]
+    for change in command.changes:
+        refusal = _refusal(change)
+        if entities.count(change.entity) > 1:
+            refusal = "The same client quota entity is named twice"
+        if refusal is not None:
+            draft.quota_reply.append(QuotaOutcome(error=ErrorCode.invalid_request, message=refusal))
+            continue
+        draft.quota_reply.append(QuotaOutcome())
+        known = draft.cluster.quotas.get(change.entity, {})
+        values = {key: value for key, value in {**known, **change.set_values}.items() if key not in change.remove}
+        if values != known and not command.is_validate_only:
+            draft.record(facts.ClientQuotaReplaced(entity=change.entity, values=values))
+            draft.changed_quotas.add(change.entity)
+
+
+def _refusal(change: QuotaChange) -> str | None:
+    refusal = refusal_of_entity(change.entity)
+    if refusal is not None:
+        return refusal
+    asked = [*change.set_values.items(), *((key, None) for key in change.remove)]
+    return next((found for key, value in asked if (found := refusal_of_value(change.entity, key, value))), None)
+
+
+def take_quotas(draft: Draft, command: ClientQuotasRead) -> None:
+    """Quotas that somebody else has written."""
+    for entity in [*draft.cluster.quotas, *(new for new in command.quotas if new not in draft.cluster.quotas)]:
+        values = command.quotas.get(entity, {})
+        if draft.cluster.quotas.get(entity, {}) != values:
+            draft.record(facts.ClientQuotaReplaced(entity=entity, values=values, must_store=False))
+            draft.changed_quotas.add(entity)

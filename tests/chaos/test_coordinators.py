@@ -1,0 +1,174 @@
+"""Coordinators killed again and again on a site of three brokers whose internal topics have three replicas.
+
+Promised: a commit that was acknowledged is never lost, no partition is owned by two members of a generation, a transaction is read whole or
+not at all, and everything goes on once the brokers are back.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+
+from broker.core.cluster_image import group_partition
+from tests.support.eventually import eventually_sync
+from tests.support.group_load import GroupLoad
+from tests.support.group_members import GroupMember
+from tests.support.processes import Processes
+from tests.support.replicated_site import ReplicatedSite
+from tests.support.transactional_clients import read_values, transactional_producer
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+
+PARTITIONS = 6
+WITHIN_MS = 90_000
+CALL_S = 20.0
+KILLS = [pytest.param(1, id="once"), pytest.param(6, id="often", marks=pytest.mark.long)]
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+
+
+@pytest.fixture
+def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect, SETTINGS)
+
+
+def kill_leader(site: ReplicatedSite, topic: str, partition: int) -> None:
+    """Kill whoever leads the partition, wait for a successor, and start the killed one again."""
+    killed = site.leaders(topic)[partition]
+    site.nodes[killed].process.kill()
+    eventually_sync(lambda: site.leaders(topic)[partition] not in (killed, -1), WITHIN_MS)
+    site.nodes[killed].restart()
+    site.wait_in_sync(topic)
+
+
+@pytest.mark.parametrize("kill_count", KILLS)
+@pytest.mark.parametrize("protocols", [("classic", "classic"), ("consumer", "classic")], ids=["classic", "mixed"])
+def test_no_commit_is_lost_when_coordinators_die(
+    site: ReplicatedSite, protocols: tuple[str, str], kill_count: int
+) -> None:
+    site.create("t", PARTITIONS)
+    load = GroupLoad(site.bootstrap, site.admin, "t", PARTITIONS, "g")
+    members = [
+        GroupMember(site.bootstrap, "t", "g", protocol=protocol, **classic_settings(protocol)) for protocol in protocols
+    ]
+
+    def is_settled() -> bool:
+        for member in members:
+            member.poll()
+            member.try_commit()
+        owned = [partition for member in members for partition in member.partitions()]
+        return sorted(owned) == list(range(PARTITIONS)) and sum(load.committed().values()) == load.count
+
+    load.produce(120)
+    eventually_sync(is_settled, WITHIN_MS)
+    for round_number in range(kill_count):
+        killing = threading.Thread(target=kill_leader, args=(site, "__consumer_offsets", group_partition("g", 2)))
+        killing.start()
+        if round_number % 2:  # a join or a leave is under way while the coordinator dies
+            members.pop(0).close()
+            members.append(GroupMember(site.bootstrap, "t", "g", protocol="classic", **classic_settings("classic")))
+        load.produce(60)
+        while killing.is_alive():
+            for member in members:
+                member.poll()
+                member.try_commit()
+        killing.join()
+        eventually_sync(is_settled, WITHIN_MS)
+    for member in members:
+        member.close()
+
+
+def classic_settings(protocol: str) -> dict[str, int]:
+    return {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 500} if protocol == "classic" else {}
+
+
+class Copier:
+    """Writes each number into every partition in one transaction; knows which were committed and which aborted."""
+
+    def __init__(self, site: ReplicatedSite) -> None:
+        self._bootstrap = site.bootstrap
+        self._producer = transactional_producer(site.bootstrap, "copier")
+        self.committed: list[int] = []
+        self.aborted: list[int] = []
+        self.number = 0
+
+    def run(self, until: threading.Event) -> None:
+        """Go on until told to stop."""
+        while not until.is_set():
+            self.number += 1
+            try:
+                self._one(self.number)
+            except KafkaException:
+                # fenced, timed out, or unknown: a successor under the same id ends whatever is open
+                self._producer = eventually_sync(self._successor, WITHIN_MS)
+
+    def _successor(self) -> object:
+        try:
+            return transactional_producer(self._bootstrap, "copier")
+        except KafkaException:
+            return None
+
+    def _one(self, number: int) -> None:
+        producer = self._producer
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce("t", b"%d" % number, partition=partition)
+        if number % 5 == 0:
+            producer.abort_transaction(CALL_S)
+            self.aborted.append(number)
+            return
+        self._commit(number)
+
+    def _commit(self, number: int) -> None:
+        while True:
+            try:
+                self._producer.commit_transaction(CALL_S)
+            except KafkaException as error:
+                if error.args[0].retriable():
+                    continue
+                if error.args[0].txn_requires_abort():
+                    self._producer.abort_transaction(CALL_S)
+                    self.aborted.append(number)
+                    return
+                raise
+            self.committed.append(number)
+            return
+
+
+@pytest.mark.parametrize("kill_count", KILLS)
+def test_transactions_are_read_whole_or_not_at_all_when_coordinators_and_leaders_die(
+    site: ReplicatedSite, kill_count: int
+) -> None:
+    site.create("t", PARTITIONS, min_insync_replicas="2")
+    copier, is_over = Copier(site), threading.Event()
+    running = threading.Thread(target=copier.run, args=(is_over,))
+    running.start()
+    try:
+        for round_number in range(kill_count):
+            progress = len(copier.committed)
+            eventually_sync(lambda progress=progress: len(copier.committed) >= progress + 5, WITHIN_MS)
+            if round_number % 2:
+                kill_leader(site, "t", round_number % PARTITIONS)
+            else:
+                kill_leader(site, "__transaction_state", group_partition("copier", 2))
+        progress = len(copier.committed)
+        eventually_sync(lambda: len(copier.committed) >= progress + 5, WITHIN_MS)
+    finally:
+        is_over.set()
+        running.join()
+    transactional_producer(site.bootstrap, "copier")  # whatever was left open is aborted
+    values = read_values(site.bootstrap, "t", PARTITIONS)
+    first = values[0]
+    assert all(found == first for found in values.values()), "a transaction was torn"
+    assert len(set(first)) == len(first), "a transaction was read twice"
+    read = {int(value) for value in first}
+    assert set(copier.committed) <= read, "a committed transaction is lost"
+    assert not read & set(copier.aborted), "an aborted transaction was read"

@@ -1,0 +1,366 @@
+"""Quotas at work: clients really slow down to their rate and are told why, others are not held back, changes hold at once.
+
+Times are lower bounds: a client may not be quicker than its quota allows. A busy machine only makes it slower.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.errors import ErrorCode
+
+from tests.support.eventually import eventually_sync
+from tests.support.log_batches import batch
+from tests.support.lone_broker_process import LoneBroker
+from tests.support.processes import Processes
+from tests.support.raw_client import RawClient
+from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.frames import response_body_position
+from wire.produce_codec import parse_produce_response
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+RATE = 300_000
+WINDOWS = 2
+RECORD = b"q" * 10_000
+RECORDS = 100
+"""A megabyte: at RATE the first window's worth may go at once, the rest takes two seconds and more."""
+LEAST_S = (RECORDS * len(RECORD) - (WINDOWS - 1) * RATE) / RATE * 0.8
+BIG = batch([b"v" * 100_000], timestamp_ms=1_700_000_000_000)
+
+
+@pytest.fixture(scope="module")
+def broker(session_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> LoneBroker:
+    directory = tmp_path_factory.mktemp("quotas")
+    settings = {"quota_window_num": str(WINDOWS), "group_initial_rebalance_delay_ms": "0"}
+    return LoneBroker(session_processes, directory, **settings)
+
+
+@pytest.fixture
+def topic(broker: LoneBroker) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    with RawClient(broker.port) as client:
+        assert create(client, name).error_code is ErrorCode.none
+    return name
+
+
+def create(client: RawClient, name: str, partitions: int = 1, *, is_validate_only: bool = False) -> Any:
+    """Create a topic by the newest version; its result."""
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [],
+    }
+    (result,) = client.call(19, 7, {"topics": [topic], "validate_only": is_validate_only}).topics
+    return result
+
+
+def alter(broker: LoneBroker, entity: dict[str, str | None], **values: float | None) -> Any:
+    """Set quotas, or with None take them away; the result."""
+    ops = [
+        {"key": key, "value": 0.0 if value is None else float(value), "remove": value is None}
+        for key, value in values.items()
+    ]
+    named = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
+    with RawClient(broker.port) as client:
+        answer = client.call(49, 1, {"entries": [{"entity": named, "ops": ops}], "validate_only": False})
+    (result,) = answer.entries
+    assert result.error_code is ErrorCode.none, result.error_message
+    return result
+
+
+def client_id() -> str:
+    return f"c-{uuid.uuid4().hex[:8]}"
+
+
+class Throttles(list[float]):
+    """What librdkafka says of throttling, in ms."""
+
+    def __call__(self, event: Any) -> None:
+        self.append(event.throttle_time * 1000)
+
+
+def produce_all(broker: LoneBroker, topic: str, client: str) -> tuple[float, Throttles]:
+    """Send a megabyte in requests of two records; how long it took in seconds, and which throttling was told."""
+    throttles = Throttles()
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "client.id": client,
+            "batch.size": 2 * len(RECORD) + 200,
+            "linger.ms": 0,
+            "throttle_cb": throttles,
+        }
+    )
+    started = time.monotonic()
+    for _ in range(RECORDS):
+        producer.produce(topic, RECORD)
+    assert producer.flush(60) == 0
+    return time.monotonic() - started, throttles
+
+
+def consume_all(broker: LoneBroker, topic: str, client: str) -> tuple[float, Throttles]:
+    throttles = Throttles()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "client.id": client,
+            "group.id": client,
+            "auto.offset.reset": "earliest",
+            "fetch.message.max.bytes": 40_000,
+            "throttle_cb": throttles,
+        }
+    )
+    consumer.subscribe([topic])
+    count, started = 0, 0.0
+    while count < RECORDS:
+        found = consumer.consume(RECORDS - count, timeout=0.5)
+        started = started or time.monotonic()
+        count += sum(message.error() is None for message in found)
+    took_s = time.monotonic() - started
+    consumer.poll(0.1)
+    consumer.close()
+    return took_s, throttles
+
+
+def test_a_producer_slows_to_its_rate_and_is_told_and_others_are_not_held_back(broker: LoneBroker, topic: str) -> None:
+    limited = client_id()
+    alter(broker, {"client-id": limited}, producer_byte_rate=RATE)
+    took_s, throttles = produce_all(broker, topic, limited)
+    assert took_s >= LEAST_S
+    assert max(throttles, default=0) > 0
+    _, other_throttles = produce_all(broker, topic, client_id())
+    assert not other_throttles
+
+
+def test_a_consumer_slows_to_its_rate_and_is_told_and_others_are_not_held_back(broker: LoneBroker, topic: str) -> None:
+    produce_all(broker, topic, client_id())
+    limited = client_id()
+    alter(broker, {"client-id": limited}, consumer_byte_rate=RATE)
+    took_s, throttles = consume_all(broker, topic, limited)
+    assert took_s >= LEAST_S
+    assert max(throttles, default=0) > 0
+    _, other_throttles = consume_all(broker, topic, client_id())
+    assert not other_throttles
+
+
+def _raw_produce(client: RawClient, topic: str, records: bytes, *, acks: int = -1) -> int:
+    client.send_produce(topic, records, acks=acks)
+    frame = client.read_frame()
+    response = parse_produce_response(frame, response_body_position(frame, 0, 9), 9)
+    assert response.topics[0].partitions[0].error_code == 0
+    return int(response.throttle_time_ms)
+
+
+class Limited:
+    """A client id of the test's own, with quotas, and connections of it."""
+
+    def __init__(self, broker: LoneBroker) -> None:
+        self._broker = broker
+        self.client_id = client_id()
+
+    def limit(self, **values: float) -> None:
+        alter(self._broker, {"client-id": self.client_id}, **values)
+
+    def connect(self) -> RawClient:
+        return RawClient(self._broker.port, client_id=self.client_id)
+
+
+@pytest.fixture
+def limited(broker: LoneBroker) -> Limited:
+    return Limited(broker)
+
+
+def test_the_answer_comes_first_and_then_the_connection_rests(broker: LoneBroker, topic: str, limited: Limited) -> None:
+    limited.limit(producer_byte_rate=60_000)
+    with limited.connect() as client, limited.connect() as other:
+        began = time.monotonic()
+        _raw_produce(client, topic, BIG)
+        throttle_ms = _raw_produce(client, topic, BIG)
+        assert throttle_ms > 1000
+        answered_s = time.monotonic() - began
+        client.call(18, 0, {})
+        assert time.monotonic() - began >= throttle_ms / 1000
+        assert answered_s < throttle_ms / 1000, "the answer must not wait for the throttle time"
+        # another connection of the same client is not held back for what the first one did
+        other.call(18, 0, {})
+
+
+def test_requests_without_acks_make_the_connection_rest_too(broker: LoneBroker, topic: str, limited: Limited) -> None:
+    limited.limit(producer_byte_rate=60_000)
+    with limited.connect() as client:
+        began = time.monotonic()
+        for _ in range(2):
+            client.send_produce(topic, BIG, acks=0)
+        client.call(18, 0, {})
+        assert time.monotonic() - began >= 1
+
+
+def _want(topic: str, offset: int = 0) -> list[TopicToFetch]:
+    return [TopicToFetch(topic, None, [PartitionToFetch(0, offset, 1 << 20)])]
+
+
+def _fetch(topic: str, **fields: Any) -> FetchRequest:
+    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=_want(topic), **fields)
+
+
+def test_a_throttled_fetch_is_empty_and_its_session_goes_on_as_if_nothing_was_read(
+    broker: LoneBroker, topic: str, limited: Limited
+) -> None:
+    with limited.connect() as client:
+        for _ in range(4):
+            _raw_produce(client, topic, BIG)
+        first = client.fetch(_fetch(topic, session_id=0, session_epoch=0))
+        assert first.session_id
+        limited.limit(consumer_byte_rate=50_000)
+        answers = []
+        for epoch in range(1, 4):
+            request = _fetch(topic, session_id=first.session_id, session_epoch=epoch)
+            answers.append(client.fetch(request))
+        throttled = [answer for answer in answers if answer.throttle_time_ms]
+        assert throttled
+        assert all(not answer.topics and answer.session_id == first.session_id for answer in throttled)
+        new = client.fetch(_fetch(topic, session_id=0, session_epoch=0))
+        while not new.throttle_time_ms:
+            new = client.fetch(_fetch(topic, session_id=0, session_epoch=0))
+        assert (new.session_id, list(new.topics)) == (0, [])
+
+
+def test_a_followers_fetch_is_never_throttled(broker: LoneBroker, topic: str, limited: Limited) -> None:
+    limited.limit(consumer_byte_rate=1, request_percentage=0.0001)
+    with limited.connect() as client:
+        for _ in range(3):
+            answer = client.fetch(_fetch(topic, replica_id=7, session_id=0, session_epoch=-1))
+            assert answer.throttle_time_ms == 0
+
+
+def test_request_time_is_a_quota_of_every_request(broker: LoneBroker, limited: Limited) -> None:
+    limited.limit(request_percentage=0.0001)
+    with limited.connect() as client:
+        throttles = [
+            client.call(16, 4, {"states_filter": []}).throttle_time.total_seconds(),
+            client.metadata().throttle_time.total_seconds(),
+        ]
+    assert all(0 < throttle_s <= 1 for throttle_s in throttles)
+
+
+def test_a_changed_quota_holds_with_the_next_request(broker: LoneBroker, topic: str, limited: Limited) -> None:
+    with limited.connect() as first, limited.connect() as second:
+        limited.limit(producer_byte_rate=1_000_000_000)
+        assert _raw_produce(first, topic, BIG) == 0
+        limited.limit(producer_byte_rate=20_000)
+        assert _raw_produce(first, topic, BIG) > 0
+        limited.limit(producer_byte_rate=1_000_000_000)
+        assert _raw_produce(second, topic, BIG) == 0
+
+
+def test_a_client_that_goes_away_while_it_rests_harms_nobody(broker: LoneBroker, topic: str, limited: Limited) -> None:
+    limited.limit(producer_byte_rate=1000)
+    for _ in range(3):
+        with limited.connect() as client:
+            _raw_produce(client, topic, BIG)
+    with limited.connect() as client:
+        assert client.metadata(topic).topics[0].error_code is ErrorCode.none
+
+
+def _names(count: int) -> list[str]:
+    return [f"m-{uuid.uuid4().hex[:8]}" for _ in range(count)]
+
+
+def test_topics_beyond_the_quota_of_mutations_are_refused_until_the_debt_is_paid(
+    broker: LoneBroker, limited: Limited
+) -> None:
+    limited.limit(controller_mutation_rate=1)
+    first, second, checked = _names(3)
+    with limited.connect() as client:
+        assert create(client, first, 13).error_code is ErrorCode.none  # the bucket holds eleven
+        assert create(client, second).error_code is ErrorCode.throttling_quota_exceeded
+        assert create(client, checked, is_validate_only=True).error_code is ErrorCode.none
+        assert create(client, first).error_code is ErrorCode.topic_already_exists
+
+        eventually_sync(lambda: create(client, second).error_code is ErrorCode.none, 30_000)
+        more = {"topics": [{"name": second, "count": 9, "assignments": None}], "validate_only": False}
+
+        def is_grown() -> bool:
+            (grown,) = client.call(37, 3, {**more, "timeout": timedelta(seconds=5)}).results
+            return grown.error_code is ErrorCode.none
+
+        eventually_sync(is_grown, 30_000)
+        (deleted,) = client.call(
+            20, 6, {"topics": [{"name": second, "topic_id": None}], "timeout": timedelta(seconds=5)}
+        ).responses
+        assert deleted.error_code is ErrorCode.throttling_quota_exceeded
+
+
+def test_an_older_client_is_granted_its_topics_and_rests_afterwards(broker: LoneBroker, limited: Limited) -> None:
+    limited.limit(controller_mutation_rate=1)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": limited.client_id})
+    first, second = _names(2)
+    admin.create_topics([NewTopic(first, 13, 1)])[first].result(10)
+    began = time.monotonic()
+    admin.create_topics([NewTopic(second, 1, 1)])[second].result(30)
+    assert time.monotonic() - began >= 1
+
+
+def test_quotas_are_described_as_they_are_filtered(broker: LoneBroker) -> None:
+    user, client = f"u-{uuid.uuid4().hex[:8]}", client_id()
+    alter(broker, {"user": user}, producer_byte_rate=1, request_percentage=2.5)
+    alter(broker, {"user": user, "client-id": client}, consumer_byte_rate=3)
+    alter(broker, {"user": None}, producer_byte_rate=4_000_000_000_000)
+
+    def described(parts: list[tuple[str, int, str | None]], *, strict: bool = False) -> Any:
+        components = [{"entity_type": kind, "match_type": match, "match": name} for kind, match, name in parts]
+        with RawClient(broker.port) as asker:
+            return asker.call(48, 1, {"components": components, "strict": strict})
+
+    def entities(answer: Any) -> list[dict[str, str | None]]:
+        return [{part.entity_type: part.entity_name for part in entry.entity} for entry in answer.entries]
+
+    of_user = described([("user", 0, user)])
+    assert sorted(map(len, entities(of_user))) == [1, 2]
+    assert entities(described([("user", 0, user)], strict=True)) == [{"user": user}]
+    assert entities(described([("user", 1, None)])) == [{"user": None}]
+    assert {"user": user, "client-id": client} in entities(described([("client-id", 2, None), ("user", 2, None)]))
+    assert described([("team", 0, "x")]).error_code is ErrorCode.unsupported_version
+    assert described([("ip", 2, None), ("user", 2, None)]).error_code is ErrorCode.invalid_request
+    assert described([("user", 9, None)]).error_code is ErrorCode.invalid_request
+    alter(broker, {"user": None}, producer_byte_rate=None)
+    assert entities(described([("user", 1, None)])) == []
+
+
+def test_the_metrics_name_who_is_throttled(broker: LoneBroker, topic: str, limited: Limited) -> None:
+    limited.limit(producer_byte_rate=60_000)
+    with limited.connect() as client:
+        _raw_produce(client, topic, BIG)
+        _raw_produce(client, topic, BIG)
+    url = f"http://127.0.0.1:{broker.facts['metrics']}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    for name in ("kafka_server_produce_byte_rate", "kafka_server_produce_throttle_time"):
+        (line,) = (row for row in text.splitlines() if row.startswith(name + '{client_id="' + limited.client_id + '"'))
+        assert float(line.split()[-1]) > 0
+
+
+def test_a_held_answer_is_still_decoded_after_the_rest(broker: LoneBroker, topic: str, limited: Limited) -> None:
+    """Pipelined requests behind one that makes the connection rest are answered in order afterwards."""
+    limited.limit(producer_byte_rate=60_000)
+    with limited.connect() as client:
+        for _ in range(3):
+            client.send_produce(topic, BIG)
+        offsets = []
+        for _ in range(3):
+            frame = client.read_frame()
+            response = parse_produce_response(frame, response_body_position(frame, 0, 9), 9)
+            offsets.append(response.topics[0].partitions[0].base_offset)
+        assert offsets == sorted(offsets)
+        entity = client.call(18, 0, {})
+        assert entity.error_code is ErrorCode.none

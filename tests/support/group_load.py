@@ -1,0 +1,38 @@
+"""Records for a consumer group to read, and a watch over its commits: none may ever go back."""
+
+from __future__ import annotations
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.support.kafka_clients import Record, librdkafka_produce
+
+
+class GroupLoad:
+    """Records with running numbers, and where the group's commits are."""
+
+    def __init__(
+        self, bootstrap_servers: str, admin: AdminClient, topic: str, partition_count: int, group: str
+    ) -> None:
+        self._bootstrap, self._admin, self._topic, self._group = bootstrap_servers, admin, topic, group
+        self._partition_count = partition_count
+        self.count = 0
+        self._committed: dict[int, int] = {}
+
+    def produce(self, more: int) -> None:
+        """As many more, spread over the partitions."""
+        numbers = range(self.count, self.count + more)
+        records = [Record(value=b"v%d" % number, partition=number % self._partition_count) for number in numbers]
+        librdkafka_produce(self._bootstrap, self._topic, records)
+        self.count += more
+
+    def committed(self) -> dict[int, int]:
+        """Offsets of the group now; AssertionError when one went back."""
+        wanted = [TopicPartition(self._topic, index) for index in range(self._partition_count)]
+        asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
+        found = self._admin.list_consumer_group_offsets(asked)[self._group].result(10)
+        now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
+        for partition, offset in self._committed.items():
+            assert now[partition] >= offset, f"a commit of partition {partition} is lost: {offset} was there, {now}"
+        self._committed = now
+        return now

@@ -1,0 +1,60 @@
+"""A member of a consumer group that the test polls by hand: librdkafka, of either group protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_REFUSED_IN_REBALANCES = (
+    "ILLEGAL_GENERATION",
+    "REBALANCE_IN_PROGRESS",
+    "STALE_MEMBER_EPOCH",
+    "UNKNOWN_MEMBER_ID",
+    "_NO_OFFSET",
+)
+
+
+class GroupMember:
+    """A librdkafka consumer, polled by the test; `protocol` is consumer or classic."""
+
+    def __init__(
+        self, bootstrap_servers: str, topic: str, group: str, *, protocol: str = "consumer", **more: Any
+    ) -> None:
+        from confluent_kafka import Consumer
+
+        settings = {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+        self.values: list[bytes] = []
+        self.consumer = Consumer(settings)
+        self.consumer.subscribe([topic])
+
+    def poll(self) -> int:
+        """Take what is there; how many records came so far."""
+        while (message := self.consumer.poll(0.05)) is not None:
+            if message.error() is None:
+                self.values.append(message.value() or b"")
+        return len(self.values)
+
+    def try_commit(self) -> None:
+        """Commit what was read; in a rebalance it may be refused, and is read again by somebody."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self.consumer.commit(asynchronous=False)
+        except KafkaException as refused:
+            if refused.args[0].name() not in _REFUSED_IN_REBALANCES:
+                raise
+
+    def partitions(self) -> list[int]:
+        """What it owns now."""
+        self.poll()
+        return sorted(owned.partition for owned in self.consumer.assignment())
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.consumer.close()

@@ -4,7 +4,8 @@ Every call to the consumer runs in a thread of its own pool, so that a read that
 under way is refused; deleting the instance ends a waiting read instead. What a read has gathered for a client that is gone waits
 for the next read. Only records that were handed out count as read: their offsets are stored for the next commit.
 
-librdkafka takes part in rebalances by itself, so an idle instance does not hold its group up.
+librdkafka takes part in rebalances while it is polled. So that an idle instance does not hold its group up, it is tended: polled with all
+partitions paused, which brings rebalances and no records. The next read lets them go on.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ from cli.bridge.kafka_errors import error_of, refused_v2
 SLICE_S = 0.1
 """How long a read waits before it looks whether anybody still wants it."""
 MESSAGES_PER_TURN = 200
+IDLE_S = 1.0
+"""How long after its last poll an instance is tended."""
 SEEK_TRIES = 50
 CALL_TIMEOUT_S = 15.0
 _HARMLESS = {
@@ -98,6 +101,9 @@ class ConsumerInstance:
     _pending: deque[Message] = field(default_factory=deque)
     _subscribed: tuple[str, ...] = ()
     _mode: str = ""
+    _is_paused: bool = False
+    _polled_at_s: float = 0.0
+    _at_consumer: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_must_end: threading.Event = field(default_factory=threading.Event)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -109,8 +115,8 @@ class ConsumerInstance:
         """Whether a request is under way."""
         return self._is_busy
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[None]:
         """The instance belongs to one request. Refused when it belongs to another one."""
         if self._is_closing:
             raise instance_not_found()
@@ -120,7 +126,8 @@ class ConsumerInstance:
         self._idle.clear()
         self.last_used_s = time.monotonic()
         try:
-            yield
+            async with self._at_consumer:
+                yield
         finally:
             self._is_busy = False
             self.last_used_s = time.monotonic()
@@ -135,7 +142,17 @@ class ConsumerInstance:
         self._is_closing = True
         self.interrupt_read()
         await self._idle.wait()
-        await self._call(self.consumer.close)
+        async with self._at_consumer:
+            await self._call(self.consumer.close)
+
+    async def tend(self) -> None:
+        """Take part in rebalances of a group although nobody reads."""
+        is_idle = not self._is_busy and not self._is_closing and time.monotonic() - self._polled_at_s > IDLE_S
+        if not is_idle or self._mode not in ("topics", "pattern"):
+            return
+        async with self._at_consumer:
+            if not self._is_busy and not self._is_closing:
+                await self._call(self._tend)
 
     async def subscribe(self, *, topics: Sequence[str] | None, pattern: str | None) -> None:
         """By names or by a pattern that the whole name matches. Refused when the instance has partitions of another kind."""
@@ -247,12 +264,22 @@ class ConsumerInstance:
             if item.error is not None:
                 raise KafkaException(item.error)
 
+    def _tend(self) -> None:
+        self.consumer.pause(self.consumer.assignment())
+        self._is_paused = True
+        self._poll(0)
+
     def _read(self, limits: ReadLimits) -> list[Message]:
+        if self._is_paused:
+            self.consumer.resume(self.consumer.assignment())
+            self._is_paused = False
         held = {(item.topic, item.partition) for item in self.consumer.assignment()}
         self._pending = deque(message for message in self._pending if _place(message) in held)
         gathered: list[Message] = []
         size_bytes = 0
         deadline = time.monotonic() + limits.timeout_ms / 1000
+        if not self._pending:
+            self._poll(0)
         while True:
             while self._pending:
                 more = _size(self._pending[0])
@@ -269,6 +296,7 @@ class ConsumerInstance:
     def _poll(self, timeout_s: float) -> None:
         """Wait for one message, then take what is there already."""
         first = self.consumer.poll(timeout_s)
+        self._polled_at_s = time.monotonic()
         if first is None:
             return
         for message in (first, *self.consumer.consume(MESSAGES_PER_TURN, 0)):

@@ -13,12 +13,13 @@ from confluent_kafka import Consumer, KafkaException
 from cli.bridge.config import BridgeSettings
 from cli.bridge.consumer_instance import ConsumerInstance
 from cli.bridge.core.instance_settings import InstanceSettings
-from cli.bridge.core.refusals import instance_exists, instance_not_found, invalid_consumer_config, too_many
+from cli.bridge.core.refusals import Refused, instance_exists, instance_not_found, invalid_consumer_config, too_many
 from cli.bridge.metrics import BridgeMetrics
 from runtime.logs import get_logger
 
 SWEEPS_PER_LIFE = 10
 SWEEP_PAUSE_S_MAX = 1.0
+TEND_PAUSE_S = 0.5
 
 log = get_logger(__name__)
 
@@ -36,7 +37,8 @@ class Consumers:
 
     def start(self) -> None:
         """Begin to look for instances that nobody asks."""
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        loop = asyncio.get_running_loop()
+        self._running = [loop.create_task(self._sweep()), loop.create_task(self._tend())]
 
     def interrupt_reads(self) -> None:
         """Reads that wait answer with what they have: the bridge stops."""
@@ -45,7 +47,8 @@ class Consumers:
 
     async def stop(self) -> None:
         """Close every instance; each leaves its group."""
-        self._sweeping.cancel()
+        for task in self._running:
+            task.cancel()
         for key in list(self._instances):
             self._close(key)
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -105,6 +108,16 @@ class Consumers:
                     self._close(key)
                     self._metrics.record_expired()
                     log.info("consumer instance expired", group=key[0], instance=key[1])
+
+    async def _tend(self) -> None:
+        """Instances that nobody reads from take part in rebalances all the same."""
+        while True:
+            await asyncio.sleep(TEND_PAUSE_S)
+            for key, instance in list(self._instances.items()):
+                try:
+                    await instance.tend()
+                except Refused as refused:
+                    log.warning("idle consumer instance", group=key[0], instance=key[1], error=refused.message)
 
     def _properties(self, group: str, name: str, wanted: InstanceSettings) -> dict[str, Any]:
         settings = self._settings

@@ -76,20 +76,20 @@ class V2Consumers:
         wanted = await self._document(request, Subscription)
         if (wanted.topics is None) == (wanted.topic_pattern is None):
             raise unprocessable("one of topics and topic_pattern is needed")
-        with instance.used():
+        async with instance.used():
             await instance.subscribe(topics=wanted.topics, pattern=wanted.topic_pattern)
         return Response(status_code=204)
 
     async def subscription(self, request: Request) -> Response:
         """Topics that the instance is subscribed to."""
         instance = self._instance(request)
-        with instance.used():
+        async with instance.used():
             return answer_v2(request, {"topics": await instance.subscription()})
 
     async def unsubscribe(self, request: Request) -> Response:
         """No topics and no partitions any more."""
         instance = self._instance(request)
-        with instance.used():
+        async with instance.used():
             await instance.unsubscribe()
         return Response(status_code=204)
 
@@ -97,14 +97,14 @@ class V2Consumers:
         """These partitions, chosen by the client."""
         instance = self._instance(request)
         partitions = _places(await self._document(request, Places))
-        with instance.used():
+        async with instance.used():
             await instance.assign(partitions)
         return Response(status_code=204)
 
     async def assignments(self, request: Request) -> Response:
         """The partitions that the instance has now."""
         instance = self._instance(request)
-        with instance.used():
+        async with instance.used():
             held = await instance.assignment()
         return answer_v2(request, Places([Place(*place) for place in held]))
 
@@ -115,7 +115,7 @@ class V2Consumers:
         limits = self._limits(request, instance)
         async with parts.bodies.whole(request):  # clients send empty ones
             pass
-        with instance.used():
+        async with instance.used():
             leaving = asyncio.ensure_future(_until_gone(request, instance))
             messages: list[Message] = []
             try:
@@ -146,11 +146,11 @@ class V2Consumers:
         offsets = None
         if wanted is not None:
             offsets = [
-                TopicPartition(item.topic, item.partition, item.offset + 1, item.metadata or None)
+                TopicPartition(item.topic, item.partition, item.offset + 1, item.metadata or "")
                 for item in _checked(wanted)
             ]
         is_waiting = request.query_params.get("async", "false").lower() != "true"
-        with instance.used():
+        async with instance.used():
             await instance.commit(offsets, is_waiting=is_waiting)
         return answer_v2(request, [])
 
@@ -158,7 +158,7 @@ class V2Consumers:
         """Where the group would go on."""
         instance = self._instance(request)
         partitions = _places(await self._document(request, Places))
-        with instance.used():
+        async with instance.used():
             found = await instance.committed(partitions)
         offsets = [PlaceOffset(item.topic, item.partition, item.offset, item.metadata or "") for item in found]
         return answer_v2(request, PlaceOffsets(offsets))
@@ -167,7 +167,7 @@ class V2Consumers:
         """Go on at these offsets."""
         instance = self._instance(request)
         wanted = _checked(await self._document(request, PlaceOffsets))
-        with instance.used():
+        async with instance.used():
             await instance.seek([((item.topic, item.partition), item.offset) for item in wanted])
         return Response(status_code=204)
 
@@ -182,7 +182,7 @@ class V2Consumers:
     async def _seek_to_edge(self, request: Request, *, is_end: bool) -> Response:
         instance = self._instance(request)
         partitions = _places(await self._document(request, Places))
-        with instance.used():
+        async with instance.used():
             await instance.seek_to_edge(partitions, is_end=is_end)
         return Response(status_code=204)
 

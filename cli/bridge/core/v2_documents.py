@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw
 
 from cli.bridge.core.documents import RAW_NULL, read, stored_bytes
 from cli.bridge.core.media_types import EmbeddedFormat
@@ -121,7 +121,7 @@ class PlaceOffset(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     partition: int
     offset: int
-    metadata: str | UnsetType | None = UNSET
+    metadata: str | None = ""
 
 
 class PlaceOffsets(msgspec.Struct, forbid_unknown_fields=True):

@@ -33,7 +33,7 @@ class Consumers:
         self._instances: dict[tuple[str, str], ConsumerInstance] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._executor = ThreadPoolExecutor(max_workers=settings.instances_max, thread_name_prefix="bridge-consumer")
-        metrics.add_gauge("consumer_instances", "Consumer instances that there are", lambda: len(self._instances))
+        metrics.add_gauge("consumer_instances", lambda: len(self._instances))
 
     def start(self) -> None:
         """Begin to look for instances that nobody asks."""

@@ -133,7 +133,7 @@ class HttpServer:
                 timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
             )
         )
-        metrics.add_gauge("connections", "Open HTTP connections", lambda: len(self._server.server_state.connections))
+        metrics.add_gauge("connections", lambda: len(self._server.server_state.connections))
 
     async def start(self) -> tuple[HostPort, ...]:
         """Bind and serve; where. ConfigurationError when an address cannot be had."""

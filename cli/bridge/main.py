@@ -58,10 +58,8 @@ class Bridge:
             bytes_rate=Rate(settings.produce_bytes_per_second),
             stopping=asyncio.Event(),
         )
-        metrics.add_gauge("bodies_bytes", "Bytes of request bodies in memory", lambda: bodies.room.used_bytes)
-        metrics.add_gauge(
-            "unacknowledged_bytes", "Bytes of records that wait for Kafka", lambda: producer.room.used_bytes
-        )
+        metrics.add_gauge("bodies_bytes", lambda: bodies.room.used_bytes)
+        metrics.add_gauge("unacknowledged_bytes", lambda: producer.room.used_bytes)
         self._http = HttpServer(make_app(self._parts), settings, metrics)
         self._running = AsyncExitStack()
 

@@ -8,6 +8,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 _PREFIX = "antipode_bridge"
+GAUGES = {
+    "connections": "Open HTTP connections",
+    "consumer_instances": "Consumer instances that there are",
+    "bodies_bytes": "Bytes of request bodies in memory",
+    "unacknowledged_bytes": "Bytes of records that wait for Kafka",
+}
+"""What parts of the bridge know at any time."""
 
 
 class BridgeMetrics:
@@ -75,6 +82,6 @@ class BridgeMetrics:
         """A connection that was cut."""
         self._dropped.labels(reason).inc()
 
-    def add_gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
-        """A figure that its owner knows."""
-        Gauge(f"{_PREFIX}_{name}", documentation, registry=self._registry).set_function(value)
+    def add_gauge(self, name: str, value: Callable[[], float]) -> None:
+        """One of `GAUGES`, by its owner."""
+        Gauge(f"{_PREFIX}_{name}", GAUGES[name], registry=self._registry).set_function(value)

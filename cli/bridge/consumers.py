@@ -93,7 +93,7 @@ class Consumers:
 
     def _close(self, key: tuple[str, str]) -> asyncio.Task[None]:
         instance = self._instances.pop(key)
-        task = asyncio.get_running_loop().create_task(instance.close())
+        task = asyncio.get_running_loop().create_task(_closed(instance))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
@@ -140,3 +140,11 @@ class Consumers:
         if wanted.is_committing is not None:
             properties["enable.auto.commit"] = wanted.is_committing
         return properties
+
+
+async def _closed(instance: ConsumerInstance) -> None:
+    """Close; an instance that cannot say good-bye to its group is gone all the same."""
+    try:
+        await instance.close()
+    except Refused as refused:
+        log.warning("consumer instance closed", group=instance.group, instance=instance.name, error=refused.message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -118,6 +119,7 @@ class HttpServer:
 
     def __init__(self, app: ASGIApp, settings: BridgeSettings, metrics: BridgeMetrics) -> None:
         self._settings = settings
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
         protocol = functools.partial(BoundedProtocol, connections_max=settings.connections_max, metrics=metrics)
         self._server = _Server(
             uvicorn.Config(

@@ -126,7 +126,7 @@ class Room:
         except BaseException as error:
             if turn.done() and not turn.cancelled():
                 self.give_back(amount)
-            else:
+            elif (amount, turn) in self._line:
                 self._line.remove((amount, turn))
                 self._call_next()
             if isinstance(error, TimeoutError):
@@ -176,7 +176,7 @@ class RecordProducer:
     def __init__(
         self, properties: Mapping[str, Any], metrics: BridgeMetrics, *, buffer_bytes: int, block_ms_max: int
     ) -> None:
-        self._properties = {**DEFAULTS, **properties, "error_cb": self._on_error}
+        self._properties = {**DEFAULTS, **properties, "error_cb": self.on_error}
         self._metrics = metrics
         self._block_ms_max = block_ms_max
         self._arrivals: list[tuple[_Sent, Outcome]] = []
@@ -269,7 +269,8 @@ class RecordProducer:
         self._metrics.record_produced(records=produced, size_bytes=produced_bytes)
         self.room.give_back(freed)
 
-    def _on_error(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
+        """What librdkafka says of itself; a fatal error ends the producer."""
         if error.code() == KafkaError._FATAL or error.fatal():
             self._is_broken.set()
         log.warning("producer", error=error.str(), is_fatal=bool(error.fatal()))

@@ -27,7 +27,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from cli.bridge.config import BridgeSettings
+from cli.bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused
 from cli.bridge.kafka_errors import error_of, refused
+from runtime.retries import jittered_backoff
 
 TOPICS_LIFE_S = 30.0
 THREADS = 4
@@ -151,11 +153,29 @@ class Admin:
         }
 
     async def describe_topics(self, names: Sequence[str]) -> list[Any]:
-        """Descriptions that say which topics are internal, in the order of the names."""
+        """Descriptions that say which topics are internal, in the order of the names; those that are gone meanwhile are left out."""
         if not names:
             return []
         asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
-        return await self._await_all(asked[name] for name in names)
+        answers = await asyncio.gather(*(self._await(asked[name]) for name in names), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not _is_unknown_topic(answer):
+                raise answer
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def describe_topic(self, name: str) -> Any:
+        """One description. Refused when there is no such topic."""
+        asked = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
+        return await self._await(asked[name])
+
+    async def describe_changed_topic(self, name: str, *, partition_count: int) -> Any:
+        """The description once it shows the change: not every broker knows of it at the moment when it is answered."""
+        async for attempt in jittered_backoff(retry_on=_NotKnownYet, max_ms=200, budget_ms=self._timeout_s * 1000):
+            with attempt:
+                found = await self.describe_topics([name])
+                if not found or len(found[0].partitions) < partition_count:
+                    raise _NotKnownYet(504, 504, f"Topic {name} was changed, and the brokers do not tell of it yet.")
+        return found[0]
 
     async def describe_cluster(self) -> Any:
         """Cluster id, controller and brokers with racks."""
@@ -187,3 +207,11 @@ class Admin:
 
     async def _await_all(self, futures: Iterable[Future[Result]]) -> list[Result]:
         return list(await asyncio.gather(*(self._await(future) for future in futures)))
+
+
+class _NotKnownYet(Refused):
+    """What was changed is not told by the broker that was asked."""
+
+
+def _is_unknown_topic(error: BaseException) -> bool:
+    return isinstance(error, Refused) and error.error_code == UNKNOWN_TOPIC_OR_PARTITION

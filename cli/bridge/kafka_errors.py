@@ -18,7 +18,6 @@ _INVALID = {
     KafkaError.TOPIC_ALREADY_EXISTS,
     KafkaError.POLICY_VIOLATION,
     KafkaError.SECURITY_DISABLED,
-    KafkaError.GROUP_ID_NOT_FOUND,
     KafkaError.UNKNOWN_MEMBER_ID,
 }
 _UNREACHED = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
@@ -37,6 +36,8 @@ def refused(error: KafkaError) -> Refused:
     if code in _UNKNOWN_TOPIC:
         message = "This server does not host this topic-partition."
         return Refused(404, refusals.UNKNOWN_TOPIC_OR_PARTITION, message)
+    if code == KafkaError.GROUP_ID_NOT_FOUND:
+        return refusals.resource_not_found("Consumer group")
     if code in _INVALID:
         return refusals.bad_request(error.str())
     return refusals.kafka_failed(error.str(), is_retriable=error.retriable() or code in _UNREACHED)

@@ -196,14 +196,14 @@ class V3Cluster:
                 partition_count=wanted.partitions_count or 0,
             )
             return answer_v3(document)
-        (made,) = await self._parts.admin.describe_topics([wanted.topic_name])
+        made = await self._parts.admin.describe_changed_topic(wanted.topic_name, partition_count=1)
         document = _topic(make, made)
         return answer_v3(document, 201, {"location": document["metadata"]["self"]})
 
     async def topic(self, request: Request) -> Response:
         """One topic."""
         make, _ = await resources_of(self._parts, request)
-        (found,) = await self._parts.admin.describe_topics([request.path_params["topic"]])
+        found = await self._parts.admin.describe_topic(request.path_params["topic"])
         return answer_v3(_topic(make, found))
 
     async def grow_topic(self, request: Request) -> Response:
@@ -212,7 +212,7 @@ class V3Cluster:
         wanted = await document_v3(self._parts, request, TopicChange)
         name = request.path_params["topic"]
         await self._parts.admin.grow_topic(name, wanted.partitions_count)
-        (found,) = await self._parts.admin.describe_topics([name])
+        found = await self._parts.admin.describe_changed_topic(name, partition_count=wanted.partitions_count)
         return answer_v3(_topic(make, found))
 
     async def delete_topic(self, request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from confluent_kafka import ConsumerGroupState
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -105,9 +106,9 @@ class V3Groups:
     async def _found(self, request: Request) -> tuple[Resources, Any]:
         make, _ = await resources_of(self._parts, request)
         name = request.path_params["group"]
-        if name not in await self._parts.admin.groups():
-            raise resource_not_found(f"Consumer group {name}")
         (group,) = await self._parts.admin.describe_groups([name])
+        if group.state is ConsumerGroupState.DEAD:
+            raise resource_not_found(f"Consumer group {name}")
         return make, group
 
     async def _lags(self, group: Any) -> list[Lag]:

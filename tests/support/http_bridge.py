@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -21,7 +22,8 @@ REPOSITORY = Path(__file__).parents[2]
 V2 = "application/vnd.kafka.v2+json"
 JSON_V2 = "application/vnd.kafka.json.v2+json"
 BINARY_V2 = "application/vnd.kafka.binary.v2+json"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
+LOAD_RECORDS_MAX = 100_000
 
 
 class BridgeClient:
@@ -196,3 +198,42 @@ def _values(text: str, name: str) -> Iterator[float]:
     for line in text.splitlines():
         if line.startswith((f"{name} ", f"{name}{{")):
             yield float(line.rpartition(" ")[2])
+
+
+class Load:
+    """Records sent one request after another, each with a number; what was acknowledged where."""
+
+    def __init__(self, url: str, topic: str, *, first: int = 0) -> None:
+        self.places: dict[int, int] = {}
+        self.failures: list[str] = []
+        self._url = url
+        self._topic = topic
+        self._first = first
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def wait_acknowledged(self, more: int) -> None:
+        """Until so many more are acknowledged."""
+        goal = len(self.places) + more
+        eventually_sync(lambda: len(self.places) >= goal or self.failures, 60_000)
+        assert not self.failures, self.failures
+
+    def _send(self) -> None:
+        client = BridgeClient(self._url)
+        with client.http:
+            for number in range(self._first, self._first + LOAD_RECORDS_MAX):
+                if self._is_over.is_set():
+                    return
+                try:
+                    self.places[number] = client.produce(self._topic, [{"value": number}])[0]["offset"]
+                except AssertionError as error:
+                    self.failures.append(str(error))
+                    return

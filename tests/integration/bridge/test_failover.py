@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator
-from typing import Self
 
 import pytest
 
 from tests.support.embedded_sites import SitesStarter
-from tests.support.eventually import eventually_sync
-from tests.support.http_bridge import BridgeClient
+from tests.support.http_bridge import BridgeClient, Load
 from tests.support.kafka_clients import librdkafka_consume
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-RECORDS_MAX = 100_000
 
 
 @pytest.fixture
@@ -27,44 +22,6 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SitesStarter]:
         yield found
     finally:
         found.end_all()
-
-
-class Load:
-    """Records sent one request after another, each with a number; what was acknowledged where."""
-
-    def __init__(self, url: str, topic: str) -> None:
-        self.places: dict[int, int] = {}
-        self.failures: list[str] = []
-        self._url = url
-        self._topic = topic
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._send)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def wait_acknowledged(self, more: int) -> None:
-        """Until so many more are acknowledged."""
-        goal = len(self.places) + more
-        eventually_sync(lambda: len(self.places) >= goal or self.failures, 60_000)
-        assert not self.failures, self.failures
-
-    def _send(self) -> None:
-        client = BridgeClient(self._url)
-        with client.http:
-            for number in range(RECORDS_MAX):
-                if self._is_over.is_set():
-                    return
-                try:
-                    self.places[number] = client.produce(self._topic, [{"value": number}])[0]["offset"]
-                except AssertionError as error:
-                    self.failures.append(str(error))
-                    return
 
 
 def test_a_promotion_in_the_middle_of_load_loses_nothing_that_was_acknowledged(starter: SitesStarter) -> None:

@@ -33,6 +33,8 @@ from runtime.retries import jittered_backoff
 
 TOPICS_LIFE_S = 30.0
 THREADS = 4
+GROUPS_TIMEOUT_S = 3.0
+"""Every broker is asked for its groups. For one that is dead librdkafka tries without a pause as long as it may."""
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -131,8 +133,9 @@ class Admin:
         await self._await_all(self._client.incremental_alter_configs([resource]).values())
 
     async def groups(self) -> list[str]:
-        """Names of the groups that there are."""
-        listing = await self._await(self._client.list_consumer_groups(request_timeout=self._timeout_s))
+        """Names of the groups that the brokers tell of; one that does not answer in time is left out."""
+        timeout_s = min(self._timeout_s, GROUPS_TIMEOUT_S)
+        listing = await self._await(self._client.list_consumer_groups(request_timeout=timeout_s))
         return sorted(group.group_id for group in listing.valid)
 
     async def describe_groups(self, names: Sequence[str]) -> list[Any]:

@@ -101,7 +101,7 @@ class ConsumerInstance:
     _pending: deque[Message] = field(default_factory=deque)
     _subscribed: tuple[str, ...] = ()
     _mode: str = ""
-    _is_paused: bool = False
+    _paused: set[Place] = field(default_factory=set)
     _polled_at_s: float = 0.0
     _at_consumer: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_must_end: threading.Event = field(default_factory=threading.Event)
@@ -265,14 +265,20 @@ class ConsumerInstance:
                 raise KafkaException(item.error)
 
     def _tend(self) -> None:
-        self.consumer.pause(self.consumer.assignment())
-        self._is_paused = True
+        held = self.consumer.assignment()
+        self.consumer.pause(held)
+        self._paused |= {(item.topic, item.partition) for item in held}
         self._poll(0)
 
+    def _resume(self) -> None:
+        """A partition stays paused when it goes and comes back, so whoever reads looks again after each poll."""
+        if self._paused:
+            back = [item for item in self.consumer.assignment() if (item.topic, item.partition) in self._paused]
+            self.consumer.resume(back)
+            self._paused -= {(item.topic, item.partition) for item in back}
+
     def _read(self, limits: ReadLimits) -> list[Message]:
-        if self._is_paused:
-            self.consumer.resume(self.consumer.assignment())
-            self._is_paused = False
+        self._resume()
         held = {(item.topic, item.partition) for item in self.consumer.assignment()}
         self._pending = deque(message for message in self._pending if _place(message) in held)
         gathered: list[Message] = []
@@ -292,6 +298,7 @@ class ConsumerInstance:
             if has_enough or left_s <= 0 or self._read_must_end.is_set():
                 return gathered
             self._poll(min(SLICE_S, left_s))
+            self._resume()
 
     def _poll(self, timeout_s: float) -> None:
         """Wait for one message, then take what is there already."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from cli.bridge.consumer_instance import IDLE_S
+from cli.bridge.consumers import TEND_PAUSE_S
 from tests.support.eventually import eventually_sync
 from tests.support.http_bridge import BINARY_V2, JSON_V2, BridgeClient, HttpBridge, Instance
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
@@ -132,6 +135,22 @@ def test_an_idle_instance_does_not_hold_up_its_group(bridge: BridgeClient, boots
     bridge.instance(group).subscribed(topic)  # never reads: it has half of the partitions, and lets go of the other
     busy = bridge.instance(group).subscribed(topic)
     eventually_sync(lambda: (busy.read(), len(busy.get("assignments").json()["partitions"]))[1] == 1, 30_000)
+
+
+def test_partitions_that_were_paused_while_nobody_read_go_on_when_they_come_back(
+    bridge: BridgeClient, group: str
+) -> None:
+    topic = bridge.new_topic()
+    produced(bridge, topic, 3)
+    instance = bridge.instance(group).subscribed(topic)
+    instance.read_until(3)
+    idle_since = time.monotonic()
+    eventually_sync(lambda: time.monotonic() - idle_since > 2 * (IDLE_S + TEND_PAUSE_S))
+    assert bridge.http.delete(f"{instance.path}/subscription").status_code == 204
+    instance.subscribed(topic)
+    instance.read(timeout=0)  # has no partitions yet, so there is nothing that it could let go on
+    produced(bridge, topic, 3, first=3)
+    assert values(instance.read_until(3))[-1] == 5
 
 
 def test_positions_are_moved_and_commits_follow_them(bridge: BridgeClient, group: str) -> None:

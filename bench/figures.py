@@ -112,6 +112,13 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "p50_ms": Figure(title="latency p50", unit="ms", pick=Pick.LOWEST),
         "p99_ms": Figure(title="latency p99", unit="ms", pick=Pick.LOWEST),
     },
+    "bridge": {
+        "records_per_s": Figure(title="rate", unit="records/s", pick=Pick.HIGHEST),
+        "mb_per_s": Figure(title="throughput", unit="MB/s", pick=Pick.HIGHEST),
+        "p50_ms": Figure(title="latency p50", unit="ms", pick=Pick.LOWEST),
+        "p99_ms": Figure(title="latency p99", unit="ms", pick=Pick.LOWEST),
+        "cpu_us_per_record": Figure(title="bridge CPU", unit="µs/record", pick=Pick.LOWEST),
+    },
     "start-up": {
         "ready_s": Figure(title="start to first answer", unit="s", pick=Pick.MEDIAN, target=Target(below=1)),
     },

@@ -10,6 +10,7 @@ from pathlib import Path
 from bench import (
     antipode,
     apache_kafka,
+    bridge,
     compaction,
     consume,
     far_mirror,
@@ -39,6 +40,7 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
     "requests": request_rate.measure,
     "produce": produce.measure,
     "consume": consume.measure,
+    "bridge": bridge.measure,
 }
 """In this order: memory is measured of brokers that have just started."""
 ALONE: Mapping[str, Callable[[Plan], None]] = {

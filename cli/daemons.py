@@ -1,6 +1,6 @@
-"""`antipode broker`, `controller` and `mirror`: one process of a real deployment, from a properties file, until SIGTERM.
+"""`antipode broker`, `controller`, `mirror` and `bridge`: one process of a real deployment, from a properties file, until SIGTERM.
 
-The three read the same kind of file, log one line an event to standard error, and exit with 0 after an orderly stop, 1 when
+They read the same kind of file, log one line an event to standard error, and exit with 0 after an orderly stop, 1 when
 something was in the way (one message says what), 2 for wrong usage.
 """
 
@@ -134,6 +134,27 @@ def mirror(
         await run_all(load_configs(properties), stop)
 
     _run(run, check, is_dry_run=is_dry_run)
+
+
+def bridge(
+    config: Config,
+    override: Override = None,
+    log_level: Level = LogLevel.INFO,
+    log_file: LogFile = None,
+    is_dry_run: CheckOnly = False,
+) -> None:
+    """Run the HTTP bridge: produce, consume in groups and administer a site over HTTP, as with the Kafka REST proxy.
+
+    Needed in the file: bootstrap.servers, best with brokers of both sites of a link. The REST proxy's names are accepted; producer.* and
+    consumer.* go to the clients underneath.
+
+    Example: antipode bridge --config bridge.properties --override listeners=http://127.0.0.1:8082
+    """
+    from cli.bridge.config import load_bridge_settings
+    from cli.bridge.main import run_bridge
+
+    properties = _read("bridge", config, override, log_level, (log_file, None))
+    _run(lambda stop: run_bridge(properties, stop), lambda: load_bridge_settings(properties), is_dry_run=is_dry_run)
 
 
 def _tell_verdicts(properties: Properties) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import requests
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from kazoo.exceptions import NodeExistsError
 from toxiproxy import Toxiproxy
@@ -33,11 +34,13 @@ from cli.parts import (
     until_ready,
 )
 from cli.site_layout import (
+    BridgeLayout,
     BrokerLayout,
     Layout,
     MirrorLayout,
     SiteLayout,
     Wishes,
+    bridge_properties,
     broker_properties,
     listeners,
     mirror_properties,
@@ -93,6 +96,10 @@ def layout_in_directory(wishes: Wishes) -> Layout:
             f"{wishes.directory} holds sites {','.join(stored.get('sites', []))} with {stored.get('brokers')} brokers each, "
             f"not {','.join(wishes.sites)} with {wishes.brokers}; give the same or another --dir"
         )
+    missing = ports_needed(wishes) - len(stored["ports"])
+    if missing > 0:  # the directory is of a release with fewer parts
+        stored["ports"] += free_ports(missing)
+        file.write_text(json.dumps(stored), encoding="utf-8")
     return plan(wishes, stored["ports"])
 
 
@@ -114,7 +121,8 @@ class EmbeddedSites:
             _broker(site, broker, self.broker_overrides) for site in self.layout.sites for broker in site.brokers
         ]
         mirrors = [_mirror(mirror) for mirror in self.layout.mirrors]
-        await end_left_over([*mirrors, *brokers, *proxies, *zookeepers], self.report)
+        bridges = [_bridge(self.layout.bridge)] if self.layout.bridge is not None else []
+        await end_left_over([*bridges, *mirrors, *brokers, *proxies, *zookeepers], self.report)
         _refuse_taken_ports(self.layout)
         self.report("starting ZooKeeper")
         await together(*(self._start(part) for part in (*zookeepers, *proxies)))
@@ -127,6 +135,9 @@ class EmbeddedSites:
         for link, part in zip(self.layout.mirrors, mirrors, strict=True):
             self.report(f"linking {link.source.name} to {link.target.name}")
             await ensure_link(link, self.filters)
+            await self._start(part)
+        for part in bridges:
+            self.report("starting the HTTP bridge")
             await self._start(part)
         environment = self.environment()
         file = self.layout.directory / ENVIRONMENT_FILE
@@ -155,7 +166,7 @@ class EmbeddedSites:
         names = list(self._children)
         waves = [
             [name for name in names if name.startswith(prefix)]
-            for prefix in ("mirror", "broker", "toxiproxy", "zookeeper")
+            for prefix in ("bridge", "mirror", "broker", "toxiproxy", "zookeeper")
         ]
         killed: list[str] = []
         for wave in waves:
@@ -181,6 +192,12 @@ class EmbeddedSites:
                 for mirror in self.layout.mirrors
             ],
         }
+        if self.layout.bridge is not None:
+            document["bridge"] = {
+                **self._process("bridge"),
+                "url": f"http://{self.layout.bridge.http}",
+                "metrics": self.layout.bridge.metrics,
+            }
         if self.layout.toxiproxy is not None:
             document["toxiproxy"] = {"api": self.layout.toxiproxy, **self._process("toxiproxy")}
         return document
@@ -255,6 +272,21 @@ def _broker(site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str]
 def _mirror(mirror: MirrorLayout) -> Part:
     child = _daemon("mirror", f"mirror-{mirror.name}", mirror.directory, "mirror.properties", mirror_properties(mirror))
     return Part(child=child, is_ready=lambda: _is_healthy(mirror.grpc, service=""))
+
+
+def _bridge(bridge: BridgeLayout) -> Part:
+    child = _daemon("bridge", "bridge", bridge.directory, "bridge.properties", bridge_properties(bridge))
+    return Part(child=child, is_ready=lambda: asyncio.to_thread(_answers, f"http://{bridge.http}/health"))
+
+
+def _answers(url: str) -> bool:
+    session = requests.Session()
+    session.trust_env = False
+    with session:
+        try:
+            return session.get(url, timeout=1).ok
+        except requests.RequestException:
+            return False
 
 
 def _daemon(command: str, name: str, directory: Path, file_name: str, properties: dict[str, str]) -> Child:

@@ -18,7 +18,8 @@ PORTS_PER_BROKER = 6
 """CLIENT, LINK, gRPC and metrics listeners, and the proxies in front of LINK and gRPC."""
 REPLICAS_MAX = 3
 PORTS_PER_SITE = 1
-PORTS_SHARED = 1
+PORTS_SHARED = 3
+"""Of toxiproxy, and of the bridge for HTTP and metrics."""
 PORTS_PER_LINK = 2
 
 
@@ -82,6 +83,16 @@ class MirrorLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeLayout:
+    """The HTTP bridge; it knows the brokers of all sites that are linked, so that it follows whichever is active."""
+
+    directory: Path
+    bootstrap_servers: str
+    http: str
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Everything that `antipode up` starts."""
 
@@ -90,6 +101,7 @@ class Layout:
     sites: tuple[SiteLayout, ...]
     mirrors: tuple[MirrorLayout, ...]
     proxies: tuple[ProxyLayout, ...]
+    bridge: BridgeLayout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +113,7 @@ class Wishes:
     directory: Path
     has_proxy: bool = True
     has_link: bool = True
+    has_bridge: bool = False
 
 
 def ports_needed(wishes: Wishes) -> int:
@@ -138,6 +151,7 @@ def plan(wishes: Wishes, ports: Sequence[int]) -> Layout:
         sites=sites,
         mirrors=mirrors if wishes.has_link else (),
         proxies=tuple(_proxies(sites)) if wishes.has_proxy else (),
+        bridge=_bridge(wishes, sites, free) if wishes.has_bridge else None,
     )
 
 
@@ -155,6 +169,9 @@ def listeners(layout: Layout) -> Iterator[tuple[str, str]]:
     for mirror in layout.mirrors:
         yield f"mirror-{mirror.name} for gRPC", mirror.grpc
         yield f"mirror-{mirror.name} for metrics", mirror.metrics
+    if layout.bridge is not None:
+        yield "bridge for HTTP", layout.bridge.http
+        yield "bridge for metrics", layout.bridge.metrics
 
 
 def _address(free: Iterator[int]) -> str:
@@ -196,6 +213,16 @@ def _mirror(wishes: Wishes, source: SiteLayout, target: SiteLayout, free: Iterat
         target=target,
         directory=wishes.directory / "mirrors" / name,
         grpc=_address(free),
+        metrics=_address(free),
+    )
+
+
+def _bridge(wishes: Wishes, sites: Sequence[SiteLayout], free: Iterator[int]) -> BridgeLayout:
+    reached = sites if wishes.has_link else sites[:1]
+    return BridgeLayout(
+        directory=wishes.directory / "bridge",
+        bootstrap_servers=",".join(site.bootstrap_servers for site in reached),
+        http=_address(free),
         metrics=_address(free),
     )
 
@@ -248,6 +275,15 @@ def mirror_properties(mirror: MirrorLayout) -> dict[str, str]:
         "target.bootstrap.servers": mirror.target.bootstrap_servers,
         "antipode.grpc.listener": mirror.grpc,
         "antipode.metrics.listener": mirror.metrics,
+    }
+
+
+def bridge_properties(bridge: BridgeLayout) -> dict[str, str]:
+    """The bridge.properties of an embedded bridge."""
+    return {
+        "bootstrap.servers": bridge.bootstrap_servers,
+        "listeners": f"http://{bridge.http}",
+        "antipode.metrics.listener": bridge.metrics,
     }
 
 

@@ -35,6 +35,9 @@ def up(
     blacklist: Annotated[str, typer.Option(help="Topics that stay at home; wins over the whitelist.")] = "",
     has_proxy: Annotated[bool, typer.Option("--proxy/--no-proxy", help="Put toxiproxy between the sites.")] = True,
     has_link: Annotated[bool, typer.Option("--link/--no-link", help="Link the sites and run mirrors.")] = True,
+    has_bridge: Annotated[
+        bool, typer.Option("--bridge/--no-bridge", help="Run the HTTP bridge over the linked sites.")
+    ] = False,
     broker_config: Annotated[
         list[str] | None, typer.Option("--broker-config", help="A broker property, key=value; may be given again.")
     ] = None,
@@ -54,6 +57,7 @@ def up(
         directory=directory.resolve(),
         has_proxy=has_proxy,
         has_link=has_link,
+        has_bridge=has_bridge,
     )
     filters = LinkFilters(topic_whitelist=split_list(whitelist), topic_blacklist=split_list(blacklist))
     try:
@@ -87,6 +91,9 @@ def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
         console.print(
             f"[bold]mirror {mirror['name']}[/]  metrics http://{mirror['metrics']}/metrics  log {mirror['log']}"
         )
+    if "bridge" in environment:
+        bridge = environment["bridge"]
+        console.print(f"[bold]HTTP bridge[/]  {bridge['url']}  metrics http://{bridge['metrics']}/metrics")
     first = next(iter(environment["sites"].values()))
     console.print(f"try: kcat -L -b {first['bootstrap_servers'].split(',')[0]}")
     console.print("stop with Ctrl-C")

@@ -21,7 +21,7 @@ from broker.core.cluster_image import ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
-from broker.hand_over import hand_over
+from broker.hand_over import HandOver
 from broker.isr_proposals import IsrProposals
 from broker.log.log_slice import LogSlice
 from broker.membership import Membership
@@ -225,8 +225,12 @@ class Running:
 
     async def stop(self) -> None:
         """A controlled shutdown."""
-        await hand_over(
-            self.controller, self.settings, broker_epoch=self.membership.broker_epoch, replicas=self.replicas
+        await self.hand_over.run(
+            self.controller,
+            self.settings,
+            broker_epoch=self.membership.broker_epoch,
+            replicas=self.replicas,
+            image=lambda: self.cluster.image,
         )
         self.world.network.listeners.pop(self.node.kafka_address, None)
         await self.proposals.stop()

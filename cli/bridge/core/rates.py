@@ -1,0 +1,28 @@
+"""How many requests and bytes a second may be produced: a bucket that fills with time, and may be overdrawn by one request."""
+
+from __future__ import annotations
+
+
+class Rate:
+    """A bound per second, with a second's worth saved up at most. A bound of 0 is none."""
+
+    __slots__ = ("_at_ms", "_left", "per_second")
+
+    def __init__(self, per_second: int) -> None:
+        self.per_second = per_second
+        self._left = float(per_second)
+        self._at_ms: float | None = None
+
+    def wait_ms(self, now_ms: float) -> float:
+        """How long until something may be taken again; 0 when it may be now."""
+        if not self.per_second:
+            return 0.0
+        if self._at_ms is not None:
+            earned = (now_ms - self._at_ms) * self.per_second / 1000
+            self._left = min(self._left + earned, float(self.per_second))
+        self._at_ms = now_ms
+        return 0.0 if self._left > 0 else -self._left * 1000 / self.per_second + 1
+
+    def take(self, amount: float) -> None:
+        """Count what was let through."""
+        self._left -= amount

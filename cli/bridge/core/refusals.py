@@ -1,0 +1,110 @@
+"""What the bridge answers when it does not do what was asked: HTTP status, the REST proxy's error number, a message.
+
+The numbers are those that clients of the Kafka REST proxy know: the status with two digits behind it where the status alone
+does not say enough, else the status itself. Raised anywhere under a request; `app.py` turns it into the answer.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Refused(Exception):
+    """A request that ends with an error document."""
+
+    def __init__(self, status: int, error_code: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error_code = error_code
+        self.message = message
+
+
+class ErrorBody(msgspec.Struct):
+    """The document of an error."""
+
+    error_code: int
+    message: str
+
+
+TOPIC_NOT_FOUND = 40401
+PARTITION_NOT_FOUND = 40402
+INSTANCE_NOT_FOUND = 40403
+UNKNOWN_TOPIC_OR_PARTITION = 40403
+FORMAT_MISMATCH = 40601
+INSTANCE_EXISTS = 40902
+ILLEGAL_STATE = 40903
+INVALID_CONSUMER_CONFIG = 42204
+CONSTRAINT_VIOLATED = 40001
+KAFKA_BAD_REQUEST = 40002
+TOO_MANY_REQUESTS = 42901
+KAFKA_ERROR = 50002
+KAFKA_RETRIABLE_ERROR = 50003
+
+
+def topic_not_found() -> Refused:
+    """v2: there is no such topic."""
+    return Refused(404, TOPIC_NOT_FOUND, "Topic not found.")
+
+
+def partition_not_found() -> Refused:
+    """v2: the topic has no such partition."""
+    return Refused(404, PARTITION_NOT_FOUND, "Partition not found.")
+
+
+def instance_not_found() -> Refused:
+    """There is no such consumer instance (any more)."""
+    return Refused(404, INSTANCE_NOT_FOUND, "Consumer instance not found.")
+
+
+def instance_exists() -> Refused:
+    """Another instance of the group has the name."""
+    return Refused(
+        409, INSTANCE_EXISTS, "Consumer with specified consumer ID already exists in the specified consumer group."
+    )
+
+
+def illegal_state(what: str) -> Refused:
+    """The instance is in no state for this."""
+    return Refused(409, ILLEGAL_STATE, f"Illegal state: {what}")
+
+
+def invalid_consumer_config(what: str) -> Refused:
+    """A setting of a new instance cannot be used."""
+    return Refused(422, INVALID_CONSUMER_CONFIG, f"Invalid consumer configuration: {what}")
+
+
+def malformed(what: str) -> Refused:
+    """The body is no JSON, or no UTF-8."""
+    return Refused(400, 400, f"Malformed JSON: {what}")
+
+
+def unprocessable(what: str) -> Refused:
+    """The body is JSON of another shape than the request has."""
+    return Refused(422, 422, what)
+
+
+def bad_request(what: str) -> Refused:
+    """A parameter cannot be read, or Kafka finds the request invalid."""
+    return Refused(400, KAFKA_BAD_REQUEST, what)
+
+
+def too_large(limit_bytes: int) -> Refused:
+    """The body is beyond what the bridge takes."""
+    return Refused(413, 413, f"The request is larger than {limit_bytes} bytes.")
+
+
+def too_many(what: str) -> Refused:
+    """A bound of the bridge is reached; later it may work."""
+    return Refused(429, TOO_MANY_REQUESTS, what)
+
+
+def kafka_failed(message: str, *, is_retriable: bool) -> Refused:
+    """Kafka answered with an error, or did not answer."""
+    if is_retriable:
+        return Refused(500, KAFKA_RETRIABLE_ERROR, f"Retriable Kafka error: {message}")
+    return Refused(500, KAFKA_ERROR, f"Kafka error: {message}")
+
+
+def resource_not_found(what: str) -> Refused:
+    """v3: the resource is not there."""
+    return Refused(404, 404, f"{what} cannot be found.")

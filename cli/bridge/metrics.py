@@ -1,0 +1,87 @@
+"""What a scrape of the bridge shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+_PREFIX = "antipode_bridge"
+GAUGES = {
+    "connections": "Open HTTP connections",
+    "consumer_instances": "Consumer instances that there are",
+    "bodies_bytes": "Bytes of request bodies in memory",
+    "unacknowledged_bytes": "Bytes of records that wait for Kafka",
+}
+"""What parts of the bridge know at any time."""
+
+
+class BridgeMetrics:
+    """Verbs for what happens; gauges ask their owner when they are read."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._requests = Counter(
+            f"{_PREFIX}_requests", "HTTP requests answered", ["route", "status"], registry=registry
+        )
+        self._latency = Histogram(
+            f"{_PREFIX}_request_seconds",
+            "Seconds from a request's head to the end of its answer",
+            ["route"],
+            buckets=LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self._produced = Counter(
+            f"{_PREFIX}_produced_records", "Records that Kafka has acknowledged", registry=registry
+        )
+        self._produced_bytes = Counter(
+            f"{_PREFIX}_produced_bytes", "Bytes of keys and values that Kafka has acknowledged", registry=registry
+        )
+        self._failed = Counter(
+            f"{_PREFIX}_failed_records", "Records that were answered with an error", ["kind"], registry=registry
+        )
+        self._consumed = Counter(f"{_PREFIX}_consumed_records", "Records handed to readers", registry=registry)
+        self._consumed_bytes = Counter(
+            f"{_PREFIX}_consumed_bytes", "Bytes of keys and values handed to readers", registry=registry
+        )
+        self._expired = Counter(
+            f"{_PREFIX}_expired_instances", "Consumer instances closed because nobody asked them", registry=registry
+        )
+        self._dropped = Counter(
+            f"{_PREFIX}_dropped_connections",
+            "Connections closed because of what the client did not do in time",
+            ["reason"],
+            registry=registry,
+        )
+
+    def record_request(self, *, route: str, status: int, seconds: float) -> None:
+        """A request has its whole answer."""
+        self._requests.labels(route, str(status)).inc()
+        self._latency.labels(route).observe(seconds)
+
+    def record_produced(self, *, records: int, size_bytes: int) -> None:
+        """Acknowledged records."""
+        self._produced.inc(records)
+        self._produced_bytes.inc(size_bytes)
+
+    def record_failed(self, *, is_retriable: bool) -> None:
+        """A record that Kafka did not take."""
+        self._failed.labels("retriable" if is_retriable else "final").inc()
+
+    def record_consumed(self, *, records: int, size_bytes: int) -> None:
+        """Records in an answer."""
+        self._consumed.inc(records)
+        self._consumed_bytes.inc(size_bytes)
+
+    def record_expired(self) -> None:
+        """An instance nobody asked."""
+        self._expired.inc()
+
+    def record_dropped(self, reason: str) -> None:
+        """A connection that was cut."""
+        self._dropped.labels(reason).inc()
+
+    def add_gauge(self, name: str, value: Callable[[], float]) -> None:
+        """One of `GAUGES`, by its owner."""
+        Gauge(f"{_PREFIX}_{name}", GAUGES[name], registry=self._registry).set_function(value)

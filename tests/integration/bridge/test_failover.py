@@ -1,0 +1,47 @@
+"""A bridge that knows both sites of a link follows a promotion in the middle of its clients' load, and they notice nothing but time."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.embedded_sites import SitesStarter
+from tests.support.http_bridge import BridgeClient, Load
+from tests.support.kafka_clients import librdkafka_consume
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SitesStarter]:
+    found = SitesStarter(tmp_path_factory.mktemp("bridged-sites"))
+    try:
+        yield found
+    finally:
+        found.end_all()
+
+
+def test_a_promotion_in_the_middle_of_load_loses_nothing_that_was_acknowledged(starter: SitesStarter) -> None:
+    sites = starter("--bridge")
+    url = sites.document["bridge"]["url"]
+    bridge = BridgeClient(url)
+    topic, group = bridge.new_topic(), f"g-{uuid.uuid4().hex}"
+    instance = bridge.instance(group).subscribed(topic)
+    with Load(url, topic) as load:
+        load.wait_acknowledged(50)
+        read = [record["value"] for record in instance.read_until(50)]
+        ended = sites.command("failover", "a-b", "--to", "b", "--output", "json")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert json.loads(ended.stdout)["account"]["known_lost_records"] == 0
+        load.wait_acknowledged(50)
+    read += [record["value"] for record in instance.read_until(len(load.places) - len(set(read)))]
+    assert set(read) == set(load.places)
+    received = librdkafka_consume(sites.bootstrap("b"), topic, len(load.places), group=f"g-{uuid.uuid4().hex}")
+    in_log = {record.offset: int(record.value or b"") for record in received}
+    assert {number: offset for offset, number in in_log.items()} == load.places
+    instance.delete()
+    bridge.http.close()
+    sites.stop()

@@ -1,0 +1,116 @@
+"""Room for records and bodies, and the settings of a bridge."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cli.bridge.bodies import BodyRoom
+from cli.bridge.config import load_bridge_settings
+from cli.bridge.core.refusals import Refused
+from cli.bridge.producing import Room
+from runtime.addresses import HostPort
+from runtime.configuration import ConfigurationError
+from tests.support.eventually import eventually
+
+NEEDED = {"bootstrap.servers": "PLAINTEXT://a:1,b:2"}
+
+
+async def test_who_finds_no_room_waits_in_line() -> None:
+    room = Room(10)
+    await room.take(8, within_ms=0)
+    order: list[int] = []
+
+    async def take(amount: int) -> None:
+        await room.take(amount, within_ms=60_000)
+        order.append(amount)
+
+    tasks = [asyncio.create_task(take(amount)) for amount in (5, 1)]
+    await asyncio.sleep(0)
+    assert order == []  # 1 would fit, but comes after 5
+    room.give_back(8)
+    await asyncio.gather(*tasks)
+    assert (order, room.used_bytes) == ([5, 1], 6)
+
+
+async def test_what_is_larger_than_the_room_goes_alone() -> None:
+    room = Room(10)
+    await room.take(50, within_ms=0)
+    waiting = asyncio.create_task(room.take(1, within_ms=60_000))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    room.give_back(50)
+    await waiting
+    assert room.used_bytes == 1
+
+
+async def test_who_waits_too_long_is_refused_and_holds_up_nobody() -> None:
+    room = Room(10)
+    await room.take(8, within_ms=0)
+    with pytest.raises(Refused) as refused:
+        await room.take(5, within_ms=0)
+    assert refused.value.error_code == 50003
+    await room.take(2, within_ms=0)
+    assert room.used_bytes == 10
+
+
+async def test_who_leaves_the_line_leaves_no_trace() -> None:
+    room = Room(10)
+    await room.take(10, within_ms=0)
+    waiting = asyncio.create_task(room.take(5, within_ms=60_000))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    room.give_back(10)
+    await eventually(waiting.done)
+    assert room.used_bytes == 0
+
+
+def test_bodies_beyond_their_room_are_refused_at_once() -> None:
+    room = BodyRoom(10)
+    room.take(8)
+    with pytest.raises(Refused) as refused:
+        room.take(3)
+    assert (refused.value.status, room.used_bytes) == (429, 8)
+
+
+def test_names_of_the_rest_proxy_and_of_java_are_understood() -> None:
+    settings = load_bridge_settings(
+        {
+            **NEEDED,
+            "listeners": "http://0.0.0.0:8082,http://[::1]:8083",
+            "consumer.request.timeout.ms": "5",
+            "producer.max.request.size": "100000",
+            "producer.acks": "all",
+            "client.security.protocol": "plaintext",
+            "consumer.max.poll.records": "5",
+            "schema.registry.url": "http://ignored",
+        }
+    )
+    assert settings.bootstrap == "a:1,b:2"
+    assert settings.listeners == (HostPort("0.0.0.0", 8082), HostPort("::1", 8083))
+    assert settings.producer_properties == {
+        "security.protocol": "plaintext",
+        "message.max.bytes": "100000",
+        "acks": "all",
+    }
+    assert settings.consumer_properties == {"security.protocol": "plaintext"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("listeners", "https://h:1"),
+        ("listeners", "h:1"),
+        ("bootstrap.servers", ""),
+        ("consumer.instance.timeout.ms", "1"),
+        ("antipode.requests.max.bytes", "2000"),
+        ("producer.lingering", "1"),
+        ("consumer.fetch.wait.max.ms", "x"),
+        ("advertised.listeners", "h:1"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named(key: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_bridge_settings({**NEEDED, key: value})
+    assert refused.value.key == key

@@ -7,6 +7,7 @@ beforehand. Called by the Produce handler only.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
@@ -14,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.group_messages import TopicPartition
 from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
-from broker.transaction_admission import Writer
+from broker.transaction_admission import QUESTIONS_MAX, Writer
 from wire.produce_codec import PartitionRecords, ProduceRequest
 from wire.record_batch import InvalidBatch, read_header
 
@@ -55,10 +56,26 @@ class TransactionalProduce:
         return bool(self._unasked)
 
     async def ask(self) -> None:
-        """Ask the coordinator about every partition that the transaction is new to."""
+        """Ask the coordinator about every partition that the transaction is new to.
+
+        A producer that begins its next transaction as soon as it is told of the end of the last one meets that one's marker here. Where a
+        marker has passed since the question, nobody can tell which transaction the answer was about, so it is put anew.
+        """
+        await self._ask_about(self._unasked)
+        for _ in range(QUESTIONS_MAX - 1):
+            overtaken = [hosted for hosted in self._unasked if self._is_overtaken(hosted)]
+            if not overtaken:
+                return
+            for hosted in overtaken:
+                writer, guard = self._unasked[hosted]
+                hosted.guards.end(writer.producer_id, guard)
+                self._unasked[hosted] = writer, hosted.guards.begin(writer.producer_id)
+            await self._ask_about(overtaken)
+
+    async def _ask_about(self, questions: Collection[HostedPartition]) -> None:
         by_writer: dict[Writer, list[HostedPartition]] = {}
-        for hosted, (writer, _) in self._unasked.items():
-            by_writer.setdefault(writer, []).append(hosted)
+        for hosted in questions:
+            by_writer.setdefault(self._unasked[hosted][0], []).append(hosted)
         for writer, partitions in by_writer.items():
             outcomes = await self._services.transaction_admission.admit(
                 writer,
@@ -67,6 +84,11 @@ class TransactionalProduce:
             )
             for hosted in partitions:
                 self._errors[hosted] = outcomes.get(TopicPartition(*hosted.key), ErrorCode.invalid_txn_state)
+
+    def _is_overtaken(self, hosted: HostedPartition) -> bool:
+        writer, guard = self._unasked[hosted]
+        is_admitted = self._errors[hosted] is ErrorCode.none
+        return is_admitted and not hosted.guards.is_valid(writer.producer_id, guard)
 
     def may_begin(self, hosted: HostedPartition) -> bool:
         """Whether a transaction may begin in the partition now. PartitionFailure says why not."""

@@ -80,6 +80,36 @@ class Client(Protocol):
         """Delete a topic."""
 
 
+class OffersNothing:
+    """For clients that lack some features: those are declared as not offered, and never called."""
+
+    def transact(
+        self, servers: str, topic: str, identity: str, batches: Sequence[tuple[Sequence[bytes], bool]]
+    ) -> None:
+        raise NotImplementedError(topic)
+
+    def copy(self, servers: str, source: str, target: str, group: str, identity: str, count: int) -> None:
+        raise NotImplementedError(target)
+
+    def create_topic(self, servers: str, topic: str, partitions: int, retention_ms: str) -> None:
+        raise NotImplementedError(topic)
+
+    def describe_topic(self, servers: str, topic: str) -> TopicShape:
+        raise NotImplementedError(topic)
+
+    def set_retention(self, servers: str, topic: str, retention_ms: str) -> None:
+        raise NotImplementedError(topic)
+
+    def add_partitions(self, servers: str, topic: str, total: int) -> None:
+        raise NotImplementedError(topic)
+
+    def list_groups(self, servers: str) -> set[str]:
+        raise NotImplementedError(servers)
+
+    def delete_topic(self, servers: str, topic: str) -> None:
+        raise NotImplementedError(topic)
+
+
 def row_of(
     client: Client,
     *,

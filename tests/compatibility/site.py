@@ -6,6 +6,7 @@ Values are read as they lie in the leader's log, so a client's own reading prove
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,10 +55,14 @@ class Site:
         self, topic: str, values: Sequence[bytes], *, partition: int = 0, compression: Compression = Compression.NONE
     ) -> None:
         """Append these values in batches of a few."""
+        now_ms = round(time.time() * 1000)
 
         async def append(client: KafkaClient) -> None:
             for first in range(0, len(values), BATCH_RECORDS):
-                records = [Record(key=None, value=value) for value in values[first : first + BATCH_RECORDS]]
+                records = [
+                    Record(key=None, value=value, timestamp_ms=now_ms)
+                    for value in values[first : first + BATCH_RECORDS]
+                ]
                 await client.produce(topic, partition, encode_batch(records, compression=compression))
 
         call_client(self.bootstrap_servers, append)
@@ -75,19 +80,14 @@ class Site:
 
         return call_client(self.bootstrap_servers, read)
 
-    def keyed(self, topic: str, partitions: int = 1) -> list[tuple[bytes, bytes]]:
-        """Key and value of everything in a topic, partition by partition."""
+    def is_transactional(self, topic: str) -> bool:
+        """Whether every record of partition 0 is part of a transaction."""
 
-        async def read(client: KafkaClient) -> list[tuple[bytes, bytes]]:
-            ends = await log_ends(client)
-            found: list[tuple[bytes, bytes]] = []
-            for partition in range(partitions):
-                async for header, batch in batches(client, (topic, partition), 0, ends[topic, partition]):
-                    if not header.is_control:
-                        found += [(each.key or b"", each.value or b"") for each in decode_batch(batch, 0, header)]
-            return found
+        async def ask(client: KafkaClient) -> bool:
+            end = (await log_ends(client))[topic, 0]
+            return all([header.is_transactional async for header, _ in batches(client, (topic, 0), 0, end)])
 
-        return call_client(self.bootstrap_servers, read)
+        return call_client(self.bootstrap_servers, ask)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """A group's offsets in a topic, by partition."""
@@ -112,6 +112,15 @@ class Site:
 
         async def ask(client: KafkaClient) -> dict[str, str | None]:
             return (await client.topic_configs([topic])).get(topic, {})
+
+        return call_client(self.bootstrap_servers, ask)
+
+    def replicas(self, topic: str) -> set[int]:
+        """How many replicas its partitions have."""
+
+        async def ask(client: KafkaClient) -> set[int]:
+            partitions = (await client.metadata([topic])).topics[topic].partitions
+            return {len(partition.replicas) for partition in partitions.values()}
 
         return call_client(self.bootstrap_servers, ask)
 

@@ -24,7 +24,8 @@ public class WordCount {
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
-        if (given.length > 6) settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, given[6]);
+        settings.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, 6000);
+        settings.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, 500);
 
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(given[1])
@@ -32,7 +33,7 @@ public class WordCount {
             .groupBy((key, word) -> word)
             .count(Materialized.as("counts"))
             .toStream()
-            .mapValues(String::valueOf)
+            .mapValues((word, count) -> word + " " + count)
             .to(given[2], Produced.with(Serdes.String(), Serdes.String()));
 
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);

@@ -35,6 +35,11 @@ setup-java: ## setup, and by Maven the Java programs that only compatibility tes
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install python3, or run make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) deploy/bootstrap.py --java-programs
 
+.PHONY: setup-clients
+setup-clients: ## setup-java, and what only the compatibility matrix needs: Streams, Connect, Go's and Node's clients
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install python3, or run make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) deploy/bootstrap.py --client-programs
+
 .PHONY: demo
 demo: setup ## Two sites, a cut link, a lost site, a failover, proof of equality: three minutes, then an HTML report
 	@$(BIN)/antipode demo
@@ -77,6 +82,10 @@ spark: setup-java ## Tests in a Spark session
 .PHONY: chaos
 chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some)
 	$(PYTEST) -v tests/chaos $(if $(SCENARIO),-k "$(SCENARIO)")
+
+.PHONY: compatibility
+compatibility: setup-clients ## Other people's clients at a site of three brokers, and docs/compatibility.md written anew (ten minutes)
+	$(BIN)/python -m tests.compatibility
 
 .PHONY: sim
 sim: setup ## Property tests of the machines with many random histories (COUNT=2000, SEED= repeats a run)

@@ -79,12 +79,9 @@ def api_name(api_key: int) -> str:
 def decode(entity_type: Any, buffer: Buffer, position: int = 0) -> Any:
     """The entity at `position`; bytes after it are ignored, as Kafka does. Raises Malformed, whatever the bytes are."""
     buffer, position = checked(entity_type, buffer, position)
-    if not isinstance(buffer, bytes):
-        buffer = memoryview(
-            buffer
-        ).toreadonly()  # a large frame lies in the buffer it was received into; kio 0.6.5 takes no writable one
     try:
-        return _reader(entity_type)(buffer, position)[0]
+        # kio takes no buffer that could change under it; large frames are received into buffers that are used again
+        return _reader(entity_type)(memoryview(buffer).toreadonly(), position)[0]
     except Exception as error:
         raise Malformed(f"{entity_type.__name__}: {error}") from error
 

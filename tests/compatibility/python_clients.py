@@ -95,14 +95,14 @@ class Librdkafka(PythonPackage):
                 copied += len(found)
 
     def create_topic(self, servers: str, topic: str, partitions: int, retention_ms: str) -> None:
-        from confluent_kafka.admin import NewTopic
+        from confluent_kafka.cimpl import NewTopic
 
         wanted = NewTopic(topic, partitions, 3, config={RETENTION: retention_ms})
         self._administered(servers, lambda admin: admin.create_topics([wanted])[topic].result(WITHIN_S))
 
     def describe_topic(self, servers: str, topic: str) -> TopicShape:
         from confluent_kafka import TopicCollection
-        from confluent_kafka.admin import ConfigResource
+        from confluent_kafka.admin._config import ConfigResource
 
         def describe(admin: Any) -> TopicShape:
             partitions = admin.describe_topics(TopicCollection([topic]))[topic].result(WITHIN_S).partitions
@@ -114,7 +114,7 @@ class Librdkafka(PythonPackage):
         return shape
 
     def set_retention(self, servers: str, topic: str, retention_ms: str) -> None:
-        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+        from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
         entry = ConfigEntry(RETENTION, retention_ms, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
@@ -126,7 +126,7 @@ class Librdkafka(PythonPackage):
         self._administered(servers, alter)
 
     def add_partitions(self, servers: str, topic: str, total: int) -> None:
-        from confluent_kafka.admin import NewPartitions
+        from confluent_kafka.cimpl import NewPartitions
 
         wanted = NewPartitions(topic, total)
         self._administered(servers, lambda admin: admin.create_partitions([wanted])[topic].result(WITHIN_S))

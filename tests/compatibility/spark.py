@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deploy import jar_sets
 from deploy.parts import spark_environment
-from tests.compatibility.cells import Column, NotOffered, Row
+from tests.compatibility.cells import Check, Column, NotOffered, Row
 from tests.compatibility.checks import OffersNothing, Read, check_consume, check_produce, values
 from tests.compatibility.commands import lines, reads, run
 from tests.compatibility.python_clients import Librdkafka
@@ -69,7 +69,7 @@ def check_transactions(client: Spark, site: Site) -> str:
 def rows() -> tuple[Row, ...]:
     """Its one row."""
     client = Spark()
-    cells = {
+    cells: dict[Column, Check | NotOffered] = {
         Column.PRODUCE: lambda site: check_produce(client, site),
         Column.CONSUME: lambda site: check_consume(client, site),
         Column.GROUPS: NotOffered("a query keeps its offsets in its checkpoint and assigns itself partitions"),

@@ -7,7 +7,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import antipode, apache_kafka, consume, mirror, produce, request_rate, resident_memory, start_up
+from bench import (
+    antipode,
+    apache_kafka,
+    consume,
+    group_joins,
+    mirror,
+    produce,
+    request_rate,
+    resident_memory,
+    start_up,
+    transactions,
+)
 from bench.figures import Side
 from bench.plan import Plan
 from bench.systems import MeasuredBroker
@@ -22,6 +33,8 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
     "requests": request_rate.measure,
     "produce": produce.measure,
     "consume": consume.measure,
+    "groups": group_joins.measure,
+    "transactions": transactions.measure,
 }
 """In this order: memory is measured of brokers that have just started."""
 MIRROR = "mirror"

@@ -82,9 +82,10 @@ class Member:
 
     def _run(self) -> None:
         try:
+            is_committed = True
             while not self._stop.is_set():
-                if self._read():
-                    self._commit()
+                if self._read() or not is_committed:
+                    is_committed = self._commit()
             self._consumer.close()
         except Exception as error:
             self.failure = error
@@ -101,8 +102,8 @@ class Member:
             message = self._consumer.poll(0)
         return count
 
-    def _commit(self) -> None:
-        """What has been read of each partition; a refusal is the coordinator's right, and counted."""
+    def _commit(self) -> bool:
+        """What has been read of each partition. A refusal is the coordinator's right, and counted; False says to try again."""
         from confluent_kafka import KafkaException, TopicPartition
 
         began_s = time.monotonic()
@@ -112,16 +113,17 @@ class Member:
             if owned.partition in self._owned and self._owned[owned.partition].offsets
         ]
         if not offsets:
-            return
+            return True
         try:
             answered = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
             self.refused_commits += 1
-            return
+            return False
         ended_s = time.monotonic()
+        refused = [each for each in answered or () if each.error is not None]
+        self.refused_commits += len(refused)
         for each in answered or ():
             if each.error is not None:
-                self.refused_commits += 1
                 continue
             self.commits.append(
                 Commit(
@@ -132,6 +134,7 @@ class Member:
                     ended_s=ended_s,
                 )
             )
+        return not refused
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
         for each in partitions:
@@ -225,7 +228,15 @@ class Storm:
     def _settle(self) -> None:
         """Until those who are left own everything and have committed the end of every partition."""
         wanted = dict.fromkeys(range(self.partition_count), self.written)
-        eventually_sync(lambda: self.committed(self.group) == wanted, SETTLE_WITHIN_MS)
+
+        def are_committed() -> bool:
+            found = self.committed(self.group)
+            behind = {index: found.get(index) for index in wanted if found.get(index) != self.written}
+            failures = [f"{member.name}: {member.failure}" for member in self.everybody if member.failure]
+            assert not behind, f"committed instead of {self.written}: {behind}; {failures}"
+            return True
+
+        eventually_sync(are_committed, SETTLE_WITHIN_MS)
         eventually_sync(self._is_shared_out, SETTLE_WITHIN_MS)
 
     def _is_shared_out(self) -> bool:

@@ -3,7 +3,7 @@
 Times are of one monotonic clock, taken where order matters: a partition is given up before its owner tells the coordinator, so of two
 ownerships in order the end of the first lies before the start of the second. Invariants, after the checkers for Kafka histories:
 
-- S1 no two members own a partition at one time. A member that lost its partitions without being asked is no proof either way.
+- S1 no two members own a partition at one time. A member that lost its partitions, or whose last commit was refused, is no proof.
 - S2 no commit is lost: who takes a partition over begins at or after every offset whose commit was acknowledged before.
 - S3 committed offsets never go back: of two acknowledged commits, one after the other, the second is not lower.
 - S4 nobody commits what nobody has read.

@@ -143,17 +143,21 @@ class Member:
             self.ownerships.append(one)
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
+        began_s = time.monotonic()
         self._commit()
-        self._give_up(partitions, is_lost=False)
+        confirmed = {commit.partition for commit in self.commits if commit.began_s >= began_s}
+        # only an acknowledged commit proves that the coordinator still took it for the owner
+        for each in partitions:
+            self._give_up([each], ended_s=began_s, is_lost=each.partition not in confirmed)
 
     def _lost(self, consumer: Any, partitions: list[Any]) -> None:
-        self._give_up(partitions, is_lost=True)
+        self._give_up(partitions, ended_s=time.monotonic(), is_lost=True)
 
-    def _give_up(self, partitions: list[Any], *, is_lost: bool) -> None:
+    def _give_up(self, partitions: list[Any], *, ended_s: float, is_lost: bool) -> None:
         for each in partitions:
             one = self._owned.pop(each.partition, None)
             if one is not None:
-                one.ended_s = time.monotonic()
+                one.ended_s = ended_s
                 one.is_lost = is_lost
 
 

@@ -189,8 +189,7 @@ class Storm:
         chance = random.Random(self.seed)
         try:
             self._join(self.member_count)
-            self._write()
-            self._get_on()
+            self._write_and_get_on()
             for gust in range(self.gust_count):
                 leaving = chance.sample(self.members, chance.randint(1, max(1, len(self.members) // 2)))
                 for member in leaving:
@@ -198,8 +197,7 @@ class Storm:
                     self.members.remove(member)
                 self._join(self.member_count - len(self.members))
                 self.between_gusts(gust)
-                self._write()
-                self._get_on()
+                self._write_and_get_on()
             self._settle()
         finally:
             for member in self.everybody:
@@ -215,7 +213,9 @@ class Storm:
             self.members.append(member)
             self.everybody.append(member)
 
-    def _write(self) -> None:
+    def _write_and_get_on(self) -> None:
+        """Until more has been read than before the writing: the next gust may hit a rebalance that is not over."""
+        before = sum(member.read_count for member in self.everybody)
         records = [
             Record(value=b"%d" % number, partition=partition)
             for partition in range(self.partition_count)
@@ -223,10 +223,6 @@ class Storm:
         ]
         librdkafka_produce(self.bootstrap_servers, self.topic, records, within_ms=SETTLE_WITHIN_MS)
         self.written += self.records_a_gust
-
-    def _get_on(self) -> None:
-        """Until more has been read than before: the next gust may hit a rebalance that is not over."""
-        before = sum(member.read_count for member in self.everybody)
         eventually_sync(lambda: sum(member.read_count for member in self.everybody) > before, SETTLE_WITHIN_MS)
 
     def _settle(self) -> None:

@@ -38,6 +38,11 @@ setup-java: ## setup, and by Maven the Java programs that only compatibility tes
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install python3, or run make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) deploy/bootstrap.py --java-programs
 
+.PHONY: setup-clients
+setup-clients: ## setup-java, and what only the compatibility matrix needs: Streams, Connect, Go's and Node's clients
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install python3, or run make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) deploy/bootstrap.py --client-programs
+
 .PHONY: demo
 demo: setup ## Two sites, a cut link, a lost site, a failover, proof of equality: three minutes, then an HTML report
 	@$(BIN)/antipode demo
@@ -82,6 +87,10 @@ spark: setup-java ## Tests in a Spark session
 .PHONY: chaos
 chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some; FAULTS=150, SEED= repeats choices)
 	ANTIPODE_FAULTS=$(or $(FAULTS),150) ANTIPODE_SEED=$(SEED) $(PYTEST) -v tests/chaos tests/sim $(if $(SCENARIO),-k "$(SCENARIO)")
+
+.PHONY: compatibility
+compatibility: setup-clients ## Other people's clients at a site of three brokers, and docs/compatibility.md written anew (ten minutes)
+	$(BIN)/python -m tests.compatibility
 
 .PHONY: sim
 sim: setup ## The simulated site under COUNT=2000 seeds of random faults; SEED= replays one with its history (FAULTS= its first ones)

@@ -119,6 +119,19 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "p99_ms": Figure(title="latency p99", unit="ms", pick=Pick.LOWEST),
         "cpu_us_per_record": Figure(title="bridge CPU", unit="µs/record", pick=Pick.LOWEST),
     },
+    "groups": {
+        "all_read_s": Figure(title="join to first record, last member", unit="s", pick=Pick.LOWEST),
+        "p50_s": Figure(title="join to first record, p50", unit="s", pick=Pick.LOWEST),
+        "commits_per_s": Figure(title="rate", unit="commits/s", pick=Pick.HIGHEST),
+        "cpu_us_per_commit": Figure(title="broker CPU", unit="µs/commit", pick=Pick.LOWEST),
+    },
+    "transactions": {
+        "per_s": Figure(title="rate", unit="transactions/s", pick=Pick.HIGHEST),
+        "p50_ms": Figure(title="latency p50", unit="ms", pick=Pick.LOWEST),
+        "p99_ms": Figure(title="latency p99", unit="ms", pick=Pick.LOWEST),
+        "mb_per_s": Figure(title="throughput", unit="MB/s", pick=Pick.HIGHEST),
+        "cpu_s_per_gb": Figure(title="broker CPU", unit="s/GB", pick=Pick.LOWEST),
+    },
     "start-up": {
         "ready_s": Figure(title="start to first answer", unit="s", pick=Pick.MEDIAN, target=Target(below=1)),
     },

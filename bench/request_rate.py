@@ -42,7 +42,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
                 create_topic(broker.bootstrap_servers, topic)
                 frame = prepared_request(topic, acks)
                 warm_up_count = count // WARM_UP_SHARE
-                with _connected(parse_host_port(broker.bootstrap_servers)) as connection:
+                with connected(parse_host_port(broker.bootstrap_servers)) as connection:
                     _round_trips_ns(connection, frame, warm_up_count)
                     with metered(broker.pid) as usage:
                         taken_ns = _round_trips_ns(connection, frame, count)
@@ -65,7 +65,8 @@ def prepared_request(topic: str, acks: int) -> bytes:
     return b"".join([request_prefix(API_KEY, VERSION, 1, "bench", body_size=size), *parts])
 
 
-def _connected(address: HostPort) -> socket.socket:
+def connected(address: HostPort) -> socket.socket:
+    """A blocking connection that sends at once."""
     connection = socket.create_connection(address, timeout=TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
@@ -76,17 +77,25 @@ def _round_trips_ns(connection: socket.socket, frame: bytes, count: int) -> list
     for _ in range(count):
         began = time.perf_counter_ns()
         connection.sendall(frame)
-        _read_answer(connection)
+        read_answers(connection, 1)
         taken.append(time.perf_counter_ns() - began)
     return taken
 
 
-def _read_answer(connection: socket.socket) -> None:
-    received, wanted = b"", SIZE_PREFIX_SIZE
-    while len(received) < wanted:
+def read_answers(connection: socket.socket, count: int) -> list[bytes]:
+    """So many answers, whole. OperationalFailure when the broker hangs up."""
+    received = b""
+    answers: list[bytes] = []
+    while len(answers) < count:
+        wanted = SIZE_PREFIX_SIZE
+        if len(received) >= SIZE_PREFIX_SIZE:
+            wanted += _SIZE.unpack_from(received)[0]
+        if SIZE_PREFIX_SIZE < wanted <= len(received):
+            answers.append(received[:wanted])
+            received = received[wanted:]
+            continue
         more = connection.recv(65536)
         if not more:
-            raise OperationalFailure("the broker closed the connection instead of answering a Produce request")
+            raise OperationalFailure("the broker closed the connection instead of answering")
         received += more
-        if len(received) >= SIZE_PREFIX_SIZE:
-            wanted = SIZE_PREFIX_SIZE + _SIZE.unpack_from(received)[0]
+    return answers

@@ -14,6 +14,7 @@ from bench import (
     compaction,
     consume,
     far_mirror,
+    group_joins,
     mirror,
     mirror_drains,
     mirror_topics,
@@ -24,6 +25,7 @@ from bench import (
     request_rate,
     resident_memory,
     start_up,
+    transactions,
     unavailability,
 )
 from bench.figures import Side
@@ -41,6 +43,8 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
     "produce": produce.measure,
     "consume": consume.measure,
     "bridge": bridge.measure,
+    "groups": group_joins.measure,
+    "transactions": transactions.measure,
 }
 """In this order: memory is measured of brokers that have just started."""
 ALONE: Mapping[str, Callable[[Plan], None]] = {

@@ -20,6 +20,7 @@ from broker.core.group_messages import (
     Command,
     CommitOffsets,
     CommitTransactionOffsets,
+    ConsumerHeartbeat,
     Decision,
     EndProducerTransaction,
     FireTimer,
@@ -36,7 +37,7 @@ from broker.core.group_turn import GroupLimits
 from broker.core.groups import Groups
 from broker.core.verification_guards import VerificationGuards
 from broker.log.markers import read_marker
-from broker.state_shard import InternalLog, StateShard, plain_batches
+from broker.state_shard import Access, InternalLog, StateShard, plain_batches
 from broker.timer_queue import TimerQueue
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -138,8 +139,11 @@ class GroupShard(StateShard[Command, Reply, Decision]):
             return f"\0producer {command.producer_id}"
         return command.group_id
 
-    def _is_shared(self, command: Command) -> bool:
-        return isinstance(command, CommitOffsets)
+    def _access(self, command: Command) -> Access:
+        if isinstance(command, CommitOffsets):
+            return Access.SIDE_BY_SIDE
+        # a hundred members that each waited for the records of all before them would outlive their sessions waiting
+        return Access.BUILT_UPON if isinstance(command, ConsumerHeartbeat) else Access.ALONE
 
     def _decide(self, command: Command, token: int) -> Decision:
         if isinstance(command, CommitTransactionOffsets) and not self._is_admitted(command):
@@ -175,9 +179,11 @@ class GroupShard(StateShard[Command, Reply, Decision]):
                 plain.append(group_records.encode(record))
         return b"".join(plain_batches(plain, now_ms=now_ms))
 
-    def _take_effect(self, decision: Decision) -> None:
+    def _apply(self, decision: Decision) -> None:
         for record in decision.records:
             self.groups.apply(record)
+
+    def _act(self, decision: Decision) -> None:
         for effect in decision.effects:
             match effect:
                 case Answer(token=token, reply=reply):

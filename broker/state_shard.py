@@ -2,8 +2,8 @@
 
 Commits in the measure of the machines in `core/`: decide, append, apply, answer. While one append is under way, further decisions collect
 and go out together with the next one. Commands of one lane (a group, a transactional id) run one after the other, unless the shard says
-that they may run side by side. An append that fails, or whose outcome is unknown, ends the shard: everybody who waits is told to try
-again, and the coordinator replays the log.
+that they may run side by side, or that what was decided may be built upon before it is in the log. An append that fails, or whose outcome
+is unknown, ends the shard: everybody who waits is told to try again, and the coordinator replays the log.
 
 What waits here is bounded by the connections: each has one request under way. Called by coordinators only, on their event loop.
 """
@@ -11,6 +11,7 @@ What waits here is bounded by the connections: each has one request under way. C
 from __future__ import annotations
 
 import asyncio
+import enum
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -61,18 +62,30 @@ class CoordinatorRefusal(Exception):
         self.code = code
 
 
+class Access(enum.Enum):
+    """How a command gets on with those of its lane whose decisions are on their way into the log."""
+
+    ALONE = "alone"
+    """It waits for them, and later ones for it."""
+    SIDE_BY_SIDE = "side by side"
+    """Its like need not know of it."""
+    BUILT_UPON = "built upon"
+    """Applied when it is decided, so that its like can be decided at once; answered when it is in the log, like everything.
+
+    Sound because an append whose outcome is not known ends the shard with all that was applied.
+    """
+
+
 @dataclass(slots=True)
 class _Lane(Generic[CommandT]):
     """The commands of one lane: what is being written, and what waits for that."""
 
     write_count: int = 0
-    has_exclusive_write: bool = False
+    access: Access = Access.ALONE
     waiting: deque[tuple[CommandT, int]] = field(default_factory=deque)
 
-    def may_run(self, *, is_shared: bool) -> bool:
-        if not self.write_count:
-            return True
-        return is_shared and not self.has_exclusive_write
+    def may_run(self, access: Access) -> bool:
+        return not self.write_count or (access is self.access and access is not Access.ALONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +95,7 @@ class _Write(Generic[DecisionT]):
     lane: str
     decision: DecisionT
     batches: bytes
+    is_applied: bool
 
 
 class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
@@ -124,8 +138,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """Whose command it is."""
 
     @abstractmethod
-    def _is_shared(self, command: CommandT) -> bool:
-        """True for commands that may run side by side within a lane."""
+    def _access(self, command: CommandT) -> Access:
+        """How it gets on with others of its lane."""
 
     @abstractmethod
     def _decide(self, command: CommandT, token: int) -> DecisionT:
@@ -136,8 +150,12 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """The durable records of the decision; empty when it has none."""
 
     @abstractmethod
-    def _take_effect(self, decision: DecisionT) -> None:
-        """Apply the records and act on the effects."""
+    def _apply(self, decision: DecisionT) -> None:
+        """Take the records into memory."""
+
+    @abstractmethod
+    def _act(self, decision: DecisionT) -> None:
+        """Answer, and start and stop timers: the records are in the log."""
 
     @abstractmethod
     def _stop(self) -> None:
@@ -173,7 +191,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         if self.is_ended:
             raise CoordinatorRefusal(ErrorCode.not_coordinator)
         lane = self._lanes.get(self._lane_of(command))
-        if lane is not None and (lane.waiting or not lane.may_run(is_shared=self._is_shared(command))):
+        if lane is not None and (lane.waiting or not lane.may_run(self._access(command))):
             lane.waiting.append((command, token))
             return
         self._run(command, token)
@@ -182,13 +200,17 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         decision = self._decide(command, token)
         batches = self._batches_of(decision)
         if not batches:
-            self._take_effect(decision)
+            self._apply(decision)
+            self._act(decision)
             return
-        name = self._lane_of(command)
+        name, access = self._lane_of(command), self._access(command)
         lane = self._lanes.setdefault(name, _Lane())
         lane.write_count += 1
-        lane.has_exclusive_write = not self._is_shared(command)
-        self._unwritten.append(_Write(lane=name, decision=decision, batches=batches))
+        lane.access = access
+        is_applied = access is Access.BUILT_UPON
+        if is_applied:
+            self._apply(decision)
+        self._unwritten.append(_Write(lane=name, decision=decision, batches=batches, is_applied=is_applied))
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
@@ -231,10 +253,12 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         return writes
 
     def _finish(self, write: _Write[DecisionT]) -> None:
-        self._take_effect(write.decision)
+        if not write.is_applied:
+            self._apply(write.decision)
+        self._act(write.decision)
         lane = self._lanes[write.lane]
         lane.write_count -= 1
-        while lane.waiting and lane.may_run(is_shared=self._is_shared(lane.waiting[0][0])):
+        while lane.waiting and lane.may_run(self._access(lane.waiting[0][0])):
             self._run(*lane.waiting.popleft())
         if not lane.write_count:
             del self._lanes[write.lane]

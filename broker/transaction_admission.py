@@ -23,6 +23,8 @@ from wire.client_errors import KafkaClientError
 ADD_PARTITIONS_TO_TXN: Final = 24
 _VERSION: Final = 5
 NO_NODE: Final = -1
+QUESTIONS_MAX: Final = 5
+"""How often a question is put that markers overtake: the last transaction's does so once, more are another producer's doing."""
 
 
 class Writer(NamedTuple):

@@ -26,7 +26,7 @@ from broker.core.transaction_messages import (
 )
 from broker.core.transaction_states import Transaction
 from broker.core.transactions import TransactionLimits, Transactions
-from broker.state_shard import InternalLog, StateShard, plain_batches
+from broker.state_shard import Access, InternalLog, StateShard, plain_batches
 from broker.timer_queue import TimerQueue
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -106,8 +106,8 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
     def _lane_of(self, command: TransactionCommand) -> str:
         return command.transactional_id
 
-    def _is_shared(self, command: TransactionCommand) -> bool:  # noqa: ARG002  the base's signature
-        return False
+    def _access(self, command: TransactionCommand) -> Access:  # noqa: ARG002  the base's signature
+        return Access.ALONE
 
     def _decide(self, command: TransactionCommand, token: int) -> TransactionDecision:
         decision = self.transactions.decide(command, now_ms=self._clock.now_ms(), token=token)
@@ -119,11 +119,13 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         records = [transaction_records.encode(record) for record in decision.records]
         return b"".join(plain_batches(records, now_ms=self._clock.now_ms()))
 
-    def _take_effect(self, decision: TransactionDecision) -> None:
+    def _apply(self, decision: TransactionDecision) -> None:
         for record in decision.records:
             self.transactions.apply(record)
             if isinstance(record, TransactionStored) and not record.transaction.state.is_ending:
                 _wake(self._waiting.pop(record.transaction.transactional_id, ()))
+
+    def _act(self, decision: TransactionDecision) -> None:
         for effect in decision.effects:
             match effect:
                 case TransactionAnswer(token=token, reply=reply):

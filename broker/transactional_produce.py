@@ -15,14 +15,13 @@ from kio.schema.errors import ErrorCode
 from broker.core.group_messages import TopicPartition
 from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
-from broker.transaction_admission import Writer
+from broker.transaction_admission import QUESTIONS_MAX, Writer
 from wire.produce_codec import PartitionRecords, ProduceRequest
 from wire.record_batch import InvalidBatch, read_header
 
 if TYPE_CHECKING:
     from broker.services import BrokerServices
 
-QUESTIONS_MAX: Final = 3
 _ADDS_PARTITIONS_FROM: Final = 12
 _KNOWS_ABORTABLE_FROM: Final = 11
 

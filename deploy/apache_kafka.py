@@ -35,9 +35,11 @@ FORMAT_WITHIN_S = 60
 PROBE_TIMEOUT_S = 0.3
 
 
-def program(main_class: str, *arguments: str, jvm: Sequence[str] = SMALL_JVM) -> list[str]:
+def program(
+    main_class: str, *arguments: str, jvm: Sequence[str] = SMALL_JVM, more: Sequence[jar_sets.JarSet] = ()
+) -> list[str]:
     """The command line of one of its programs. OperationalFailure without Java or the jars."""
-    classpath = os.pathsep.join(str(jar) for jar in jar_sets.KAFKA.jars())
+    classpath = os.pathsep.join(str(jar) for jar_set in (jar_sets.KAFKA, *more) for jar in jar_set.jars())
     return [str(parts.java().executable), *jvm, "-cp", classpath, main_class, *arguments]
 
 

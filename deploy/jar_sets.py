@@ -1,6 +1,6 @@
-"""Java programs of others that tests and benchmarks compare with: Apache Kafka itself and Spark's Kafka connector.
+"""Java programs of others that tests and benchmarks compare with: Apache Kafka itself, its Streams and Connect, Spark's Kafka connector.
 
-Not needed to run anything. Maven fetches them into the parts folder from the two files in `deploy/jars`; a set is there when its folder is,
+Not needed to run anything. Maven fetches them into the parts folder from the files in `deploy/jars`; a set is there when its folder is,
 because it is filled under another name and renamed.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,17 +48,19 @@ class JarSet:
 
 KAFKA = JarSet(name="kafka", version="4.3.1")
 SPARK_KAFKA = JarSet(name="spark-kafka", version="4.2.0")
-JAR_SETS = (KAFKA, SPARK_KAFKA)
+KAFKA_EXTENSIONS = JarSet(name="kafka-extensions", version=KAFKA.version)
+"""Streams and the file connectors; their store is large, and only the compatibility matrix needs them."""
+TESTED = (KAFKA, SPARK_KAFKA)
 
 
-def fetch_all(say: Callable[[str], None]) -> None:
+def fetch(wanted: Sequence[JarSet], say: Callable[[str], None]) -> None:
     """Fetch what is missing. OperationalFailure says why it cannot be had."""
-    missing = [jar_set for jar_set in JAR_SETS if not jar_set.is_there]
+    missing = [jar_set for jar_set in wanted if not jar_set.is_there]
     if missing:
         maven = _maven(say)
         for jar_set in missing:
             _fetch(maven, jar_set)
-    for jar_set in JAR_SETS:
+    for jar_set in wanted:
         say(f"{jar_set.name} {jar_set.version}, {len(jar_set.jars())} jars")
 
 

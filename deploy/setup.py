@@ -1,17 +1,17 @@
 """The second half of `make setup`, inside the virtual environment: every outside part verified, and installed where it is missing.
 
 Says a line for each part. With `--java-programs` it also fetches what only the tests with Java clients and the benchmarks need;
-those are skipped, not failed, where that cannot be had.
+those are skipped, not failed, where that cannot be had. `--client-programs` adds what only the compatibility matrix needs.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from deploy import jar_sets, java_runtime, parts, toxiproxy_build
+from deploy import client_programs, jar_sets, java_runtime, parts, toxiproxy_build
 from runtime.process import ExitCode, OperationalFailure
 
 Part = TypeVar("Part")
@@ -32,8 +32,11 @@ def main() -> ExitCode:
     except OperationalFailure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return ExitCode.FAILED
-    if "--java-programs" in sys.argv[1:]:
-        _fetch_java_programs()
+    if {"--java-programs", "--client-programs"} & set(sys.argv[1:]):
+        _fetch_java_programs(jar_sets.TESTED)
+    if "--client-programs" in sys.argv[1:]:
+        _fetch_java_programs((jar_sets.KAFKA_EXTENSIONS,))
+        _build_client_programs()
     say(f"ready ({time.monotonic() - started:.0f} s for the parts in {parts.parts_directory().name})")
     return ExitCode.DONE
 
@@ -62,11 +65,18 @@ def _found_or_none(search: Callable[[], Part]) -> Part | None:
         return None
 
 
-def _fetch_java_programs() -> None:
+def _fetch_java_programs(wanted: Sequence[jar_sets.JarSet]) -> None:
     try:
-        jar_sets.fetch_all(say)
+        jar_sets.fetch(wanted, say)
     except OperationalFailure as failure:
         say(f"tests with Java clients will be skipped: {failure}")
+
+
+def _build_client_programs() -> None:
+    try:
+        client_programs.build_all(say)
+    except OperationalFailure as failure:
+        say(f"the compatibility matrix goes without some clients: {failure}")
 
 
 if __name__ == "__main__":

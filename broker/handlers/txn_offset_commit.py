@@ -16,7 +16,7 @@ from broker.core.group_states import NO_GENERATION
 from broker.handlers.offset_commit import named_offsets, response
 from broker.services import BrokerServices, RequestContext
 from broker.state_shard import CoordinatorRefusal
-from broker.transaction_admission import Writer
+from broker.transaction_admission import QUESTIONS_MAX, Writer
 
 API_KEY = 28
 MIN_VERSION = 0
@@ -43,19 +43,21 @@ async def _commit(services: BrokerServices, context: RequestContext, request: An
     producer_id, epoch = request.producer_id, request.producer_epoch
     if shard.has_transaction(producer_id, epoch):
         return await services.groups.commit_in_transaction(shard, _command(services, request, NO_GUARD))
-    guard = shard.guards.begin(producer_id)
-    try:
-        partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
-        outcomes = await services.transaction_admission.admit(
-            Writer(request.transactional_id, producer_id, epoch),
-            [partition],
-            is_added=context.api_version >= _ADDS_PARTITION_FROM,
-        )
-        if outcomes[partition] is not ErrorCode.none:
-            return PartitionsReply(error=outcomes[partition])
-        return await services.groups.commit_in_transaction(shard, _command(services, request, guard))
-    finally:
-        shard.guards.end(producer_id, guard)
+    partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
+    writer = Writer(request.transactional_id, producer_id, epoch)
+    for _ in range(QUESTIONS_MAX):
+        guard = shard.guards.begin(producer_id)
+        try:
+            is_added = context.api_version >= _ADDS_PARTITION_FROM
+            outcomes = await services.transaction_admission.admit(writer, [partition], is_added=is_added)
+            if outcomes[partition] is not ErrorCode.none:
+                return PartitionsReply(error=outcomes[partition])
+            # the marker of the transaction before may have passed meanwhile; then the question is put anew
+            if shard.guards.is_valid(producer_id, guard):
+                return await services.groups.commit_in_transaction(shard, _command(services, request, guard))
+        finally:
+            shard.guards.end(producer_id, guard)
+    return PartitionsReply(error=ErrorCode.concurrent_transactions)
 
 
 def _command(services: BrokerServices, request: Any, guard: int) -> CommitTransactionOffsets:

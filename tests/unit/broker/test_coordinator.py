@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordinator import GroupCoordinator
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch, confirm_link, group_partition
+from broker.core.consumer_groups import MemberHeartbeat
 from broker.core.group_messages import (
     CommitOffsets,
     CommittedOffset,
@@ -373,3 +374,50 @@ async def test_a_passive_site_that_is_not_routed_answers_for_itself(site: Site) 
     await site.link(link(active="b", is_routed=False))
     assert await site.commit(5) is ErrorCode.none
     assert site.committed(is_own_tool=False) == 5
+
+
+def said(member_id: str) -> MemberHeartbeat:
+    return MemberHeartbeat(
+        member_id=member_id,
+        member_epoch=0,
+        instance_id=None,
+        rack_id=None,
+        client_id=member_id,
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=60_000,
+        topic_names=("t",),
+        topic_regex=None,
+        server_assignor=None,
+        owned=frozenset(),
+    )
+
+
+async def test_heartbeats_of_many_members_share_appends_and_are_answered_once_they_are_in_the_log(site: Site) -> None:
+    await site.loaded()
+    site.log.gate.clear()
+    beats = [asyncio.ensure_future(site.coordinator.consumer_heartbeat("new", said(f"m-{n}"))) for n in range(50)]
+    await eventually(lambda: site.log.append_count == 1)
+    assert not any(beat.done() for beat in beats)
+    site.log.gate.set()
+    replies = await asyncio.gather(*beats)
+    assert {reply.error for reply in replies} == {ErrorCode.none}
+    assert [reply.member_epoch for reply in replies] == list(range(1, 51))
+    assert site.log.append_count == 1
+
+
+@pytest.mark.parametrize("is_appended", [False, True])
+async def test_what_heartbeats_built_upon_is_forgotten_when_its_append_fails(site: Site, is_appended: bool) -> None:
+    await site.loaded()
+    site.log.failures.append((ErrorCode.request_timed_out, is_appended))
+    beats = [asyncio.ensure_future(refusal(site.coordinator.consumer_heartbeat("new", said(f"m-{n}")))) for n in (1, 2)]
+    assert await asyncio.gather(*beats) == [ErrorCode.coordinator_not_available] * 2
+
+    def is_read_again() -> bool:
+        try:
+            found = site.coordinator._readable_shard("new", is_own_tool=False).groups.consumers("new")
+        except CoordinatorRefusal:
+            return False
+        assert (found is not None) is is_appended
+        return True
+
+    await eventually(is_read_again)

@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from broker.core.group_messages import TopicPartition
 from broker.core.verification_guards import VerificationGuards
 from broker.hosted_partition import PartitionFailure
-from broker.transaction_admission import Writer
-from broker.transactional_produce import QUESTIONS_MAX, TransactionalProduce
+from broker.transaction_admission import QUESTIONS_MAX, Writer
+from broker.transactional_produce import TransactionalProduce
 from tests.support.log_batches import TRANSACTIONAL, batch
 from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 

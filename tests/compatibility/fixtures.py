@@ -1,0 +1,30 @@
+"""The site that a module's rows share, and what is asked of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.compatibility.cells import Outcome, Row, run_row
+from tests.compatibility.site import Site, three_brokers
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Three brokers, ended with the module."""
+    with three_brokers(tmp_path_factory.mktemp("compatibility")) as started:
+        yield started
+
+
+def check_row(row: Row, site: Site) -> None:
+    """No cell fails; a client that cannot run here is skipped with its reason."""
+    missing = row.missing()
+    if missing:
+        pytest.skip(missing)
+    failed = {
+        str(cell.column): cell.detail
+        for cell in run_row(row, site)
+        if cell.outcome not in (Outcome.PASSED, Outcome.NOT_OFFERED)
+    }
+    assert not failed, failed

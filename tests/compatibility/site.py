@@ -1,0 +1,152 @@
+"""The site that clients are tried at, and what its logs and group offsets hold, read by nobody's client but our batch reader.
+
+Values are read as they lie in the leader's log, so a client's own reading proves nothing about its writing, nor the other way round.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.embedded_sites import EmbeddedSites
+from tests.support.eventually import eventually_sync
+from tests.support.site_comparison import batches, log_ends
+from wire.broker_requests import CommittedOffset
+from wire.client import KafkaClient, NewTopic, call_client
+from wire.record_batch import Compression
+from wire.records import Record, decode_batch, encode_batch
+
+REPLICATION_FACTOR = 3
+SETTLE_WITHIN_MS = 30_000
+BATCH_RECORDS = 20
+
+Placed = tuple[int, bytes]
+"""Offset and value of a record."""
+
+
+class Site:
+    """Three brokers of one site, ready, and a folder for what clients keep."""
+
+    def __init__(self, bootstrap_servers: str, scratch: Path) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.scratch = scratch
+        self._numbers = itertools.count(1)
+
+    def fresh(self, purpose: str) -> str:
+        """A name that nothing at this site has yet."""
+        return f"{purpose}-{next(self._numbers)}"
+
+    def create_topic(self, purpose: str, partitions: int = 1) -> str:
+        """A fresh topic of three replicas."""
+        name = self.fresh(purpose)
+
+        async def create(client: KafkaClient) -> None:
+            wanted = NewTopic(name=name, partition_count=partitions, replication_factor=REPLICATION_FACTOR)
+            (outcome,) = await client.create_topics([wanted])
+            assert not outcome.error_code, outcome
+
+        call_client(self.bootstrap_servers, create)
+        return name
+
+    def write(
+        self, topic: str, values: Sequence[bytes], *, partition: int = 0, compression: Compression = Compression.NONE
+    ) -> None:
+        """Append these values in batches of a few."""
+        now_ms = round(time.time() * 1000)
+
+        async def append(client: KafkaClient) -> None:
+            for first in range(0, len(values), BATCH_RECORDS):
+                records = [
+                    Record(key=None, value=value, timestamp_ms=now_ms)
+                    for value in values[first : first + BATCH_RECORDS]
+                ]
+                await client.produce(topic, partition, encode_batch(records, compression=compression))
+
+        call_client(self.bootstrap_servers, append)
+
+    def read(self, topic: str, partition: int = 0) -> list[Placed]:
+        """Offset and value of everything in a partition, aborted records included, markers left out."""
+
+        async def read(client: KafkaClient) -> list[Placed]:
+            end = (await log_ends(client)).get((topic, partition), 0)
+            found: list[Placed] = []
+            async for header, batch in batches(client, (topic, partition), 0, end):
+                if not header.is_control:
+                    found += [(record.offset, record.value or b"") for record in decode_batch(batch, 0, header)]
+            return found
+
+        return call_client(self.bootstrap_servers, read)
+
+    def is_transactional(self, topic: str) -> bool:
+        """Whether every record of partition 0 is part of a transaction."""
+
+        async def ask(client: KafkaClient) -> bool:
+            end = (await log_ends(client))[topic, 0]
+            return all([header.is_transactional async for header, _ in batches(client, (topic, 0), 0, end)])
+
+        return call_client(self.bootstrap_servers, ask)
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """A group's offsets in a topic, by partition."""
+
+        async def ask(client: KafkaClient) -> dict[int, int]:
+            offsets = await client.committed(group)
+            return {index: kept.offset for (name, index), kept in offsets.items() if name == topic}
+
+        return call_client(self.bootstrap_servers, ask)
+
+    def commit(self, group: str, topic: str) -> None:
+        """Make a group that has an offset and no members."""
+
+        async def commit(client: KafkaClient) -> None:
+            (error,) = (await client.commit(group, {(topic, 0): CommittedOffset(0)})).values()
+            assert not error, error
+
+        call_client(self.bootstrap_servers, commit)
+
+    def configs(self, topic: str) -> dict[str, str | None]:
+        """The configs set on a topic; empty when it does not exist."""
+
+        async def ask(client: KafkaClient) -> dict[str, str | None]:
+            return (await client.topic_configs([topic])).get(topic, {})
+
+        return call_client(self.bootstrap_servers, ask)
+
+    def replicas(self, topic: str) -> set[int]:
+        """How many replicas its partitions have."""
+
+        async def ask(client: KafkaClient) -> set[int]:
+            partitions = (await client.metadata([topic])).topics[topic].partitions
+            return {len(partition.replicas) for partition in partitions.values()}
+
+        return call_client(self.bootstrap_servers, ask)
+
+    def topics(self) -> dict[str, int]:
+        """Number of partitions by topic, internal ones left out."""
+
+        async def ask(client: KafkaClient) -> dict[str, int]:
+            found = (await client.metadata()).topics
+            return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
+
+        return call_client(self.bootstrap_servers, ask)
+
+    def wait_committed(self, group: str, topic: str, total: int) -> None:
+        """Wait until the group's offsets in a topic add up to this."""
+        eventually_sync(lambda: sum(self.committed(group, topic).values()) == total, SETTLE_WITHIN_MS)
+
+
+@contextmanager
+def three_brokers(directory: Path) -> Iterator[Site]:
+    """A site of three brokers by the front door, everything of it under `directory`, ended with the block."""
+    sites = EmbeddedSites(directory / "site", "--sites", "a", "--brokers", "3", "--no-link", "--no-proxy")
+    scratch = directory / "clients"
+    scratch.mkdir(parents=True)
+    try:
+        sites.start_and_wait()
+        yield Site(sites.bootstrap("a"), scratch)
+        sites.stop()
+    finally:
+        sites.end()

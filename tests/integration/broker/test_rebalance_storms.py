@@ -1,0 +1,56 @@
+"""A group of twenty members in a storm, by each protocol; that of a hundred at three brokers is in `tests/chaos`.
+
+Promised: no lost commit, no double ownership, committed offsets that never go back, every record read (S1 to S6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.lone_broker_process import LoneBroker
+from tests.support.rebalance_storm import PROTOCOLS, Storm
+from wire.client import KafkaClient, NewTopic, call_client
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+MEMBERS, PARTITIONS, GUSTS = 20, 24, 4
+SETTINGS = {
+    "group_consumer_heartbeat_interval_ms": "200",
+    "group_consumer_session_timeout_ms": "6000",
+    "group_initial_rebalance_delay_ms": "0",
+    "offsets_topic_num_partitions": "3",
+}
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., LoneBroker]) -> LoneBroker:
+    return start_broker(**SETTINGS)
+
+
+@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
+def test_a_group_in_a_storm_loses_no_commit_and_no_record(broker: LoneBroker, protocol: str) -> None:
+    async def create(client: KafkaClient) -> None:
+        wanted = NewTopic(name="t", partition_count=PARTITIONS, replication_factor=1)
+        (outcome,) = await client.create_topics([wanted])
+        assert not outcome.error_code, outcome
+
+    def committed(group: str) -> dict[int, int]:
+        async def ask(client: KafkaClient) -> dict[int, int]:
+            return {index: kept.offset for (_, index), kept in (await client.committed(group)).items()}
+
+        return call_client(broker.bootstrap, ask)
+
+    call_client(broker.bootstrap, create)
+    storm = Storm(
+        bootstrap_servers=broker.bootstrap,
+        topic="t",
+        partition_count=PARTITIONS,
+        protocol=protocol,
+        member_count=MEMBERS,
+        gust_count=GUSTS,
+        seed=5,
+        committed=committed,
+    )
+    print(storm.run())

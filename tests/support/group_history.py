@@ -1,0 +1,105 @@
+"""What the members of a group saw, and what that proves: the checks of a rebalance storm. Pure.
+
+Times are of one monotonic clock, taken where order matters: a partition is given up before its owner tells the coordinator, so of two
+ownerships in order the end of the first lies before the start of the second. Invariants, after the checkers for Kafka histories:
+
+- S1 no two members own a partition at one time. A member that lost its partitions, or whose last commit was refused, is no proof.
+- S2 no commit is lost: who takes a partition over begins at or after every offset whose commit was acknowledged before.
+- S3 committed offsets never go back: of two acknowledged commits, one after the other, the second is not lower.
+- S4 nobody commits what nobody has read.
+- S5 within an ownership offsets are read one after the other, none left out and none twice.
+- S6 in the end every record has been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+
+@dataclass(slots=True, kw_only=True)
+class Ownership:
+    """One member's hold on a partition; without an end when the member vanished."""
+
+    member: str
+    partition: int
+    began_s: float
+    ended_s: float | None = None
+    is_lost: bool = False
+    offsets: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """An acknowledged commit: when it was asked for and when it was answered."""
+
+    member: str
+    partition: int
+    offset: int
+    began_s: float
+    ended_s: float
+
+
+def violations(ownerships: Sequence[Ownership], commits: Sequence[Commit], end_offsets: Mapping[int, int]) -> list[str]:
+    """One line for each breach of S1 to S6; empty when all hold."""
+    found: list[str] = []
+    for partition, end_offset in end_offsets.items():
+        held = sorted((one for one in ownerships if one.partition == partition), key=lambda one: one.began_s)
+        acknowledged = sorted((one for one in commits if one.partition == partition), key=lambda one: one.ended_s)
+        read = {offset for one in held for offset in one.offsets}
+        found += _double_ownerships(held)
+        found += _lost_commits(held, acknowledged)
+        found += _commits_that_go_back(acknowledged)
+        found += _commits_of_the_unread(acknowledged, read)
+        found += _gaps(held)
+        missing = sorted(set(range(end_offset)) - read)
+        if missing:
+            found.append(f"S6 partition {partition}: {len(missing)} records unread, the first at {missing[0]}")
+    return found
+
+
+def _double_ownerships(held: Sequence[Ownership]) -> Iterable[str]:
+    kept = [one for one in held if not one.is_lost and one.ended_s is not None]
+    for first, second in pairwise(kept):
+        if first.ended_s is not None and second.began_s < first.ended_s:
+            overlap_ms = (first.ended_s - second.began_s) * 1000
+            yield f"S1 partition {first.partition}: {first.member} and {second.member} for {overlap_ms:.1f} ms"
+
+
+def _lost_commits(held: Sequence[Ownership], acknowledged: Sequence[Commit]) -> Iterable[str]:
+    for one in held:
+        if not one.offsets:
+            continue
+        before = [commit for commit in acknowledged if commit.ended_s <= one.began_s]
+        highest = max(before, key=lambda commit: commit.offset, default=None)
+        if highest is not None and one.offsets[0] < highest.offset:
+            yield (
+                f"S2 partition {one.partition}: {one.member} began at {one.offsets[0]}, "
+                f"{highest.member} had committed {highest.offset}"
+            )
+
+
+def _commits_that_go_back(acknowledged: Sequence[Commit]) -> Iterable[str]:
+    for position, later in enumerate(acknowledged):
+        before = [one for one in acknowledged[:position] if one.ended_s <= later.began_s]
+        highest = max(before, key=lambda commit: commit.offset, default=None)
+        if highest is not None and later.offset < highest.offset:
+            yield (
+                f"S3 partition {later.partition}: {later.member} committed {later.offset} "
+                f"after {highest.member} had committed {highest.offset}"
+            )
+
+
+def _commits_of_the_unread(acknowledged: Sequence[Commit], read: set[int]) -> Iterable[str]:
+    for commit in acknowledged:
+        unread = set(range(commit.offset)) - read
+        if unread:
+            yield f"S4 partition {commit.partition}: {commit.offset} committed, {min(unread)} read by nobody"
+
+
+def _gaps(held: Sequence[Ownership]) -> Iterable[str]:
+    for one in held:
+        for earlier, later in pairwise(one.offsets):
+            if later != earlier + 1:
+                yield f"S5 partition {one.partition}: {one.member} read {later} after {earlier}"

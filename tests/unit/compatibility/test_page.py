@@ -1,0 +1,74 @@
+"""The matrix's page is what a run wrote: its rows are the declared ones and its text is that of the JSON file beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compatibility.cells import Cell, Column, NotOffered, Outcome, Row, run_row
+from tests.compatibility.matrix import ROWS, is_complete
+from tests.compatibility.page import render
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture
+def published() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((DOCS / "compatibility.json").read_text(encoding="utf-8"))
+    return document
+
+
+def test_the_page_in_the_docs_was_written_by_a_run(published: dict[str, Any]) -> None:
+    assert (DOCS / "compatibility.md").read_text(encoding="utf-8") == render(published)
+
+
+def test_the_page_has_every_declared_row_with_what_it_declares(published: dict[str, Any]) -> None:
+    assert [row["client"] for row in published["rows"]] == [row.name for row in ROWS]
+    for row, found in zip(ROWS, published["rows"], strict=True):
+        for column in Column:
+            cell, declared = found["cells"][str(column)], row.cells[column]
+            is_declared = isinstance(declared, NotOffered)
+            assert (cell["outcome"] == Outcome.NOT_OFFERED) is is_declared, (row.name, column)
+            assert not is_declared or cell["detail"] == declared.reason
+
+
+def raising(site: Any) -> str:
+    raise AssertionError("the log holds nothing\nsecond line")
+
+
+def row_of_each_kind(missing: str = "") -> Row:
+    cells = dict.fromkeys(Column, NotOffered("no such thing"))
+    checks = {Column.PRODUCE: lambda site: "100 records", Column.CONSUME: raising}
+    return Row(name="a client", version=lambda: "1", missing=lambda: missing, cells={**cells, **checks})
+
+
+def outcomes(cells: list[Cell]) -> list[tuple[str, str]]:
+    return [(str(cell.outcome), cell.detail) for cell in cells]
+
+
+def test_a_check_decides_the_cell_and_a_complaint_becomes_its_reason() -> None:
+    site: Any = None
+    assert outcomes(run_row(row_of_each_kind(), site)) == [
+        ("passed", "100 records"),
+        ("failed", "AssertionError: the log holds nothing"),
+        *[("not offered", "no such thing")] * 3,
+    ]
+
+
+def test_a_client_that_is_not_there_is_told_as_not_run() -> None:
+    site: Any = None
+    assert (
+        outcomes(run_row(row_of_each_kind("npm is not on PATH"), site))[:2] == [("not run", "npm is not on PATH")] * 2
+    )
+
+
+def test_a_failed_or_missing_cell_makes_the_run_fail() -> None:
+    def document(*found: str) -> dict[str, Any]:
+        return {"rows": [{"cells": {str(number): {"outcome": outcome} for number, outcome in enumerate(found)}}]}
+
+    assert is_complete(document("passed", "not offered"))
+    assert not is_complete(document("passed", "failed"))
+    assert not is_complete(document("not run"))

@@ -1,0 +1,50 @@
+"""The checker of rebalance storms finds what it is there to find: histories made by hand, a good one and one for each breach."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.group_history import Commit, Ownership, violations
+
+ENDS = {0: 6}
+
+
+def owned(member: str, began_s: float, ended_s: float, *offsets: int, is_lost: bool = False) -> Ownership:
+    return Ownership(
+        member=member, partition=0, began_s=began_s, ended_s=ended_s, is_lost=is_lost, offsets=list(offsets)
+    )
+
+
+def committed(member: str, offset: int, began_s: float) -> Commit:
+    return Commit(member=member, partition=0, offset=offset, began_s=began_s, ended_s=began_s + 0.5)
+
+
+GOOD = (
+    [owned("a", 0, 10, 0, 1, 2), owned("b", 11, 20, 2, 3), owned("c", 21, 30, 4, 5)],
+    [committed("a", 2, 9), committed("b", 4, 19), committed("c", 6, 29)],
+)
+
+
+def test_a_history_in_order_has_no_violation() -> None:
+    assert violations(*GOOD, ENDS) == []
+
+
+@pytest.mark.parametrize(
+    ("letter", "ownerships", "commits"),
+    [
+        ("S1", [owned("a", 0, 12, 0, 1, 2), owned("b", 11, 20, 3, 4, 5)], []),
+        ("S2", [owned("a", 0, 10, 0, 1, 2, 3), owned("b", 11, 20, 1, 2, 3, 4, 5)], [committed("a", 4, 9)]),
+        ("S3", [owned("a", 0, 10, 0, 1, 2, 3, 4, 5)], [committed("a", 4, 5), committed("b", 3, 7)]),
+        ("S4", [owned("a", 0, 10, 0, 1, 2, 3, 4, 5)], [committed("a", 7, 9)]),
+        ("S5", [owned("a", 0, 10, 0, 1, 3, 4), owned("b", 11, 20, 2, 3, 4, 5)], []),
+        ("S6", [owned("a", 0, 10, 0, 1, 2, 3, 4)], []),
+    ],
+)
+def test_each_breach_is_found(letter: str, ownerships: list[Ownership], commits: list[Commit]) -> None:
+    found = violations(ownerships, commits, ENDS)
+    assert [line.split()[0] for line in found] == [letter], found
+
+
+def test_who_lost_a_partition_unasked_may_believe_a_while_that_it_has_it() -> None:
+    held = [owned("a", 0, 12, 0, 1, 2, is_lost=True), owned("b", 11, 20, 0, 1, 2, 3, 4, 5)]
+    assert violations(held, [], ENDS) == []

@@ -73,22 +73,28 @@ def ask_cluster(bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[R
 
     OperationalFailure when the address is no address, nobody answers, or a request fails.
     """
-    from wire.client import KafkaClient
     from wire.client_errors import KafkaClientError
 
-    try:
-        brokers = parse_host_ports(bootstrap_server)
-    except ValueError as error:
-        raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
-
     async def run() -> Result:
-        async with KafkaClient(brokers, retry_budget_ms=RETRY_BUDGET_MS) as client:
+        async with client_of(bootstrap_server) as client:
             try:
                 return await work(client)
             except KafkaClientError as error:
                 raise OperationalFailure(str(error)) from error
 
     return asyncio.run(run())
+
+
+def client_of(bootstrap_server: str) -> KafkaClient:
+    """A client of our own. OperationalFailure when the address is no address."""
+    from wire.client import KafkaClient
+    from wire.connection import ConnectionOptions
+
+    try:
+        brokers = parse_host_ports(bootstrap_server)
+    except ValueError as error:
+        raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
+    return KafkaClient(brokers, ConnectionOptions(client_id="antipode-cli"), retry_budget_ms=RETRY_BUDGET_MS)
 
 
 def reason(error: KafkaException) -> str:

@@ -13,6 +13,7 @@ from cli import (
     groups,
     links,
     log_dirs,
+    produce,
     reconcile,
     status,
     topics,
@@ -36,6 +37,7 @@ app.command()(daemons.broker)
 app.command()(daemons.controller)
 app.command()(daemons.mirror)
 app.command()(status.status)
+app.command()(produce.produce)
 app.command()(failover.failover)
 app.command()(reconcile.reconcile)
 app.add_typer(topics.app, name="topics")

@@ -96,6 +96,7 @@ class ProducerOptions:
     attempts_max: int | None = None
     retry_backoff_ms: float = 100
     metadata_max_age_ms: float = 300_000
+    metadata_timeout_ms: float = 10_000
     is_aborting_on_failure: bool = False
     partitioner: Callable[[], Partitioner] = Murmur2Partitioner
 
@@ -148,6 +149,7 @@ class Producer:
             max_age_ms=self._options.metadata_max_age_ms,
             backoff_ms=self._options.retry_backoff_ms,
             may_create=True,
+            first_look_ms=self._options.metadata_timeout_ms,
             on_refresh=self._refreshed,
         )
         self._sequences = Sequences()
@@ -194,6 +196,10 @@ class Producer:
         choice = Choice(topic=record.topic, key=key, partition_count=len(topic.partitions), available=_available(topic))
         chosen = record.partition if record.partition is not None else self._partitioner.choose(choice, _draw)
         return checked(chosen, choice)
+
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has. BrokerError when it is not there."""
+        return len((await self._topics.look_up(topic)).partitions)
 
     async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
         """Queue a record. QueueFull by the enqueue policy; ProducerClosed; what `partition_of` raises."""

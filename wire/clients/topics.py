@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -18,8 +17,6 @@ from wire.broker_requests import METADATA
 from wire.client import KafkaClient
 from wire.client_errors import TRANSIENT, KafkaClientError, broker_error
 from wire.cluster_metadata import TopicMetadata
-
-FIRST_LOOK_BUDGET_MS: Final = 10_000
 
 
 class Topics:
@@ -33,6 +30,7 @@ class Topics:
         max_age_ms: float,
         backoff_ms: float,
         may_create: bool,
+        first_look_ms: float,
         on_refresh: Callable[[], None],
     ) -> None:
         self._client = client
@@ -40,6 +38,7 @@ class Topics:
         self._max_age_ms = max_age_ms
         self._backoff_ms = backoff_ms
         self._may_create = may_create
+        self._first_look_ms = first_look_ms
         self._on_refresh = on_refresh
         self._wanted: set[str] = set()
         self._doubted: set[str] = set()
@@ -83,7 +82,7 @@ class Topics:
         found = self.known(topic)
         if found is not None:
             return found
-        attempts = jittered_backoff(retry_on=TRANSIENT, budget_ms=FIRST_LOOK_BUDGET_MS)
+        attempts = jittered_backoff(retry_on=TRANSIENT, budget_ms=self._first_look_ms)
         told: TopicMetadata = await attempts(self._look_up_once, topic)
         self._wanted.add(topic)
         self._remember([topic])

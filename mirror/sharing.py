@@ -91,7 +91,7 @@ class Sharing:
     def _heard(self, asked_at_ms: float) -> None:
         self._owned_until_ms = asked_at_ms + self._session_timeout_ms
 
-    def _assignments(self, joined: Joined) -> dict[str, bytes]:
+    async def _assignments(self, joined: Joined) -> dict[str, bytes]:
         held = {member: decode_slots(metadata) for member, metadata in joined.members.items()}
         shares = share_slots(joined.members.keys(), held)
         return {member: encode_slots(slots) for member, slots in shares.items()}

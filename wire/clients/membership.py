@@ -7,7 +7,7 @@ assignment means are the caller's. Used by the poll-loop consumer and by the dae
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ NO_MEMBER_ANY_MORE: Final = frozenset(
     {ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_instance_id}
 )
 
-Assign = Callable[[Joined], Mapping[str, bytes]]
+Assign = Callable[[Joined], Awaitable[Mapping[str, bytes]]]
 """What the leader gives each member."""
 
 
@@ -95,7 +95,7 @@ class GroupMember:
                 joined,
                 protocol_type=self.options.protocol_type,
                 group_instance_id=self.options.group_instance_id,
-                assignments=assign(joined) if joined.leader == joined.member_id else {},
+                assignments=await assign(joined) if joined.leader == joined.member_id else {},
                 timeout_ms=self.options.session_timeout_ms,
             )
         except KafkaClientError as error:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from cli.output import usage_error
-from runtime.addresses import parse_host_ports
+from runtime.addresses import HostPort, parse_host_ports
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ def ask_cluster(bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[R
     return asyncio.run(run())
 
 
-def client_of(bootstrap_server: str) -> KafkaClient:
+def client_of(bootstrap_server: str | Sequence[HostPort]) -> KafkaClient:
     """A client of our own. OperationalFailure when the address is no address."""
     from wire.client import KafkaClient
     from wire.connection import ConnectionOptions
 
     try:
-        brokers = parse_host_ports(bootstrap_server)
+        brokers = parse_host_ports(bootstrap_server) if isinstance(bootstrap_server, str) else bootstrap_server
     except ValueError as error:
         raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
     return KafkaClient(brokers, ConnectionOptions(client_id="antipode-cli"), retry_budget_ms=RETRY_BUDGET_MS)

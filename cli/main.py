@@ -6,6 +6,7 @@ import typer
 
 from cli import (
     configs,
+    consume,
     daemons,
     demo,
     drill,
@@ -38,6 +39,7 @@ app.command()(daemons.controller)
 app.command()(daemons.mirror)
 app.command()(status.status)
 app.command()(produce.produce)
+app.command()(consume.consume)
 app.command()(failover.failover)
 app.command()(reconcile.reconcile)
 app.add_typer(topics.app, name="topics")

@@ -8,14 +8,22 @@ import os
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of, settings
-from cli.output import Output, OutputFormat, console, error_console, failures_as_messages, print_json, usage_error
+from cli.output import (
+    Output,
+    OutputFormat,
+    console,
+    error_console,
+    failures_as_messages,
+    print_json,
+    progress_bar,
+    usage_error,
+)
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
@@ -188,7 +196,7 @@ class Run:
         from wire.clients.budget import QueueFull
 
         size_bytes = self._file.stat().st_size if self._file is not None else None
-        with _progress(size_bytes) as advance:
+        with progress_bar(size_bytes, of_bytes=True) as advance:
             async for line in _lines(self._file):
                 advance(len(line) + 1)
                 record = self._record_of(line)
@@ -259,21 +267,3 @@ async def _lines(file: Path | None) -> AsyncIterator[bytes]:
             os.close(descriptor)
     if rest:
         yield rest
-
-
-def _progress(size_bytes: int | None) -> Any:
-    """A bar over the bytes of a file while a person looks on; says nothing otherwise."""
-    if size_bytes is None or not error_console.is_terminal:
-        return nullcontext(lambda _: None)
-    from contextlib import contextmanager
-
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    @contextmanager
-    def shown() -> Any:
-        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=error_console, transient=True) as bar:
-            task = bar.add_task("", total=size_bytes)
-            yield lambda done: bar.advance(task, done)
-
-    return shown()

@@ -7,8 +7,8 @@ import base64
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,11 +21,13 @@ from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from wire.clients.consumer import Consumer
+    from wire.clients.core.positions import Position
     from wire.clients.core.readings import Place, Start
-    from wire.clients.zookeeper_consumer import ZooKeeperConsumer
+    from wire.clients.streams import Stream
     from wire.records import Record
 
 POLL_MS = 500
+COMMIT_INTERVAL_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,6 @@ def consume(
         typer.Option(help="host:port[/chroot]: be a classic consumer, whose group coordinates itself in ZooKeeper."),
     ] = None,
     strategy: Annotated[str, typer.Option(help="With --zookeeper: range or roundrobin.")] = "range",
-    streams: Annotated[
-        int, typer.Option(help="With --zookeeper: threads among which partitions are shared.", min=1)
-    ] = 1,
     offsets_storage: Annotated[
         str, typer.Option(help="With --zookeeper: where offsets are kept, zookeeper or kafka.")
     ] = "zookeeper",
@@ -97,10 +96,11 @@ def consume(
     has_places: Annotated[bool, typer.Option("--places", help="Print topic, partition and offset in front.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print records as they come, values alone or, with `--output json`, one JSON document a line with everything. Ctrl-C ends in good order.
+    """Print records as they come: values alone or, with `--output json`, one JSON document a line with everything.
 
     With --group the partitions are shared out and offsets are committed; with --partition one is read on its own. With --zookeeper the
-    command is a classic high-level consumer: it registers, claims partitions and keeps offsets where consumers of Kafka 0.8 did. See docs/clients.md.
+    command is a classic high-level consumer: it registers, claims partitions and keeps offsets where consumers of Kafka 0.8 did. Ctrl-C
+    ends in good order. See docs/clients.md.
 
     Example: antipode consume orders --from-beginning --max-messages 10 --output json
     """
@@ -124,7 +124,7 @@ def consume(
         if zookeeper is None:
             counted = asyncio.run(_run(wanted, show, lambda stack: _modern(wanted, bootstrap_server, stack)))
         else:
-            classic = (zookeeper, strategy, streams, offsets_storage, is_dual_commit)
+            classic = (zookeeper, strategy, offsets_storage, is_dual_commit)
             counted = asyncio.run(_run(wanted, show, lambda stack: _classic(wanted, classic, stack)))
     if output is OutputFormat.TEXT:
         error_console.print(f"{counted:,} records")
@@ -153,16 +153,17 @@ def _check(wanted: Wanted, zookeeper: str | None) -> None:
             raise usage_error(f"{text!r} is no regular expression: {error}") from error
 
 
-Found = AsyncIterator[tuple["Place", "Record"]]
+Found = AsyncGenerator[tuple["Place", "Record"], None]
 
 
 async def _run(wanted: Wanted, show: Callable[[Place, Record], None], begin: Callable[[AsyncExitStack], Any]) -> int:
     """Show records until enough have come, nothing comes any more, or a signal asks to end; how many it were."""
     from wire.client_errors import KafkaClientError
     from wire.clients.consumer import CommitRefused
+    from wire.clients.core.classic_group import UnequalSubscriptions
     from wire.clients.core.positions import PositionLost
     from wire.clients.reader import DamagedLog
-    from wire.clients.zookeeper_consumer import RebalanceFailed, UnequalSubscriptions
+    from wire.clients.zookeeper_consumer import RebalanceFailed
     from wire.record_batch import InvalidBatch
 
     count = 0
@@ -177,7 +178,7 @@ async def _run(wanted: Wanted, show: Callable[[Place, Record], None], begin: Cal
     )
     try:
         async with AsyncExitStack() as stack:
-            found: Found = await begin(stack)
+            found = await stack.enter_async_context(aclosing(await begin(stack)))
             with progress_bar(wanted.count_max, of_bytes=False) as advance, _until_signal(asyncio.current_task()):
                 async for place, record in found:
                     show(place, record)
@@ -189,7 +190,7 @@ async def _run(wanted: Wanted, show: Callable[[Place, Record], None], begin: Cal
         raise OperationalFailure(str(error)) from error
     except BrokenPipeError:
         # Whoever reads our output has enough.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
     return count
 
 
@@ -226,11 +227,9 @@ async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) 
     policy = ResetPolicy.EARLIEST if wanted.at == "earliest" else ResetPolicy.LATEST
     options = ConsumerOptions(
         group_id=wanted.group,
-        is_auto_commit=wanted.is_committing,
+        is_auto_commit=False,
         session_timeout_ms=wanted.session_timeout_ms,
         heartbeat_interval_ms=wanted.session_timeout_ms / 6,
-        # One at a time: what is committed is then what was printed.
-        poll_records_max=1,
         reader=ReaderOptions(
             policy=policy,
             isolation_level=READ_COMMITTED if wanted.isolation == "read_committed" else 0,
@@ -238,11 +237,15 @@ async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) 
         ),
     )
     consumer = await stack.enter_async_context(Consumer(lambda: client_of(bootstrap_server), options))
-    if wanted.group is not None:
-        consumer.subscribe(_pattern(wanted) or wanted.topics)
-    else:
+    printed = Printed(consumer)
+    if wanted.group is None:
         consumer.assign(await _starts(wanted, bootstrap_server))
-    return _records_of_consumer(consumer, wanted)
+    elif wanted.is_committing:
+        consumer.subscribe(_pattern(wanted) or wanted.topics, printed)
+        stack.push_async_callback(printed.commit)
+    else:
+        consumer.subscribe(_pattern(wanted) or wanted.topics)
+    return _records_of_consumer(consumer, printed, wanted)
 
 
 def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
@@ -283,29 +286,59 @@ async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[Place, Start]:
     return dict.fromkeys(places, start)
 
 
-async def _records_of_consumer(consumer: Consumer, wanted: Wanted) -> Found:
+async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wanted) -> Found:
+    from wire.clients.core.positions import Position
+
     loop = asyncio.get_running_loop()
     came_s = loop.time()
-    seen = 0
     while True:
         for chunk in await consumer.poll(POLL_MS):
             for record in consumer.opened(chunk):
+                printed.next_positions[chunk.place] = Position(record.offset + 1)
                 yield chunk.place, record
-                seen += 1
                 came_s = loop.time()
-                if seen == wanted.count_max and wanted.group is not None and wanted.is_committing:
-                    await _commit_up_to(consumer, chunk.place, record)
+        if wanted.is_committing and wanted.group is not None:
+            printed.commit_if_due()
         if wanted.timeout_ms is not None and (loop.time() - came_s) * 1000 >= wanted.timeout_ms:
             return
 
 
-async def _commit_up_to(consumer: Consumer, place: Place, record: Record) -> None:
-    from wire.clients.core.positions import Position
+class Printed:
+    """What has been printed of a group's partitions: that, and no more, is committed."""
 
-    await consumer.commit({**consumer.positions(), place: Position(record.offset + 1)})
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._due_s = 0.0
+        self.next_positions: dict[Place, Position] = {}
+
+    def commit_if_due(self) -> None:
+        """In the background, now and then."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._due_s and self.next_positions:
+            self._due_s = now_s + COMMIT_INTERVAL_S
+            self._consumer.commit_soon(dict(self.next_positions))
+
+    async def commit(self) -> None:
+        """All of it; a generation that is over commits nothing, and its records come again."""
+        from wire.clients.consumer import CommitRefused
+
+        with suppress(CommitRefused):
+            await self._consumer.commit(dict(self.next_positions))
+        self.next_positions.clear()
+
+    async def revoked(self, _: frozenset[Place]) -> None:
+        """Commit before somebody else goes on."""
+        await self.commit()
+
+    async def assigned(self, _: frozenset[Place]) -> None:
+        """Begin."""
+
+    async def lost(self, _: frozenset[Place]) -> None:
+        """Nothing can be committed."""
+        self.next_positions.clear()
 
 
-async def _classic(wanted: Wanted, classic: tuple[str, str, int, str, bool], stack: AsyncExitStack) -> Found:
+async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: AsyncExitStack) -> Found:
     """A high-level consumer as in Kafka 0.8."""
     from runtime.zookeeper import ZooKeeper
     from wire.clients.core.positions import ResetPolicy
@@ -313,7 +346,7 @@ async def _classic(wanted: Wanted, classic: tuple[str, str, int, str, bool], sta
     from wire.clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
     from wire.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
 
-    connect, strategy, streams, storage, is_dual_commit = classic
+    connect, strategy, storage, is_dual_commit = classic
     policy = ResetPolicy.EARLIEST if wanted.at == "earliest" else ResetPolicy.LATEST
     try:
         options = ZooKeeperConsumerOptions(
@@ -324,6 +357,7 @@ async def _classic(wanted: Wanted, classic: tuple[str, str, int, str, bool], sta
             is_auto_commit=wanted.is_committing,
             auto_commit_interval_ms=5_000,
             session_timeout_ms=wanted.session_timeout_ms,
+            consumer_timeout_ms=-1 if wanted.timeout_ms is None else wanted.timeout_ms,
             rebalance_attempts_max=20,
             rebalance_backoff_ms=wanted.session_timeout_ms / 6,
             reader=ReaderOptions(policy=policy, max_wait_ms=100),
@@ -335,34 +369,21 @@ async def _classic(wanted: Wanted, classic: tuple[str, str, int, str, bool], sta
     consumer = await stack.enter_async_context(ZooKeeperConsumer(zookeeper, options, client_of))
     expression = wanted.whitelist if wanted.whitelist is not None else wanted.blacklist
     if expression is None:
-        subscription, pattern = dict.fromkeys(wanted.topics, streams), STATIC
+        subscription, pattern = dict.fromkeys(wanted.topics, 1), STATIC
     else:
-        subscription, pattern = {expression: streams}, WHITE_LIST if wanted.whitelist is not None else BLACK_LIST
-    await consumer.create_streams(subscription, pattern=pattern)
-    return _records_of_streams(consumer, wanted)
+        subscription, pattern = {expression: 1}, WHITE_LIST if wanted.whitelist is not None else BLACK_LIST
+    (stream,) = await consumer.create_streams(subscription, pattern=pattern)
+    return _records_of_stream(stream)
 
 
-async def _records_of_streams(consumer: ZooKeeperConsumer, wanted: Wanted) -> Found:
-    """All streams' records in one row."""
-    merged: asyncio.Queue[tuple[Place, Record] | None] = asyncio.Queue(1)
+async def _records_of_stream(stream: Stream) -> Found:
+    from wire.clients.streams import ConsumerTimeout
 
-    async def read(records: Found) -> None:
-        async for found in records:
-            await merged.put(found)
-
-    async with asyncio.TaskGroup() as group:
-        readers = [group.create_task(read(stream.records())) for stream in consumer.streams]
-        try:
-            while True:
-                async with asyncio.timeout(None if wanted.timeout_ms is None else wanted.timeout_ms / 1000):
-                    found = await merged.get()
-                if found is not None:
-                    yield found
-        except TimeoutError:
-            return
-        finally:
-            for reader in readers:
-                reader.cancel()
+    try:
+        async for found in stream.records():
+            yield found
+    except ConsumerTimeout:
+        return
 
 
 def _shown_as(output: OutputFormat, *, has_keys: bool, has_places: bool) -> Callable[[Place, Record], None]:

@@ -174,6 +174,7 @@ class Consumer:
         self._watching: asyncio.Task[None] | None = None
         self._commits: dict[asyncio.Task[None], Callable[[Exception | None], None]] = {}
         self._commit_order = asyncio.Lock()
+        self._joined_counts: Mapping[str, int] | None = None
         self._needs_join = False
         self._is_expelled = False
         self._join_not_before_ms = 0.0
@@ -378,6 +379,7 @@ class Consumer:
 
     async def _join(self) -> tuple[Membership, dict[Place, Start]]:
         topics = await self._wanted_topics()
+        self._joined_counts = await self._counts(topics)
         subscription = encode_subscription(Subscription(topics=topics))
         membership = await self._member.join([(name, subscription) for name in self.options.assignors], self._assign)
         places = sorted(decode_assignment(membership.assignment))
@@ -440,29 +442,27 @@ class Consumer:
     async def _assign(self, joined: Joined) -> Mapping[str, bytes]:
         """As the leader: every member's part, by the assignor that all of them know."""
         subscriptions = {member: decode_subscription(data).topics for member, data in joined.members.items()}
-        topics = sorted({topic for wanted in subscriptions.values() for topic in wanted})
-        found = (await self._client.metadata(topics)).topics
-        counts = {name: len(found[name].partitions) for name in topics if name in found}
+        counts = await self._counts(sorted({topic for wanted in subscriptions.values() for topic in wanted}))
         parts = ASSIGNORS[joined.protocol](subscriptions, counts)
         return {member: encode_assignment(places) for member, places in parts.items()}
 
     async def _watch_topics(self) -> None:
-        """New topics that fit the pattern, and new partitions of topics that were shared out, make the group rebalance."""
-        known: tuple[str, ...] | None = None
-        counts: Mapping[str, int] = {}
+        """New topics that fit the pattern, and new partitions of topics that were joined for, make the group rebalance."""
         while True:
             await asyncio.sleep(self.options.reader.metadata_max_age_ms / 1000)
             try:
-                topics = await self._wanted_topics()
-                found = (await self._client.metadata(topics)).topics if topics else {}
+                counts = await self._counts(await self._wanted_topics())
             except KafkaClientError as error:
                 self.last_problem = str(error)
                 continue
-            now = {name: len(topic.partitions) for name, topic in found.items() if not topic.error_code}
-            if known is not None and (topics != known or now != counts):
+            if self._joined_counts is not None and counts != self._joined_counts:
                 self._needs_join = True
                 self._prefetch.news.set()
-            known, counts = topics, now
+
+    async def _counts(self, topics: Sequence[str]) -> Mapping[str, int]:
+        """Partitions of those topics that are there."""
+        found = (await self._client.metadata(topics)).topics if topics else {}
+        return {name: len(found[name].partitions) for name in topics if name in found and not found[name].error_code}
 
     # Offsets
 

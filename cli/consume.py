@@ -48,52 +48,65 @@ class Wanted:
     is_committing: bool
 
 
+Topics = Annotated[list[str] | None, typer.Argument(help="What to read; or give --whitelist or --blacklist.")]
+Group = Annotated[
+    str | None, typer.Option(help="Share the partitions with the group's other members, and commit offsets.")
+]
+OnePartition = Annotated[int | None, typer.Option(help="One partition, without sharing.", min=0)]
+Offset = Annotated[int | None, typer.Option(help="Where to begin in --partition.", min=0)]
+FromTime = Annotated[
+    str | None,
+    typer.Option("--from", help="Without a position: earliest, latest (default), Unix ms, or 2026-01-31T12:00:00Z."),
+]
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="As --from earliest.")]
+Whitelist = Annotated[
+    str | None, typer.Option(help="All topics whose whole name fits this regular expression (commas: or).")
+]
+Blacklist = Annotated[str | None, typer.Option(help="All topics but those whose whole name fits.")]
+MaxMessages = Annotated[int | None, typer.Option(help="End after so many records.", min=1)]
+TimeoutMs = Annotated[int | None, typer.Option(help="End when nothing has come for so long.", min=1)]
+Isolation = Annotated[str, typer.Option(help="read_uncommitted, or read_committed to leave out aborted records.")]
+Zookeeper = Annotated[
+    str | None,
+    typer.Option(
+        help="host:port, with a chroot if need be: be a classic consumer, whose group coordinates itself in ZooKeeper."
+    ),
+]
+Strategy = Annotated[str, typer.Option(help="With --zookeeper: range or roundrobin.")]
+OffsetsStorage = Annotated[str, typer.Option(help="With --zookeeper: where offsets are kept, zookeeper or kafka.")]
+DualCommit = Annotated[
+    bool,
+    typer.Option("--dual-commit/--no-dual-commit", help="With --offsets-storage kafka: keep them in ZooKeeper too."),
+]
+SessionTimeoutMs = Annotated[
+    int, typer.Option(help="A member that is not heard for so long loses its partitions.", min=1000)
+]
+CommitOffsets = Annotated[bool, typer.Option("--commit/--no-commit", help="Whether a group's offsets move.")]
+WithKeys = Annotated[bool, typer.Option("--keys", help="Print `key<TAB>value`.")]
+WithPlaces = Annotated[bool, typer.Option("--places", help="Print topic, partition and offset in front.")]
+
+
 def consume(
-    topics: Annotated[
-        list[str] | None, typer.Argument(help="What to read; or give --whitelist or --blacklist.")
-    ] = None,
+    topics: Topics = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    group: Annotated[
-        str | None, typer.Option(help="Share the partitions with the group's other members, and commit offsets.")
-    ] = None,
-    partition: Annotated[int | None, typer.Option(help="One partition, without sharing.", min=0)] = None,
-    offset: Annotated[int | None, typer.Option(help="Where to begin in --partition.", min=0)] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from", help="Without a position: earliest, latest (default), Unix ms, or 2026-01-31T12:00:00Z."
-        ),
-    ] = None,
-    is_from_beginning: Annotated[bool, typer.Option("--from-beginning", help="As --from earliest.")] = False,
-    whitelist: Annotated[
-        str | None, typer.Option(help="All topics whose whole name fits this regular expression (commas: or).")
-    ] = None,
-    blacklist: Annotated[str | None, typer.Option(help="All topics but those whose whole name fits.")] = None,
-    max_messages: Annotated[int | None, typer.Option(help="End after so many records.", min=1)] = None,
-    timeout_ms: Annotated[int | None, typer.Option(help="End when nothing has come for so long.", min=1)] = None,
-    isolation: Annotated[
-        str, typer.Option(help="read_uncommitted, or read_committed to leave out aborted records.")
-    ] = "read_uncommitted",
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(help="host:port[/chroot]: be a classic consumer, whose group coordinates itself in ZooKeeper."),
-    ] = None,
-    strategy: Annotated[str, typer.Option(help="With --zookeeper: range or roundrobin.")] = "range",
-    offsets_storage: Annotated[
-        str, typer.Option(help="With --zookeeper: where offsets are kept, zookeeper or kafka.")
-    ] = "zookeeper",
-    is_dual_commit: Annotated[
-        bool,
-        typer.Option(
-            "--dual-commit/--no-dual-commit", help="With --offsets-storage kafka: keep them in ZooKeeper too."
-        ),
-    ] = True,
-    session_timeout_ms: Annotated[
-        int, typer.Option(help="A member that is not heard for so long loses its partitions.", min=1000)
-    ] = 10_000,
-    is_committing: Annotated[bool, typer.Option("--commit/--no-commit", help="Whether a group's offsets move.")] = True,
-    has_keys: Annotated[bool, typer.Option("--keys", help="Print `key<TAB>value`.")] = False,
-    has_places: Annotated[bool, typer.Option("--places", help="Print topic, partition and offset in front.")] = False,
+    group: Group = None,
+    partition: OnePartition = None,
+    offset: Offset = None,
+    from_: FromTime = None,
+    is_from_beginning: FromBeginning = False,
+    whitelist: Whitelist = None,
+    blacklist: Blacklist = None,
+    max_messages: MaxMessages = None,
+    timeout_ms: TimeoutMs = None,
+    isolation: Isolation = "read_uncommitted",
+    zookeeper: Zookeeper = None,
+    strategy: Strategy = "range",
+    offsets_storage: OffsetsStorage = "zookeeper",
+    is_dual_commit: DualCommit = True,
+    session_timeout_ms: SessionTimeoutMs = 10_000,
+    is_committing: CommitOffsets = True,
+    has_keys: WithKeys = False,
+    has_places: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Print records as they come: values alone or, with `--output json`, one JSON document a line with everything.

@@ -37,48 +37,60 @@ COMPLAINTS_SHOWN = 5
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
+Topic = Annotated[str, typer.Argument(help="Where the records go.")]
+InputFile = Annotated[
+    Path | None, typer.Option("--file", "-f", help="A file with a record a line; standard input when left out.")
+]
+KeySeparator = Annotated[
+    str | None, typer.Option(help="What stands between key and value in a line; without it there are no keys.")
+]
+Header = Annotated[list[str] | None, typer.Option(help="name=value for every record; may be given again.")]
+OnePartition = Annotated[int | None, typer.Option(help="One partition for all records.", min=0)]
+PartitionerName = Annotated[
+    str,
+    typer.Option(
+        help="murmur2 (Java's default), classic, classic-bytes, random, round-robin, or module:Class of your own."
+    ),
+]
+Acks = Annotated[str, typer.Option(help="Who must have a record: all in-sync replicas, 1 (the leader), or 0.")]
+Idempotence = Annotated[
+    bool, typer.Option("--idempotence/--no-idempotence", help="Retries make no duplicates; needs acks=all.")
+]
+Codec = Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")]
+LingerMs = Annotated[float, typer.Option(help="How long a batch waits for more records.", min=0)]
+BatchBytes = Annotated[int, typer.Option(help="A batch is full at this size.", min=1)]
+QueueRecords = Annotated[int, typer.Option(help="How many records may wait for their acknowledgement.", min=1)]
+EnqueueTimeoutMs = Annotated[
+    int,
+    typer.Option(help="When that many wait: -1 waits, 0 drops at once, more waits so long and then drops.", min=-1),
+]
+DeliveryTimeoutMs = Annotated[float, typer.Option(help="A record that is not acknowledged by then has failed.", min=1)]
+Producers = Annotated[int, typer.Option(help="Producers side by side; each partition keeps to one.", min=1)]
+AbortOnFailure = Annotated[
+    bool, typer.Option("--abort-on-failure", help="Write nothing more after the first record that fails.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say which partition each record would go to.")]
+
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where the records go.")],
+    topic: Topic,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="A file with a record a line; standard input when left out.")
-    ] = None,
-    key_separator: Annotated[
-        str | None, typer.Option(help="What stands between key and value in a line; without it there are no keys.")
-    ] = None,
-    header: Annotated[list[str] | None, typer.Option(help="name=value for every record; may be given again.")] = None,
-    partition: Annotated[int | None, typer.Option(help="One partition for all records.", min=0)] = None,
-    partitioner: Annotated[
-        str,
-        typer.Option(
-            help="murmur2 (Java's default), classic, classic-bytes, random, round-robin, or module:Class of your own."
-        ),
-    ] = "murmur2",
-    acks: Annotated[
-        str, typer.Option(help="Who must have a record: all in-sync replicas, 1 (the leader), or 0.")
-    ] = "all",
-    is_idempotent: Annotated[
-        bool, typer.Option("--idempotence/--no-idempotence", help="Retries make no duplicates; needs acks=all.")
-    ] = True,
-    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")] = "none",
-    linger_ms: Annotated[float, typer.Option(help="How long a batch waits for more records.", min=0)] = 5,
-    batch_bytes: Annotated[int, typer.Option(help="A batch is full at this size.", min=1)] = 128 * 1024,
-    queue_records: Annotated[
-        int, typer.Option(help="How many records may wait for their acknowledgement.", min=1)
-    ] = 100_000,
-    enqueue_timeout_ms: Annotated[
-        int,
-        typer.Option(help="When that many wait: -1 waits, 0 drops at once, more waits so long and then drops.", min=-1),
-    ] = -1,
-    delivery_timeout_ms: Annotated[
-        float, typer.Option(help="A record that is not acknowledged by then has failed.", min=1)
-    ] = 120_000,
-    producers: Annotated[int, typer.Option(help="Producers side by side; each partition keeps to one.", min=1)] = 1,
-    is_aborting: Annotated[
-        bool, typer.Option("--abort-on-failure", help="Write nothing more after the first record that fails.")
-    ] = False,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which partition each record would go to.")] = False,
+    file: InputFile = None,
+    key_separator: KeySeparator = None,
+    header: Header = None,
+    partition: OnePartition = None,
+    partitioner: PartitionerName = "murmur2",
+    acks: Acks = "all",
+    is_idempotent: Idempotence = True,
+    compression: Codec = "none",
+    linger_ms: LingerMs = 5,
+    batch_bytes: BatchBytes = 128 * 1024,
+    queue_records: QueueRecords = 100_000,
+    enqueue_timeout_ms: EnqueueTimeoutMs = -1,
+    delivery_timeout_ms: DeliveryTimeoutMs = 120_000,
+    producers: Producers = 1,
+    is_aborting: AbortOnFailure = False,
+    is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Send every line as a record and wait until all are acknowledged. Exit code 1 when a record failed or was dropped.
@@ -112,16 +124,7 @@ def produce(
     except ValueError as error:
         raise usage_error(f"--acks {acks}: {error}; or give --no-idempotence") from error
 
-    def record_of(line: bytes) -> ProducerRecord:
-        from wire.clients.producer import ProducerRecord
-
-        key, value = None, line
-        if key_separator:
-            key, found, value = line.partition(key_separator.encode())
-            if not found:
-                raise OperationalFailure(f"line {line[:80]!r} has no key separator {key_separator!r}")
-        return ProducerRecord(topic=topic, key=key, value=value, headers=headers, partition=partition)
-
+    record_of = _line_reader(topic, key_separator, headers, partition)
     run = Run(topic, record_of, options, file=file, is_dry_run=is_dry_run)
     with failures_as_messages():
         asyncio.run(run.all(bootstrap_server, producers))
@@ -131,6 +134,23 @@ def produce(
         run.tell()
     if run.failed or run.dropped:
         raise typer.Exit(1)
+
+
+def _line_reader(
+    topic: str, key_separator: str | None, headers: tuple[tuple[str, bytes], ...], partition: int | None
+) -> Callable[[bytes], ProducerRecord]:
+    """From a line to its record. OperationalFailure for a line without the separator."""
+    from wire.clients.producer import ProducerRecord
+
+    def record_of(line: bytes) -> ProducerRecord:
+        key, value = None, line
+        if key_separator:
+            key, found, value = line.partition(key_separator.encode())
+            if not found:
+                raise OperationalFailure(f"line {line[:80]!r} has no key separator {key_separator!r}")
+        return ProducerRecord(topic=topic, key=key, value=value, headers=headers, partition=partition)
+
+    return record_of
 
 
 def _partitioner(name: str) -> Callable[[], Partitioner]:

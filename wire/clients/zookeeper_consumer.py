@@ -69,6 +69,7 @@ STEPS: Final = (
     "before starting",
     "start",
 )
+CLIENT_LISTENER: Final = "CLIENT"
 FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, znodes.MalformedZnode)
 _log = get_logger("clients.zookeeper_consumer")
 
@@ -205,6 +206,11 @@ class ZooKeeperConsumer:
     def owned(self) -> Mapping[Place, str]:
         """The own partitions and their threads."""
         return dict(self._claimed)
+
+    @property
+    def reading(self) -> list[Place]:
+        """What is being fetched now."""
+        return [] if self._reader is None else self._reader.readings.places
 
     @property
     def streams(self) -> list[Stream]:
@@ -437,7 +443,9 @@ class ZooKeeperConsumer:
             told = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
             if told is not None:
                 endpoints = znodes.decode_broker(int(node_id), told[0]).endpoints
-                addresses += [HostPort(endpoint.host, endpoint.port) for endpoint in endpoints[:1]]
+                # Kafka's own registrations name listeners by their protocol; ours have one for clients.
+                for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]
+                addresses += [HostPort(endpoint.host, endpoint.port) for endpoint in (for_clients or endpoints)[:1]]
         return addresses
 
     async def _partitions(self, topic: str) -> list[int]:

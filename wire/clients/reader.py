@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -39,10 +38,10 @@ from wire.clients.core.positions import (
 from wire.clients.core.readings import NO_LEADER, Phase, Place, Reading, Readings, Start, Wanted
 from wire.clients.simple_consumer import records_of
 from wire.clients.topics import Topics
-from wire.fetch_codec import AbortedTransaction, FetchResponse, PartitionFetched
-from wire.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
-from wire.fetch_session import FetchSession
+from wire.fetch_codec import AbortedTransaction, PartitionFetched
+from wire.fetch_requests import FetchRequest
 from wire.record_batch import InvalidBatch
+from wire.session_fetch import FetchPosition, SessionFetch
 
 _EMPTY: Final = memoryview(b"")
 _log = get_logger("clients.reader")
@@ -279,8 +278,16 @@ class Reader:
 
     async def _fetch_from(self, node_id: int) -> None:
         """One broker's fetcher; it ends when nothing is led there any more."""
-        session: FetchSession[Place, tuple[int, int]] = FetchSession()
-        ids: dict[str, UUID | None] = {}
+        options = self._options
+        limits = FetchRequest(
+            [],
+            max_wait_ms=options.max_wait_ms,
+            min_bytes=options.min_bytes,
+            max_bytes=options.fetch_bytes,
+            isolation_level=options.isolation_level,
+            rack_id=options.rack,
+        )
+        session = SessionFetch(limits, partition_max_bytes=options.partition_bytes)
         while self.readings.has_at(node_id):
             wanted = self.readings.fetchable(node_id)
             if not wanted:
@@ -288,70 +295,30 @@ class Reader:
                 wake.clear()
                 await wake.wait()
                 continue
-            for topic in {topic for topic, _ in wanted}:
-                ids[topic] = self.topics.topic_id(topic)
+            positions = {place: FetchPosition(one.position.offset, one.leader_epoch) for place, one in wanted.items()}
+            ids = {topic: self.topics.topic_id(topic) for topic, _ in wanted}
             self.fetches += 1
             try:
-                response = await self._fetch_client.fetch(node_id, self._request(session, wanted, ids))
-                await self._accept(node_id, session, wanted, ids, response)
+                response = await self._fetch_client.fetch(node_id, session.request(positions, ids))
+                answers = session.answered(response)
             except KafkaClientError as error:
                 session.reset()
                 self.topics.last_problem = str(error)
                 for place in wanted:
                     self._lose_leader(place)
+                continue
+            await self._accept(wanted, answers)
         self._fetchers.pop(node_id, None)
         self._wakes.pop(node_id, None)
 
-    def _request(
-        self,
-        session: FetchSession[Place, tuple[int, int]],
-        wanted: Mapping[Place, Wanted],
-        ids: Mapping[str, UUID | None],
-    ) -> FetchRequest:
-        asked = session.next_request({place: (one.position.offset, one.leader_epoch) for place, one in wanted.items()})
-        topics: dict[str, list[PartitionToFetch]] = {}
-        for (topic, partition), (offset, leader_epoch) in asked.named.items():
-            one = PartitionToFetch(partition, offset, self._options.partition_bytes, leader_epoch)
-            topics.setdefault(topic, []).append(one)
-        forgotten: dict[str, list[int]] = {}
-        for topic, partition in asked.forgotten:
-            forgotten.setdefault(topic, []).append(partition)
-        return FetchRequest(
-            [TopicToFetch(name, ids[name], partitions) for name, partitions in topics.items()],
-            max_wait_ms=self._options.max_wait_ms,
-            min_bytes=self._options.min_bytes,
-            max_bytes=self._options.fetch_bytes,
-            isolation_level=self._options.isolation_level,
-            session_id=asked.session_id,
-            session_epoch=asked.session_epoch,
-            forgotten_topics=[ForgottenTopic(name, ids[name], partitions) for name, partitions in forgotten.items()],
-            rack_id=self._options.rack,
-        )
-
-    async def _accept(
-        self,
-        node_id: int,
-        session: FetchSession[Place, tuple[int, int]],
-        wanted: Mapping[Place, Wanted],
-        ids: Mapping[str, UUID | None],
-        response: FetchResponse,
-    ) -> None:
-        code = error_code(response.error_code)
-        if code:
-            session.reset()
-            if code in _SESSION_ERRORS:
-                return
-            raise broker_error(code, node=f"node {node_id}", api_key=1)
-        session.answered(response.session_id)
-        names = {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
-        for topic in response.topics:
-            name = names.get(topic.topic_id, topic.name) if topic.topic_id is not None else topic.name
-            for fetched in topic.partitions:
-                place = (name, fetched.partition_index)
-                asked = wanted.get(place)
-                reading = None if asked is None else self.readings.current(place, asked.generation)
-                if asked is not None and reading is not None and reading.fetched == asked.position:
-                    await self._take(reading, asked, fetched)
+    async def _accept(self, wanted: Mapping[Place, Wanted], answers: Iterable[tuple[str, PartitionFetched]]) -> None:
+        """Take what was asked and is still wanted; an answer to an older question is not looked at."""
+        for topic, fetched in answers:
+            place = (topic, fetched.partition_index)
+            asked = wanted.get(place)
+            reading = None if asked is None else self.readings.current(place, asked.generation)
+            if asked is not None and reading is not None and reading.fetched == asked.position:
+                await self._take(reading, asked, fetched)
 
     async def _take(self, reading: Reading, asked: Wanted, fetched: PartitionFetched) -> None:
         trouble = trouble_of(error_code(fetched.error_code))
@@ -410,12 +377,3 @@ class Reader:
         """A bug ends a task: whoever reads looks at `failure`."""
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
-
-
-_SESSION_ERRORS: Final = frozenset(
-    {
-        ErrorCode.fetch_session_id_not_found,
-        ErrorCode.invalid_fetch_session_epoch,
-        ErrorCode.fetch_session_topic_id_error,
-    }
-)

@@ -21,7 +21,7 @@ from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from wire.clients.consumer import Consumer
-    from wire.clients.core.positions import Position
+    from wire.clients.core.positions import Position, ResetPolicy
     from wire.clients.core.readings import Place, Start
     from wire.clients.streams import Stream
     from wire.records import Record
@@ -39,6 +39,7 @@ class Wanted:
     partition: int | None
     offset: int | None
     at: str | int
+    reset: str | None
     whitelist: str | None
     blacklist: str | None
     count_max: int | None
@@ -63,6 +64,10 @@ Whitelist = Annotated[
     str | None, typer.Option(help="All topics whose whole name fits this regular expression (commas: or).")
 ]
 Blacklist = Annotated[str | None, typer.Option(help="All topics but those whose whole name fits.")]
+Reset = Annotated[
+    str | None,
+    typer.Option(help="Where the log has no such offset: earliest, latest, nearest or fail; by default as --from."),
+]
 MaxMessages = Annotated[int | None, typer.Option(help="End after so many records.", min=1)]
 TimeoutMs = Annotated[int | None, typer.Option(help="End when nothing has come for so long.", min=1)]
 Isolation = Annotated[str, typer.Option(help="read_uncommitted, or read_committed to leave out aborted records.")]
@@ -94,6 +99,7 @@ def consume(
     offset: Offset = None,
     from_: FromTime = None,
     is_from_beginning: FromBeginning = False,
+    reset: Reset = None,
     whitelist: Whitelist = None,
     blacklist: Blacklist = None,
     max_messages: MaxMessages = None,
@@ -122,6 +128,7 @@ def consume(
         group=group,
         partition=partition,
         offset=offset,
+        reset=reset,
         at=parse_at("earliest" if is_from_beginning else (from_ or "latest")),
         whitelist=whitelist,
         blacklist=blacklist,
@@ -234,10 +241,9 @@ def _until_signal(task: asyncio.Task[Any] | None) -> Any:
 async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) -> Found:
     """In a group of the classic protocol, or partitions on their own."""
     from wire.clients.consumer import READ_COMMITTED, Consumer, ConsumerOptions
-    from wire.clients.core.positions import ResetPolicy
     from wire.clients.reader import ReaderOptions
 
-    policy = ResetPolicy.EARLIEST if wanted.at == "earliest" else ResetPolicy.LATEST
+    policy = _policy(wanted)
     options = ConsumerOptions(
         group_id=wanted.group,
         is_auto_commit=False,
@@ -259,6 +265,18 @@ async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) 
     else:
         consumer.subscribe(_pattern(wanted) or wanted.topics)
     return _records_of_consumer(consumer, printed, wanted)
+
+
+def _policy(wanted: Wanted) -> ResetPolicy:
+    """A usage error says what is accepted."""
+    from wire.clients.core.positions import ResetPolicy, parse_reset_policy
+
+    if wanted.reset is None:
+        return ResetPolicy.EARLIEST if wanted.at == "earliest" else ResetPolicy.LATEST
+    try:
+        return parse_reset_policy(wanted.reset)
+    except ValueError as error:
+        raise usage_error(f"--reset {error}") from error
 
 
 def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
@@ -354,13 +372,12 @@ class Printed:
 async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: AsyncExitStack) -> Found:
     """A high-level consumer as in Kafka 0.8."""
     from runtime.zookeeper import ZooKeeper
-    from wire.clients.core.positions import ResetPolicy
     from wire.clients.reader import ReaderOptions
     from wire.clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
     from wire.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
 
     connect, strategy, storage, is_dual_commit = classic
-    policy = ResetPolicy.EARLIEST if wanted.at == "earliest" else ResetPolicy.LATEST
+    policy = _policy(wanted)
     try:
         options = ZooKeeperConsumerOptions(
             group_id=wanted.group or "",

@@ -215,8 +215,7 @@ class Run:
     async def _send_lines(self, pool: ProducerPool) -> None:
         from wire.clients.budget import QueueFull
 
-        size_bytes = self._file.stat().st_size if self._file is not None else None
-        with progress_bar(size_bytes, of_bytes=True) as advance:
+        with progress_bar(_size_bytes(self._file), of_bytes=True) as advance:
             async for line in _lines(self._file):
                 advance(len(line) + 1)
                 record = self._record_of(line)
@@ -268,6 +267,13 @@ class Run:
         console.print(f"{self.partitions.total():,} records {verb} in {self._topic} (by partition {placed or 'none'})")
         if self.skew >= SKEW_TOLD_FROM and self.partitions.total() > self.partition_count:
             console.print(f"skewed: the fullest partition has {self.skew:.1f} times its part; look at the keys")
+
+
+def _size_bytes(file: Path | None) -> int | None:
+    try:
+        return None if file is None else file.stat().st_size
+    except OSError as error:
+        raise OperationalFailure(f"--file {file} cannot be read: {error.strerror}") from error
 
 
 async def _lines(file: Path | None) -> AsyncIterator[bytes]:

@@ -190,6 +190,7 @@ class ZooKeeperConsumer:
         self._rebalancing = asyncio.Lock()
         self._needs_registration = False
         self._has_released = False
+        self._has_lost_session = False
         self._tasks: list[asyncio.Task[None]] = []
         self._cut_off: asyncio.Task[None] | None = None
         self.rebalances = 0
@@ -252,9 +253,12 @@ class ZooKeeperConsumer:
 
     async def commit(self) -> None:
         """Commit the consumed offsets, tried again a few times. The store's errors."""
+        await self._commit_patiently(self.positions())
+
+    async def _commit_patiently(self, offsets: Mapping[Place, int]) -> None:
         for attempt in range(1, self.options.commit_attempts_max + 1):
             try:
-                await self._commit_once(self.positions())
+                await self._commit_once(offsets)
             except (KazooException, KafkaClientError):
                 if attempt == self.options.commit_attempts_max:
                     raise
@@ -273,8 +277,8 @@ class ZooKeeperConsumer:
         for stream in self._streams.values():
             stream.end(self.failure)
         try:
-            if self.options.is_auto_commit:
-                await self._commit_once(self._uncommitted)
+            if self.options.is_auto_commit and not self._has_lost_session:
+                await self._commit_patiently(self._uncommitted)
         except FAILURES as error:
             _log.warning("offsets could not be committed while closing", reason=str(error))
         await self._zookeeper.stop()
@@ -306,7 +310,7 @@ class ZooKeeperConsumer:
         if state is SessionState.SUSPENDED and self._cut_off is None:
             self._cut_off = asyncio.get_running_loop().create_task(self._stop_when_cut_off())
         if state is SessionState.LOST:
-            self._needs_registration = True
+            self._needs_registration = self._has_lost_session = True
             self._armed.clear()
         if state is SessionState.CONNECTED:
             if self._cut_off is not None:
@@ -391,6 +395,10 @@ class ZooKeeperConsumer:
         await self._stop_fetchers()
         await self._step("stop fetchers")
         await self._have_reader(brokers)
+        if self._has_lost_session:
+            # Others may own our partitions since, and be further on.
+            self._uncommitted.clear()
+            self._has_lost_session = False
         if self.options.is_auto_commit and self._uncommitted:
             await self._commit_once(self._uncommitted)
         self._uncommitted.clear()

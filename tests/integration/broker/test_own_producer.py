@@ -10,7 +10,9 @@ import uuid
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from tests.support.java_clients import KafkaPrograms
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.lone_broker_process import LoneBroker
@@ -158,6 +160,16 @@ async def test_the_command_takes_a_partitioner_by_its_name(lone_broker: LoneBrok
     name = "wire.clients.core.partitioners:RoundRobinPartitioner"
     told = json.loads(command.run("--partitioner", name, "-o", "json", given=b"x\n" * 14))
     assert set(told["partitions"].values()) == {2}
-    assert "accepted are murmur2" in command.run("--partitioner", "nonsense", code=2)
-    assert "--compression 'rar'" in command.run("--compression", "rar", code=2)
-    assert "no key separator" in command.run("--key-separator", "=", given=b"x\n", code=1)
+
+
+def test_the_command_says_what_it_accepts(lone_broker: LoneBroker, topic: str) -> None:
+    def told(*arguments: str, code: int) -> str:
+        ended = CliRunner().invoke(app, ["produce", topic, "-b", lone_broker.bootstrap, *arguments])
+        assert ended.exit_code == code, ended.output
+        return " ".join(ended.output.split())
+
+    assert "accepted are murmur2" in told("--partitioner", "nonsense", code=2)
+    assert "it lacks choose" in told("--partitioner", "json:JSONDecoder", code=2)
+    assert "--compression 'rar'" in told("--compression", "rar", code=2)
+    assert "or give --no-idempotence" in told("--acks", "1", code=2)
+    assert "cannot be read" in told("--file", "not-there.txt", code=1)

@@ -25,6 +25,7 @@ from tests.support.eventually import eventually
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.processes import Processes
 from tests.support.site_node import SiteNode
+from tests.support.toxiproxy import Toxiproxy
 from tests.support.zookeeper import ZooKeeperProcess
 from wire.client import KafkaClient, NewTopic
 from wire.clients.core.positions import ResetPolicy
@@ -270,6 +271,7 @@ async def test_an_expired_session_is_begun_anew(site: Site) -> None:
     async with member(site.connect, group) as consumer:
         read = Read(*await consumer.create_streams({topic: 1}))
         await read.has(10)
+        await consumer.commit()
         before = consumer.rebalances
         kazoo = consumer._zookeeper._client
         taking_over = KazooClient(site.connect, client_id=kazoo.client_id)
@@ -281,6 +283,26 @@ async def test_an_expired_session_is_begun_anew(site: Site) -> None:
         await site.produce(topic, 10, 20, 2)
         await read.has(20)
         assert sorted(read.values) == list(range(20))
+
+
+async def test_a_member_that_does_not_hear_zookeeper_stops_before_its_session_is_over(
+    site: Site, toxiproxy: Toxiproxy
+) -> None:
+    topic = await site.new_topic(2)
+    group = f"g-{topic}"
+    address, _, path = site.connect.partition("/")
+    proxy = toxiproxy.create("zookeeper", address)
+    async with member(f"{proxy.address}/{path}", group) as cut_off, member(site.connect, group) as other:
+        read = Read(*await cut_off.create_streams({topic: 1}))
+        await other.create_streams({topic: 1})
+        await eventually(lambda: (len(cut_off.owned), len(other.owned)) == (1, 1), WITHIN_MS)
+        with proxy.cut_off():
+            await eventually(lambda: len(other.owned) == 2, WITHIN_MS)
+            assert cut_off.reading == []
+        await eventually(lambda: (len(cut_off.owned), len(other.owned)) == (1, 1), WITHIN_MS)
+        others_read = Read(*other.streams)
+        await site.produce(topic, 0, 10, 2)
+        await eventually(lambda: sorted(read.values + others_read.values) == list(range(10)), WITHIN_MS)
 
 
 async def test_a_partition_that_somebody_keeps_fails_the_rebalance_and_leaves_nothing_behind(site: Site) -> None:

@@ -299,3 +299,11 @@ async def test_an_idle_fetcher_ends_and_an_empty_one_does_not_spin() -> None:
         before = consumer.reader.fetches
         await consumer.poll(100)
         assert consumer.reader.fetches <= before + 1
+
+
+async def test_records_are_opened_at_the_edge_until_nothing_comes_any_more() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 20, batch=5)
+        consumer.assign({P0: Start(Position(3))})
+        found = [(place, record.offset) async for place, record in consumer.records(timeout_ms=500)]
+        assert found == [(P0, offset) for offset in range(3, 20)]

@@ -107,11 +107,13 @@ def options_of(group: str, **options: Any) -> ZooKeeperConsumerOptions:
 
 
 @contextlib.asynccontextmanager
-async def member(connect: str, group: str, on_step: Any = None, **options: Any) -> AsyncIterator[ZooKeeperConsumer]:
+async def member(
+    connect: str, group: str, on_step: Any = None, listener: Any = None, **options: Any
+) -> AsyncIterator[ZooKeeperConsumer]:
     given = options_of(group, **options)
     zookeeper = ZooKeeper(connect, session_timeout_ms=given.session_timeout_ms)
     await zookeeper.start()
-    async with ZooKeeperConsumer(zookeeper, given, on_step=on_step) as consumer:
+    async with ZooKeeperConsumer(zookeeper, given, on_step=on_step, listener=listener) as consumer:
         yield consumer
 
 
@@ -365,6 +367,43 @@ async def test_offsets_that_did_not_move_are_not_written_and_those_taken_but_not
         await read.has(4)
     assert int(taken[1].value or b"") == 0
     assert read.values == [1, 2, 3, 4]
+
+
+class Hooks:
+    """Notes what it is told, and fails once when asked to."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[tuple[str, int]]]] = []
+        self.is_failing = False
+
+    async def before_releasing(self, places: Mapping[tuple[str, int], str]) -> None:
+        self.calls.append(("before releasing", sorted(places)))
+        if self.is_failing:
+            self.is_failing = False
+            raise RuntimeError("the application is not done")
+
+    async def before_starting(self, consumer: str, owners: Mapping[tuple[str, int], str]) -> None:
+        self.calls.append(("before starting", sorted(owners)))
+
+
+async def test_hooks_come_before_releasing_and_before_starting_and_may_fail_an_attempt(site: Site) -> None:
+    topic = await site.new_topic(2)
+    await site.produce(topic, 0, 10, 2)
+    both = [(topic, 0), (topic, 1)]
+    hooks = Hooks()
+    async with member(site.connect, f"g-{topic}", listener=hooks) as consumer:
+        (stream,) = await consumer.create_streams({topic: 1})
+        assert hooks.calls == [("before releasing", []), ("before starting", both)]
+        hooks.calls.clear()
+        hooks.is_failing = True
+        await consumer.rebalance()
+        assert hooks.calls == [("before releasing", both)] * 2 + [("before starting", both)]
+        found = 0
+        async for chunk in stream.chunks():
+            found += chunk.record_count
+            if found == 10:
+                break
+        assert sum(consumer.positions().values()) == 10
 
 
 async def test_a_filter_shares_its_streams_and_finds_topics_that_come_later(site: Site) -> None:

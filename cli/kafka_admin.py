@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from cli.output import usage_error
-from runtime.addresses import parse_host_ports
+from runtime.addresses import HostPort, parse_host_ports
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
@@ -76,22 +76,29 @@ def ask_cluster(
     `is_site_local`: only the brokers of the site that was asked are known to the client.
     OperationalFailure when the address is no address, nobody answers, or a request fails.
     """
-    from wire.client import KafkaClient
     from wire.client_errors import KafkaClientError
 
-    try:
-        brokers = parse_host_ports(bootstrap_server)
-    except ValueError as error:
-        raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
-
     async def run() -> Result:
-        async with KafkaClient(brokers, site_local=is_site_local, retry_budget_ms=RETRY_BUDGET_MS) as client:
+        async with client_of(bootstrap_server, is_site_local=is_site_local) as client:
             try:
                 return await work(client)
             except KafkaClientError as error:
                 raise OperationalFailure(str(error)) from error
 
     return asyncio.run(run())
+
+
+def client_of(bootstrap_server: str | Sequence[HostPort], *, is_site_local: bool = False) -> KafkaClient:
+    """A client of our own. OperationalFailure when the address is no address."""
+    from wire.client import KafkaClient
+    from wire.connection import ConnectionOptions
+
+    try:
+        brokers = parse_host_ports(bootstrap_server) if isinstance(bootstrap_server, str) else bootstrap_server
+    except ValueError as error:
+        raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
+    options = ConnectionOptions(client_id="antipode-cli")
+    return KafkaClient(brokers, options, site_local=is_site_local, retry_budget_ms=RETRY_BUDGET_MS)
 
 
 def reason(error: KafkaException) -> str:

@@ -6,6 +6,7 @@ import typer
 
 from cli import (
     configs,
+    consume,
     daemons,
     demo,
     drill,
@@ -14,6 +15,7 @@ from cli import (
     groups,
     links,
     log_dirs,
+    produce,
     quotas,
     reassign,
     reconcile,
@@ -40,6 +42,8 @@ app.command()(daemons.controller)
 app.command()(daemons.mirror)
 app.command()(daemons.bridge)
 app.command()(status.status)
+app.command()(produce.produce)
+app.command()(consume.consume)
 app.command()(failover.failover)
 app.command()(reconcile.reconcile)
 app.add_typer(topics.app, name="topics")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -60,6 +60,20 @@ def _cell(value: object) -> str:
 def report_progress(text: str) -> None:
     """A line on standard error that says what is being done."""
     error_console.print(f"[dim]{escape(text)}[/]", highlight=False)
+
+
+@contextmanager
+def progress_bar(total: int | None, *, of_bytes: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while a person looks on, moved by what is yielded; without a total or a terminal it shows nothing."""
+    if total is None or not error_console.is_terminal:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    amount = DownloadColumn() if of_bytes else MofNCompleteColumn()
+    with Progress(BarColumn(), amount, TimeRemainingColumn(), console=error_console, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.advance(task, done)
 
 
 def print_error(message: str) -> None:

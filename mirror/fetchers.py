@@ -28,9 +28,10 @@ from mirror.core.flow_events import (
 from mirror.core.partitions import MalformedBatches, PartitionKey, survey
 from mirror.core.window import QueuedBatches
 from mirror.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
-from mirror.queue import ByteQueue, EnqueueTimeout
+from mirror.queue import ByteQueue
 from mirror.throttle import Throttle
 from runtime.clock import Clock
+from wire.clients.budget import QueueFull
 
 PAUSE_WHEN_FULL_S = 0.02
 """Rest of a fetcher that may not wait for room (`queue.enqueue.timeout.ms`), so that it does not ask without end."""
@@ -244,7 +245,7 @@ class Fetcher:
     async def _enqueue(self, entry: QueuedBatches, previous_epoch: int) -> None:
         try:
             await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
-        except EnqueueTimeout:
+        except QueueFull:
             again = NotEnqueued(generation=entry.generation, offset=entry.expected_log_end_offset, epoch=previous_epoch)
             self._board.submit(entry.key, again)
             await asyncio.sleep(PAUSE_WHEN_FULL_S)

@@ -5,7 +5,7 @@ Records are views of the received frame on the one side and are handed to the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -16,23 +16,12 @@ from mirror.kafka_site import RETRY_BUDGET_MS, reached
 from mirror.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart, Unreachable
 from runtime.addresses import HostPort
 from wire.client import KafkaClient
-from wire.client_errors import error_code
+from wire.client_errors import BrokerError, error_code
 from wire.connection import ConnectionOptions
-from wire.fetch_codec import FetchResponse, PartitionFetched
-from wire.fetch_requests import CONSUMER, FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
-from wire.fetch_session import FetchSession, SessionRequest
+from wire.fetch_codec import PartitionFetched
+from wire.fetch_requests import CONSUMER, FetchRequest
 from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
-
-_SESSION_ERRORS = frozenset(
-    {
-        ErrorCode.fetch_session_id_not_found,
-        ErrorCode.invalid_fetch_session_epoch,
-        ErrorCode.fetch_session_topic_id_error,
-    }
-)
-
-Position = tuple[int, int]
-"""Fetch offset and current leader epoch."""
+from wire.session_fetch import FetchPosition, SessionFetch
 
 _NO_RECORDS = memoryview(b"")
 
@@ -63,30 +52,32 @@ class KafkaFetch:
         replica_id: int = CONSUMER,
     ) -> None:
         self._sieve = sieve
-        self._replica_id = replica_id
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        self._session: FetchSession[PartitionKey, Position] = FetchSession()
-        self._topic_ids: dict[str, UUID] = {}
-        self._min_bytes = min_bytes
-        self._max_bytes = max_bytes
-        self._partition_max_bytes = partition_max_bytes
-        self._max_wait_ms = max_wait_ms
+        limits = FetchRequest(
+            [],
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=0 if sieve is None else sieve.isolation_level,
+            replica_id=replica_id,
+        )
+        self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
 
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
         """One fetch; partitions of which there is nothing new are not in the answer."""
+        wanted: dict[tuple[str, int], FetchPosition] = {
+            part.key: FetchPosition(part.offset, part.leader_epoch) for part in parts
+        }
+        request = self._session.request(wanted, {part.key.topic: part.topic_id for part in parts})
         try:
-            response = await reached(self._client.fetch(node_id, self._request(parts)))
+            response = await reached(self._client.fetch(node_id, request))
         except BaseException:
             self._session.reset()
             raise
-        code = error_code(response.error_code)
-        if code is not ErrorCode.none:
-            self._session.reset()
-            if code in _SESSION_ERRORS:
-                return ()
-            raise Unreachable(f"source broker {node_id} answers {code.name} to a fetch")
-        self._session.answered(response.session_id)
-        answers = self._fetched(response)
+        try:
+            answers = self._session.answered(response)
+        except BrokerError as error:
+            raise Unreachable(f"source broker {node_id} answers {error.code.name} to a fetch") from error
         if self._sieve is None:
             return [_answer(name, partition) for name, partition in answers]
         return [await self._sieve.sift(name, partition) for name, partition in answers]
@@ -94,43 +85,6 @@ class KafkaFetch:
     async def close(self) -> None:
         """Drop the connection."""
         await self._client.close()
-
-    def _request(self, parts: Sequence[FetchPart]) -> FetchRequest:
-        for part in parts:
-            self._topic_ids[part.key.topic] = part.topic_id
-        session = self._session.next_request({part.key: (part.offset, part.leader_epoch) for part in parts})
-        return FetchRequest(
-            self._named(session),
-            replica_id=self._replica_id,
-            max_wait_ms=self._max_wait_ms,
-            min_bytes=self._min_bytes,
-            max_bytes=self._max_bytes,
-            session_id=session.session_id,
-            session_epoch=session.session_epoch,
-            isolation_level=0 if self._sieve is None else self._sieve.isolation_level,
-            forgotten_topics=[
-                ForgottenTopic(name, self._topic_ids[name], partitions)
-                for name, partitions in _by_topic(session.forgotten).items()
-            ],
-        )
-
-    def _named(self, session: SessionRequest[PartitionKey, Position]) -> list[TopicToFetch]:
-        topics: list[TopicToFetch] = []
-        for name, partitions in _by_topic(session.named).items():
-            wanted: list[PartitionToFetch] = []
-            for partition in partitions:
-                offset, leader_epoch = session.named[PartitionKey(name, partition)]
-                wanted.append(PartitionToFetch(partition, offset, self._partition_max_bytes, leader_epoch))
-            topics.append(TopicToFetch(name, self._topic_ids[name], wanted))
-        return topics
-
-    def _fetched(self, response: FetchResponse) -> list[tuple[str, PartitionFetched]]:
-        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
-        return [
-            (names.get(topic.topic_id, topic.name) if topic.topic_id is not None else topic.name, partition)
-            for topic in response.topics
-            for partition in topic.partitions
-        ]
 
 
 class KafkaAppend:
@@ -191,13 +145,6 @@ class KafkaProgress:
     async def close(self) -> None:
         """Drop the connections."""
         await self._client.close()
-
-
-def _by_topic(keys: Iterable[PartitionKey]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for key in keys:
-        topics.setdefault(key.topic, []).append(key.partition)
-    return topics
 
 
 def _answer(topic: str, partition: PartitionFetched) -> FetchAnswer:

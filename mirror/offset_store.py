@@ -16,8 +16,7 @@ from mirror.ports import Unreachable
 from runtime.process import OperationalFailure
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient, NewTopic
-from wire.client_errors import error_code
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.record_batch import Buffer, Compression, iterate_headers
 from wire.records import Record, decode_batch, encode_batch
 
@@ -92,16 +91,5 @@ async def read_topic(
 
 async def fetch_records(client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int) -> Buffer:
     """What a plain fetch at the leader brings, at most `max_bytes` and one batch. Unreachable, also for errors of the broker."""
-    leader = await reached(client.leader(topic, partition))
-    known = client.cluster.topics.get(topic)
-    topic_id = known.topic_id if known is not None else None
-    wanted = TopicToFetch(topic, topic_id, [PartitionToFetch(partition, offset, max_bytes)])
-    response = await reached(client.fetch(leader, FetchRequest([wanted], max_wait_ms=100)))
-    code = error_code(response.error_code)
-    if code is ErrorCode.none and response.topics:
-        fetched = response.topics[0].partitions[0]
-        code = error_code(fetched.error_code)
-        if code is ErrorCode.none:
-            return fetched.records if isinstance(fetched.records, memoryview) else b""
-    client.forget_leaders([topic])
-    raise Unreachable(f"{topic}-{partition} cannot be read at offset {offset}: {code.name}")
+    place = (topic, partition)
+    return records_of(await reached(fetch_at_leader(client, place, offset, max_bytes=max_bytes, max_wait_ms=100)))

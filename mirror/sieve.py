@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from kio.schema.errors import ErrorCode
 
 from mirror.core.partitions import PartitionKey
-from mirror.core.renumbering import batches_left_out
 from mirror.kafka_site import reached
 from mirror.ports import FetchAnswer, Unreachable
 from mirror.provenance import Provenance
 from wire.broker_requests import EARLIEST_TIMESTAMP
 from wire.client import KafkaClient
-from wire.client_errors import error_code
+from wire.client_errors import BrokerError, KafkaClientError, error_code
+from wire.clients.core.committed import batches_left_out
+from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.fetch_codec import PartitionFetched
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.record_batch import Buffer, InvalidBatch, iterate_headers
 
 READ_COMMITTED = 1
@@ -66,27 +66,22 @@ class SourceSieve:
 
         Nothing at the log's end. Unreachable.
         """
-        leader = await reached(client.leader(key.topic, key.partition))
-        known = client.cluster.topics.get(key.topic)
-        topic_id = known.topic_id if known is not None else None
-        wanted = TopicToFetch(key.topic, topic_id, [PartitionToFetch(key.partition, offset, max_bytes)])
-        request = FetchRequest([wanted], max_wait_ms=100, isolation_level=self.isolation_level)
-        response = await reached(client.fetch(leader, request))
-        code = error_code(response.error_code)
-        if code is ErrorCode.none and response.topics:
-            fetched = response.topics[0].partitions[0]
-            code = error_code(fetched.error_code)
-            if code is ErrorCode.offset_out_of_range:
+        place = (key.topic, key.partition)
+        try:
+            fetched = await fetch_at_leader(
+                client, place, offset, max_bytes=max_bytes, max_wait_ms=100, isolation_level=self.isolation_level
+            )
+        except BrokerError as error:
+            if error.code is ErrorCode.offset_out_of_range:
                 # The error does not say where the log starts (Kafka answers -1).
-                place = (key.topic, key.partition)
                 start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
                 if start > offset:
                     return await self.read(client, key, start, max_bytes=max_bytes)
-            if code is ErrorCode.none:
-                records = fetched.records if isinstance(fetched.records, memoryview) else _NOTHING
-                return records, await self._left_out(records, fetched)
-        client.forget_leaders([key.topic])
-        raise Unreachable(f"{key} cannot be read at offset {offset} of the source: {code.name}")
+            raise Unreachable(str(error)) from error
+        except KafkaClientError as error:
+            raise Unreachable(str(error)) from error
+        records = records_of(fetched)
+        return records, await self._left_out(records, fetched)
 
     async def _left_out(self, records: memoryview, fetched: PartitionFetched) -> frozenset[int]:
         if not records:
@@ -98,6 +93,5 @@ class SourceSieve:
         return batches_left_out(
             records,
             aborted=fetched.aborted_transactions or (),
-            origins=self._provenance.origins,
-            target_alias=self._target_alias,
+            is_unwanted=lambda header: self._provenance.origins.get(header.producer_id) == self._target_alias,
         )

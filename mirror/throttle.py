@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from mirror.core.priorities import Line, TokenBucket
+from mirror.core.priorities import TokenBucket
 from runtime.clock import Clock
+from wire.clients.core.line import Line
 
 
 class _Waiter:

@@ -21,8 +21,8 @@ from mirror.sieve import SourceSieve
 from mirror.translations import Translations
 from wire.broker_requests import EARLIEST_TIMESTAMP
 from wire.client import KafkaClient
-from wire.client_errors import error_code
-from wire.fetch_requests import CONSUMER, DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.clients.simple_consumer import fetch_at_leader, records_of
+from wire.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
 from wire.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
 
 READ_BYTES = 1024 * 1024
@@ -88,17 +88,11 @@ class _Reader:
                 raise Unreachable(f"{self.topic}-{self.partition} has nothing at offset {offset}")
 
     async def _fetch(self, offset: int) -> Buffer:
-        leader = await reached(self.client.leader(self.topic, self.partition))
-        known = self.client.cluster.topics.get(self.topic)
-        wanted = PartitionToFetch(self.partition, offset, READ_BYTES)
-        topic = TopicToFetch(self.topic, known.topic_id if known is not None else None, [wanted])
-        response = await reached(self.client.fetch(leader, FetchRequest([topic], replica_id=self.replica_id)))
-        fetched = response.topics[0].partitions[0] if response.topics else None
-        code = error_code(fetched.error_code if fetched is not None else response.error_code)
-        if fetched is None or code:
-            self.client.forget_leaders([self.topic])
-            raise Unreachable(f"{self.topic}-{self.partition} cannot be read at offset {offset}: {code.name}")
-        return fetched.records if isinstance(fetched.records, memoryview) else b""
+        place = (self.topic, self.partition)
+        fetch = fetch_at_leader(
+            self.client, place, offset, max_bytes=READ_BYTES, max_wait_ms=500, replica_id=self.replica_id
+        )
+        return records_of(await reached(fetch))
 
 
 class Verifier(Protocol):

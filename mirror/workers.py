@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mirror.board import FlowBoard
-from mirror.core.assignment import FetcherKey, assign_fetchers, stable_slot
+from mirror.core.assignment import FetcherKey, assign_fetchers
 from mirror.core.flow_events import Start
 from mirror.core.partitions import PartitionKey
 from mirror.fetchers import Fetcher
 from mirror.producers import Producer
 from mirror.supervision import Supervisor
+from wire.clients.core.slots import stable_slot
 
 FETCHER = "fetcher"
 PRODUCER = "producer"

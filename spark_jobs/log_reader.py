@@ -16,9 +16,10 @@ from runtime.retries import jittered_backoff
 from spark_jobs.core.extents import Split
 from wire.broker_requests import EARLIEST_TIMESTAMP
 from wire.client import KafkaClient
-from wire.client_errors import TRANSIENT, broker_error, error_code
+from wire.client_errors import TRANSIENT, BrokerError
+from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.connection import ConnectionOptions
-from wire.fetch_requests import DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.fetch_requests import DEBUGGING_CONSUMER
 from wire.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
 
 CLIENT_ID = "antipode-reconcile"
@@ -95,23 +96,14 @@ async def _fetch(reader: KafkaClient, split: Split, offset: int) -> tuple[memory
 
 async def _fetch_once(reader: KafkaClient, split: Split, offset: int) -> tuple[memoryview, int]:
     """The bytes at the offset, and where the log starts now."""
-    leader = await reader.leader(split.topic, split.partition)
-    topic_id = reader.cluster.topics[split.topic].topic_id
-    wanted = TopicToFetch(split.topic, topic_id, [PartitionToFetch(split.partition, offset, FETCH_BYTES_MAX)])
-    request = FetchRequest([wanted], max_wait_ms=0, max_bytes=FETCH_BYTES_MAX, replica_id=DEBUGGING_CONSUMER)
-    response = await reader.fetch(leader, request)
-    found = response.topics[0].partitions[0]
-    if found.error_code == ErrorCode.offset_out_of_range:
-        starts = await reader.offsets_at(
-            [(split.topic, split.partition)], EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER
-        )
-        start = starts[split.topic, split.partition]
+    place = (split.topic, split.partition)
+    try:
+        fetched = await fetch_at_leader(reader, place, offset, max_bytes=FETCH_BYTES_MAX, replica_id=DEBUGGING_CONSUMER)
+    except BrokerError as error:
+        if error.code is not ErrorCode.offset_out_of_range:
+            raise
+        start = (await reader.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER))[place]
         if start > offset:
             return memoryview(b""), start
-    if found.error_code:
-        reader.forget_leaders([split.topic])
-        raise broker_error(
-            error_code(found.error_code), message=f"{split.topic}-{split.partition} at offset {offset}", api_key=1
-        )
-    assert isinstance(found.records, memoryview), "a parsed answer's records are a view of its frame"
-    return found.records, found.log_start_offset
+        raise
+    return records_of(fetched), fetched.log_start_offset

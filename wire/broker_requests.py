@@ -259,12 +259,26 @@ async def request_committed(
     }
 
 
+class Committer(NamedTuple):
+    """The member that commits; NOBODY for admin tools, which may while the group has no members."""
+
+    generation_id: int
+    member_id: str
+    instance_id: str | None = None
+
+
+NOBODY: Final = Committer(-1, "")
+
+
 async def request_commit(
-    connection: Connection, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    connection: Connection,
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    committer: Committer = NOBODY,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Write a group's offsets from outside the group, as admin tools do; the outcome by partition."""
+    """Write a group's offsets; the outcome by partition."""
     version = connection.version_for(OFFSET_COMMIT, highest=_LAST_WITH_NAMES[OFFSET_COMMIT])
-    return await _commit(connection, OFFSET_COMMIT, version, group_id, offsets, instance_id=None)
+    return await _commit(connection, OFFSET_COMMIT, version, group_id, offsets, committer)
 
 
 async def request_mirror_commit(
@@ -278,7 +292,8 @@ async def request_mirror_commit(
     """Write a group's offsets as the link's mirror. Raises UnsupportedApi when the broker is none of Antipode's."""
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
     claim = link_claim(link, link_epoch)
-    return await _commit(connection, MIRROR_OFFSET_COMMIT, version, group_id, offsets, instance_id=claim)
+    committer = NOBODY._replace(instance_id=claim)
+    return await _commit(connection, MIRROR_OFFSET_COMMIT, version, group_id, offsets, committer)
 
 
 async def _commit(
@@ -287,8 +302,7 @@ async def _commit(
     version: int,
     group_id: str,
     offsets: Mapping[TopicPartition, CommittedOffset],
-    *,
-    instance_id: str | None,
+    committer: Committer,
 ) -> dict[TopicPartition, ErrorCode]:
     topics = _by_topic(
         {
@@ -302,9 +316,9 @@ async def _commit(
     )
     values = {
         "group_id": group_id,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "group_instance_id": instance_id,
+        "generation_id_or_member_epoch": committer.generation_id,
+        "member_id": committer.member_id,
+        "group_instance_id": committer.instance_id,
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
     }
     response = await connection.call(api_key, values, version=version)

@@ -26,7 +26,9 @@ from runtime.addresses import HostPort, parse_host_ports
 from runtime.retries import jittered_backoff
 from wire import broker_requests as requests
 from wire.broker_requests import (
+    NOBODY,
     CommittedOffset,
+    Committer,
     EpochEndOffset,
     EpochQuery,
     FetchedOffset,
@@ -163,6 +165,11 @@ class KafkaClient:
         dropped = set(topics)
         kept = {name: topic for name, topic in self._cluster.topics.items() if name not in dropped}
         self._cluster = self._cluster._replace(topics=kept)
+
+    def learn(self, cluster: ClusterMetadata) -> None:
+        """Take over the brokers' addresses that another client of the cluster was told."""
+        if cluster.brokers:
+            self._cluster = self._cluster._replace(brokers=cluster.brokers)
 
     # To a node of the caller's choice: one attempt
 
@@ -401,12 +408,15 @@ class KafkaClient:
         )
 
     async def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        committer: Committer = NOBODY,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Write offsets of a group that has no members; the outcome by partition."""
+        """Write a group's offsets, as a member or while there is none; the outcome by partition."""
 
         async def ask(connection: Connection) -> dict[TopicPartition, ErrorCode]:
-            return _coordinated(await requests.request_commit(connection, group_id, offsets), group_id)
+            return _coordinated(await requests.request_commit(connection, group_id, offsets, committer), group_id)
 
         return await self._at_coordinator(group_id, ask)
 

@@ -1,11 +1,11 @@
 """Membership in a group of the classic protocol: join, sync, heartbeat, leave, each once, for programs that are their own assignor.
 
 No state and no retries: the caller keeps member id and generation, and decides what an error means. Errors of the coordinator are raised as
-BrokerError. Called by the mirror, whose daemons share a link this way.
+BrokerError. Called by `wire/clients/membership.py`, which keeps a member's state.
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -23,12 +23,13 @@ _GRACE_MS: Final = 5_000
 
 
 class Joined(NamedTuple):
-    """A generation of the group; `members` (metadata by member id) is empty for all but the leader."""
+    """A generation of the group and its protocol; `members` (metadata by member id) is empty for all but the leader."""
 
     generation_id: int
     member_id: str
     leader: str
     members: Mapping[str, bytes]
+    protocol: str = ""
 
 
 async def join(
@@ -37,10 +38,10 @@ async def join(
     *,
     member_id: str,
     protocol_type: str,
-    protocol: str,
-    metadata: bytes,
+    protocols: Sequence[tuple[str, bytes]],
     session_timeout_ms: int,
     rebalance_timeout_ms: int,
+    group_instance_id: str | None = None,
 ) -> Joined:
     """Join; answered when all members have. The first time the coordinator only gives a member id: it is used at once."""
     values = {
@@ -48,8 +49,9 @@ async def join(
         "session_timeout": dt.timedelta(milliseconds=session_timeout_ms),
         "rebalance_timeout": dt.timedelta(milliseconds=rebalance_timeout_ms),
         "member_id": member_id,
+        "group_instance_id": group_instance_id,
         "protocol_type": protocol_type,
-        "protocols": [{"name": protocol, "metadata": metadata}],
+        "protocols": [{"name": name, "metadata": metadata} for name, metadata in protocols],
     }
     timeout_ms = rebalance_timeout_ms + session_timeout_ms + _GRACE_MS
     response = await connection.call(JOIN_GROUP, values, timeout_ms=timeout_ms)
@@ -57,7 +59,7 @@ async def join(
         response = await connection.call(JOIN_GROUP, {**values, "member_id": response.member_id}, timeout_ms=timeout_ms)
     _check(connection, JOIN_GROUP, response.error_code)
     members = {member.member_id: member.metadata for member in response.members}
-    return Joined(response.generation_id, response.member_id, response.leader, members)
+    return Joined(response.generation_id, response.member_id, response.leader, members, response.protocol_name or "")
 
 
 async def sync(
@@ -66,17 +68,18 @@ async def sync(
     joined: Joined,
     *,
     protocol_type: str,
-    protocol: str,
     assignments: Mapping[str, bytes],
     timeout_ms: int,
+    group_instance_id: str | None = None,
 ) -> bytes:
     """Give the leader's assignments, or none; the own one."""
     values = {
         "group_id": group_id,
         "generation_id": joined.generation_id,
         "member_id": joined.member_id,
+        "group_instance_id": group_instance_id,
         "protocol_type": protocol_type,
-        "protocol_name": protocol,
+        "protocol_name": joined.protocol,
         "assignments": [{"member_id": member, "assignment": data} for member, data in assignments.items()],
     }
     response = await connection.call(SYNC_GROUP, values, timeout_ms=timeout_ms + _GRACE_MS)
@@ -85,16 +88,27 @@ async def sync(
     return assignment
 
 
-async def heartbeat(connection: Connection, group_id: str, joined: Joined) -> None:
+async def heartbeat(
+    connection: Connection, group_id: str, joined: Joined, *, group_instance_id: str | None = None
+) -> None:
     """Stay a member. REBALANCE_IN_PROGRESS: join again; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID: no member any more."""
-    values = {"group_id": group_id, "generation_id": joined.generation_id, "member_id": joined.member_id}
+    values = {
+        "group_id": group_id,
+        "generation_id": joined.generation_id,
+        "member_id": joined.member_id,
+        "group_instance_id": group_instance_id,
+    }
     response = await connection.call(HEARTBEAT, values)
     _check(connection, HEARTBEAT, response.error_code)
 
 
 async def leave(connection: Connection, group_id: str, member_id: str) -> None:
     """Leave at once, so that the others need not wait for the session to end."""
-    values = {"group_id": group_id, "member_id": member_id, "members": [{"member_id": member_id}]}
+    values = {
+        "group_id": group_id,
+        "member_id": member_id,
+        "members": [{"member_id": member_id, "group_instance_id": None}],
+    }
     response = await connection.call(LEAVE_GROUP, values)
     _check(connection, LEAVE_GROUP, response.error_code)
 

@@ -60,6 +60,36 @@ def encode_batch(
         raise ValueError("a batch has at least one record")
     base_timestamp = records[0].timestamp_ms
     body = b"".join(encode_record(record, delta, base_timestamp) for delta, record in enumerate(records))
+    return seal_batch(
+        body,
+        record_count=len(records),
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp_ms for record in records),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        attributes=attributes,
+    )
+
+
+def seal_batch(
+    body: bytes,
+    *,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: Compression = Compression.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    attributes: int = 0,
+) -> bytes:
+    """A batch around records that are encoded already (`encode_record`, deltas from 0 on)."""
     compressed = compress(body, compression)
     header = BatchHeader(
         base_offset=base_offset,
@@ -68,13 +98,13 @@ def encode_batch(
         magic=MAGIC,
         crc=0,
         attributes=attributes | compression,
-        last_offset_delta=len(records) - 1,
+        last_offset_delta=record_count - 1,
         base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp_ms for record in records),
+        max_timestamp=max_timestamp,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=len(records),
+        record_count=record_count,
     )
     return encode_header(header, compressed) + compressed
 

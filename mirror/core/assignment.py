@@ -1,17 +1,16 @@
 """Who works for which partition: fetchers by the source's leader, producers by a hash that never changes.
 
-Order within a partition holds because exactly one fetcher reads it and exactly one producer sends it. The hash is CRC-32
-of the name, not Python's own, which differs from process to process.
+Order within a partition holds because exactly one fetcher reads it and exactly one producer sends it.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from mirror.core.partitions import PartitionKey
 from mirror.core.priorities import TopicClass, rank_of
+from wire.clients.core.slots import stable_slot
 
 NORMAL_RANK = rank_of(TopicClass.NORMAL, is_backfill=False)
 
@@ -22,11 +21,6 @@ class FetcherKey(NamedTuple):
     node_id: int
     stream: int
     rank: int = NORMAL_RANK
-
-
-def stable_slot(key: PartitionKey, slots: int) -> int:
-    """The partition's place among `slots`: partitions of one topic follow each other round the slots."""
-    return (zlib.crc32(key.topic.encode()) + key.partition) % slots
 
 
 def assign_fetchers(

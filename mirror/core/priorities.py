@@ -7,31 +7,25 @@ not behind already. Within both, classes go in their order.
     rank   0 high   1 normal   2 low        the live tail
            3 high   4 normal   5 low        backfill
 
-Nobody starves: of `TURNS` grants, one goes to the rank that has waited at the end of the line.
+Nobody starves: now and then a grant goes to the rank at the end of the line (`wire/clients/core/line.py`).
 """
 
 from __future__ import annotations
 
 import enum
-import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass
 
 from mirror.core.lag import UNKNOWN, Lag
 from wire.links import matches
 
 RANKS = 6
-TURNS = 8
-"""Every so many grants the last in line is served first."""
 
 RECORD_BYTES_ASSUMED = 100
 """Size of a record where none has been mirrored yet."""
 
 # How much of a bounded buffer each rank may fill: what goes first always finds room that those behind it have left.
 _SHARES = (1.0, 0.9, 0.8, 0.5, 0.5, 0.5)
-
-Waiter = TypeVar("Waiter")
 
 
 class TopicClass(enum.IntEnum):
@@ -79,46 +73,6 @@ def is_backfill_rank(rank: int) -> bool:
 def share_bytes(rank: int, capacity_bytes: int) -> int:
     """How much of a buffer may be full before this rank has to wait."""
     return int(capacity_bytes * _SHARES[rank])
-
-
-@dataclass(slots=True)
-class Line(Generic[Waiter]):
-    """Those who wait, by rank and then by arrival."""
-
-    _waiting: list[tuple[int, int, Waiter]] = field(default_factory=list)
-    _arrivals: int = 0
-    _grants: int = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def join(self, rank: int, waiter: Waiter) -> None:
-        """Stand at the end of the rank."""
-        self._arrivals += 1
-        heapq.heappush(self._waiting, (rank, self._arrivals, waiter))
-
-    def leave(self, waiter: Waiter) -> None:
-        """Not waiting any more; nothing when it did not."""
-        self._waiting = [place for place in self._waiting if place[2] is not waiter]
-        heapq.heapify(self._waiting)
-
-    def has_before(self, rank: int) -> bool:
-        """Whether somebody of this rank or one that goes first is waiting."""
-        return bool(self._waiting) and self._waiting[0][0] <= rank
-
-    def candidates(self) -> list[tuple[int, Waiter]]:
-        """Who may be served next, with their ranks, the one to be preferred first; still in line until `serve`."""
-        if not self._waiting:
-            return []
-        found = [self._waiting[0]]
-        if self._grants % TURNS == TURNS - 1:
-            found.insert(0, max(self._waiting, key=lambda place: (place[0], -place[1])))
-        return [(rank, waiter) for rank, _, waiter in found]
-
-    def serve(self, waiter: Waiter) -> None:
-        """It got what it waited for."""
-        self._grants += 1
-        self.leave(waiter)
 
 
 class TokenBucket:

@@ -5,13 +5,12 @@ header and the old records (18 GB/s, against 0.1 to 0.4 GB/s for opening and clo
 written anew, since no broker takes them from a producer as they are: those with holes, which compaction leaves behind, and those
 stamped by their broker (LogAppendTime), whose records would get other times.
 
-Who fetches decides what is left out (`batches_left_out`), who appends stamps (`renumber`).
+Who fetches decides what is left out (`sieve.py`), who appends stamps (`renumber`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from wire.record_batch import (
     Compression,
     InvalidBatch,
     encode_header,
-    iterate_headers,
     verify_crc,
 )
 from wire.records import Record, decode_batch, encode_batch
@@ -30,7 +28,6 @@ from wire.records import Record, decode_batch, encode_batch
 SEQUENCE_MASK = 0x7FFFFFFF
 """Sequences wrap after 2^31 - 1."""
 
-_ABORT_MARKER = 0
 _CODEC_BITS = 0x07
 
 
@@ -105,55 +102,6 @@ def _pieces_of(records: Sequence[Record]) -> tuple[Piece, ...]:
         else:
             pieces.append(Piece(record.offset, index, 1))
     return tuple(pieces)
-
-
-def batches_left_out(
-    records: Buffer,
-    *,
-    aborted: Iterable[tuple[int, int]],
-    origins: Mapping[int, str],
-    target_alias: str,
-) -> frozenset[int]:
-    """Base offsets of batches that the target must not get: markers, empty and aborted ones, and what came from the target.
-
-    `aborted` are (producer id, first offset) as a read-committed fetch answers them, `origins` the sites of which mirrors'
-    producer ids carry records. A cut-off last batch is not looked at.
-    """
-    waiting: dict[int, list[int]] = defaultdict(list)
-    for producer_id, first_offset in aborted:
-        waiting[producer_id].append(first_offset)
-    for offsets in waiting.values():
-        offsets.sort(reverse=True)
-    aborting: set[int] = set()
-    left_out: set[int] = set()
-    for position, header in iterate_headers(records, may_end_in_partial=True):
-        pending = waiting.get(header.producer_id)
-        if pending and pending[-1] <= header.last_offset and header.is_transactional:
-            if not header.is_control:
-                pending.pop()
-                aborting.add(header.producer_id)
-            elif is_abort_marker(records, position, header):
-                # All of the transaction's records lie before the fetched range.
-                pending.pop()
-        if header.is_control:
-            if is_abort_marker(records, position, header):
-                aborting.discard(header.producer_id)
-            left_out.add(header.base_offset)
-        elif (
-            header.record_count == 0
-            or (header.is_transactional and header.producer_id in aborting)
-            or origins.get(header.producer_id) == target_alias
-        ):
-            left_out.add(header.base_offset)
-    return frozenset(left_out)
-
-
-def is_abort_marker(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether a control batch ends its transaction by aborting it (key: int16 version, int16 type)."""
-    if header.record_count == 0:
-        return False
-    marker = next(iter(decode_batch(buffer, position, header)))
-    return marker.key is not None and len(marker.key) >= 4 and int.from_bytes(marker.key[2:4]) == _ABORT_MARKER
 
 
 def next_sequence(sequence: int, count: int) -> int:

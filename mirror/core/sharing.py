@@ -12,8 +12,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import cycle
 
-from mirror.core.assignment import stable_slot
 from mirror.core.partitions import PartitionKey
+from wire.clients.core.slots import stable_slot
 
 SLOTS = 240
 """Divisible by 1 to 6, 8, 10 and 12, so that so many daemons share evenly."""

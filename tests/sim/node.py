@@ -21,7 +21,6 @@ from broker.core.cluster_image import ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
-from broker.hand_over import HandOver
 from broker.isr_proposals import IsrProposals
 from broker.log.log_slice import LogSlice
 from broker.membership import Membership
@@ -72,8 +71,16 @@ PROPERTIES: dict[str, Any] = {
 class Services:
     """What the handlers of Produce, Fetch and ListOffsets use of `BrokerServices`."""
 
-    def __init__(self, cluster: Cluster, replicas: Replicas, settings: BrokerSettings, clock: VirtualClock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        replicas: Replicas,
+        settings: BrokerSettings,
+        clock: VirtualClock,
+        hand_over: HandOver,
+    ) -> None:
         self.cluster = cluster
+        self.hand_over = hand_over
         self.replicas = replicas
         self.config = settings
         self.clock = clock
@@ -150,9 +157,17 @@ class Running:
         self.membership = Membership(self.settings, self.zookeeper, self.clock)
         self.cluster = Cluster(ClusterImage(site="a", node_id=node.node_id))
         self.logs = MemoryLogStore(node.disk, node.ledger.of_node(node.node_id))
-        purgatories = {name: Purgatory(self.clock) for name in ("fetches", "follower_fetches", "produces")}
-        self.replicas = Replicas(self.settings, self.clock, self.logs, BrokerMetrics(), **purgatories)  # type: ignore[arg-type]
-        self.services = Services(self.cluster, self.replicas, self.settings, self.clock)
+        purgatories = {name: Purgatory(self.clock) for name in ("fetches", "mirror_fetches", "produces", "deletes")}
+        self.replicas = Replicas(
+            self.settings,
+            self.clock,
+            self.logs,  # type: ignore[arg-type]
+            BrokerMetrics(),
+            follower_fetches=FollowerFetches(self.clock),
+            **purgatories,
+        )
+        self.hand_over = HandOver()
+        self.services = Services(self.cluster, self.replicas, self.settings, self.clock, self.hand_over)
         self.dispatcher = Dispatcher(self.services)  # type: ignore[arg-type]
         self.controller = ControllerClient(self._controller_addresses)
         self.control = BrokerControlService(node.node_id, self.cluster, self.replicas, broker_epoch=self._broker_epoch)

@@ -25,10 +25,11 @@ from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Proxy, Toxiproxy
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient, NewTopic
+from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.control import broker_pb2, controller_pb2, mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.clients import BrokerControlChannels, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
-from wire.fetch_requests import DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.fetch_requests import DEBUGGING_CONSUMER
 from wire.record_batch import iterate_headers
 
 LINK = "a-b"
@@ -231,15 +232,11 @@ async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) 
     """The bytes of all batches from `first` up to `end`, as they lie in the log."""
     found = bytearray()
     async with KafkaClient(site.bootstrap, site_local=True) as client:
-        metadata = await client.metadata([topic])
-        topic_id = metadata.topics[topic].topic_id
-        leader = await client.leader(topic, partition)
         offset = first
         while offset < end:
-            wanted = TopicToFetch(topic, topic_id, [PartitionToFetch(partition, offset, CHECK_BYTES)])
-            response = await client.fetch(leader, FetchRequest([wanted], replica_id=DEBUGGING_CONSUMER))
-            records = response.topics[0].partitions[0].records
-            assert isinstance(records, memoryview), response
+            place = (topic, partition)
+            fetched = await fetch_at_leader(client, place, offset, max_bytes=CHECK_BYTES, replica_id=DEBUGGING_CONSUMER)
+            records = records_of(fetched)
             before = offset
             for position, header in iterate_headers(records):
                 if header.base_offset >= end:

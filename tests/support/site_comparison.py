@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 from tests.support.eventually import eventually
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient
-from wire.fetch_requests import DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.clients.simple_consumer import fetch_at_leader, records_of
+from wire.fetch_requests import DEBUGGING_CONSUMER
 from wire.record_batch import BatchHeader, iterate_headers
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -48,14 +49,10 @@ async def log_ends(client: KafkaClient) -> Ends:
 async def batches(client: KafkaClient, key: Key, first: int, end: int) -> AsyncIterator[tuple[BatchHeader, bytes]]:
     """The batches of a partition from `first` up to `end`, as they lie in its log."""
     topic, partition = key
-    topic_id = (await client.metadata([topic])).topics[topic].topic_id
     offset = first
     while offset < end:
-        leader = await client.leader(topic, partition)
-        wanted = TopicToFetch(topic, topic_id, [PartitionToFetch(partition, offset, FETCH_BYTES)])
-        response = await client.fetch(leader, FetchRequest([wanted], replica_id=DEBUGGING_CONSUMER))
-        records = response.topics[0].partitions[0].records
-        assert isinstance(records, memoryview), f"nothing at {offset} of {topic}-{partition}: {response}"
+        fetched = await fetch_at_leader(client, key, offset, max_bytes=FETCH_BYTES, replica_id=DEBUGGING_CONSUMER)
+        records = records_of(fetched)
         before = offset
         for position, header in iterate_headers(records):
             if header.base_offset >= end:

@@ -19,7 +19,7 @@ from tests.support.ports import LOOPBACK
 from tests.support.processes import Processes, RunningProcess
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient, NewTopic
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.record_batch import HEADER_SIZE, Compression, iterate_headers
 from wire.records import Record, decode_batch, encode_batch
 
@@ -124,16 +124,14 @@ async def read_partition(bootstrap: str, topic: str, partition: int, *, is_commi
         place = (topic, partition)
         offset = (await client.offsets_at([place], EARLIEST_TIMESTAMP))[place]
         end = (await client.offsets_at([place], LATEST_TIMESTAMP))[place]
-        topic_id = (await client.metadata([topic])).topics[topic].topic_id
-        leader = await client.leader(topic, partition)
         while offset < end:
-            wanted = TopicToFetch(topic, topic_id, [PartitionToFetch(partition, offset, CHECK_BYTES)])
-            response = await client.fetch(leader, FetchRequest([wanted], isolation_level=int(is_committed)))
-            fetched = response.topics[0].partitions[0]
-            assert isinstance(fetched.records, memoryview), response
-            assert fetched.records, f"nothing at {offset} of {topic}-{partition}, which ends at {end}"
+            fetched = await fetch_at_leader(
+                client, place, offset, max_bytes=CHECK_BYTES, isolation_level=int(is_committed)
+            )
+            records = records_of(fetched)
+            assert records, f"nothing at {offset} of {topic}-{partition}, which ends at {end}"
             aborted = [(one.producer_id, one.first_offset) for one in fetched.aborted_transactions or ()]
-            offset = _collect(found, fetched.records, aborted)
+            offset = _collect(found, records, aborted)
     return found
 
 

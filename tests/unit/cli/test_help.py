@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from cli.main import app
 
@@ -32,3 +33,10 @@ def test_a_command_has_an_example_and_speaks_json(name: str) -> None:
     assert f"Example: antipode {name}" in command.help
     if name not in (*DAEMONS, *SHOWN_LIVE):
         assert "--output" in [option for parameter in command.params for option in parameter.opts]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_command_shows_its_help(name: str) -> None:
+    shown = CliRunner().invoke(app, [*name.split(), "--help"])
+    assert shown.exit_code == 0, shown.exception
+    assert "Example:" in shown.output

@@ -9,7 +9,8 @@ import pytest
 from mirror.core.partitions import BatchRun, PartitionKey
 from mirror.core.priorities import TopicClass, rank_of
 from mirror.core.window import QueuedBatches
-from mirror.queue import ByteQueue, EnqueueTimeout
+from mirror.queue import ByteQueue
+from wire.clients.budget import QueueFull
 
 BACKFILL = rank_of(TopicClass.NORMAL, is_backfill=True)
 
@@ -62,7 +63,7 @@ async def test_what_is_larger_than_the_queue_passes_when_it_is_empty() -> None:
 async def test_a_timeout_queues_nothing(timeout_ms: int) -> None:
     queue = ByteQueue(capacity_bytes=100, lanes=1, timeout_ms=timeout_ms)
     await queue.put(0, entry(100))
-    with pytest.raises(EnqueueTimeout):
+    with pytest.raises(QueueFull):
         await queue.put(0, entry(1))
     assert queue.used_bytes == 100
     assert queue.timeouts == 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from mirror.core.answers import Appended, Refusal, SendAgain, judge_append
-from mirror.core.assignment import FetcherKey, assign_fetchers, stable_slot
+from mirror.core.assignment import FetcherKey, assign_fetchers
 from mirror.core.flow_events import TargetRefusal
 from mirror.core.lag import Lag, Progress, measure, next_marker
 from mirror.core.offsets import GroupOffset, TargetRange, offset_to_commit
@@ -21,6 +21,7 @@ from mirror.core.partitions import BatchRun, MalformedBatches, PartitionKey, sur
 from mirror.core.plan import AlterConfigs, CreateTopic, Finding, GrowTopic, TopicView, plan
 from mirror.core.window import ChainBroken, QueuedBatches, SendWindow
 from tests.support.log_batches import batch
+from wire.clients.core.slots import stable_slot
 from wire.fetch_session import FetchSession
 
 KEY = PartitionKey("orders", 0)

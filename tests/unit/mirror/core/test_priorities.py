@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from mirror.core.lag import UNKNOWN, Lag
 from mirror.core.priorities import (
     RANKS,
-    TURNS,
     Classes,
-    Line,
     TokenBucket,
     TopicClass,
     is_backfill_rank,
@@ -18,6 +16,7 @@ from mirror.core.priorities import (
     rank_of,
     share_bytes,
 )
+from wire.clients.core.line import TURNS, Line
 
 
 def test_the_live_tail_of_every_class_goes_before_any_backfill() -> None:

@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from mirror.core.renumbering import Piece, Stamp, batches_left_out, renumber
+from mirror.core.renumbering import Piece, Stamp, renumber
+from wire.clients.core.committed import batches_left_out
 from wire.record_batch import HEADER_SIZE, Compression, InvalidBatch, encode_header, read_header, verify_crc
 from wire.records import Record, decode_records, encode_batch
 
@@ -87,7 +88,9 @@ def test_the_broker_s_time_becomes_the_record_s_own() -> None:
 
 
 def left_out(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> set[int]:
-    return set(batches_left_out(b"".join(batches), aborted=aborted, origins={77: "b"}, target_alias="b"))
+    return set(
+        batches_left_out(b"".join(batches), aborted=aborted, is_unwanted=lambda header: header.producer_id == 77)
+    )
 
 
 def test_markers_are_left_out() -> None:

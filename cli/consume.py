@@ -1,0 +1,451 @@
+"""`antipode consume`: records to standard output, through the project's own consumers: in a group, by partition, or as the classic one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
+from cli.output import Output, OutputFormat, error_console, failures_as_messages, print_json, progress_bar, usage_error
+from cli.topics import parse_at
+from runtime.process import OperationalFailure
+
+if TYPE_CHECKING:
+    from wire.clients.consumer import Consumer
+    from wire.clients.core.positions import Position, ResetPolicy
+    from wire.clients.core.readings import Place, Start
+    from wire.clients.streams import Stream
+    from wire.records import Record
+
+POLL_MS = 500
+COMMIT_INTERVAL_S = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked for."""
+
+    topics: list[str]
+    group: str | None
+    partition: int | None
+    offset: int | None
+    at: str | int
+    reset: str | None
+    whitelist: str | None
+    blacklist: str | None
+    count_max: int | None
+    timeout_ms: int | None
+    isolation: str
+    session_timeout_ms: int
+    is_committing: bool
+
+
+Topics = Annotated[list[str] | None, typer.Argument(help="What to read; or give --whitelist or --blacklist.")]
+Group = Annotated[
+    str | None, typer.Option(help="Share the partitions with the group's other members, and commit offsets.")
+]
+OnePartition = Annotated[int | None, typer.Option(help="One partition, without sharing.", min=0)]
+Offset = Annotated[int | None, typer.Option(help="Where to begin in --partition.", min=0)]
+FromTime = Annotated[
+    str | None,
+    typer.Option("--from", help="Without a position: earliest, latest (default), Unix ms, or 2026-01-31T12:00:00Z."),
+]
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="As --from earliest.")]
+Whitelist = Annotated[
+    str | None, typer.Option(help="All topics whose whole name fits this regular expression (commas: or).")
+]
+Blacklist = Annotated[str | None, typer.Option(help="All topics but those whose whole name fits.")]
+Reset = Annotated[
+    str | None,
+    typer.Option(help="Where the log has no such offset: earliest, latest, nearest or fail; by default as --from."),
+]
+MaxMessages = Annotated[int | None, typer.Option(help="End after so many records.", min=1)]
+TimeoutMs = Annotated[int | None, typer.Option(help="End when nothing has come for so long.", min=1)]
+Isolation = Annotated[str, typer.Option(help="read_uncommitted, or read_committed to leave out aborted records.")]
+Zookeeper = Annotated[
+    str | None,
+    typer.Option(
+        help="host:port, with a chroot if need be: be a classic consumer, whose group coordinates itself in ZooKeeper."
+    ),
+]
+Strategy = Annotated[str, typer.Option(help="With --zookeeper: range or roundrobin.")]
+OffsetsStorage = Annotated[str, typer.Option(help="With --zookeeper: where offsets are kept, zookeeper or kafka.")]
+DualCommit = Annotated[
+    bool,
+    typer.Option("--dual-commit/--no-dual-commit", help="With --offsets-storage kafka: keep them in ZooKeeper too."),
+]
+SessionTimeoutMs = Annotated[
+    int, typer.Option(help="A member that is not heard for so long loses its partitions.", min=1000)
+]
+CommitOffsets = Annotated[bool, typer.Option("--commit/--no-commit", help="Whether a group's offsets move.")]
+WithKeys = Annotated[bool, typer.Option("--keys", help="Print `key<TAB>value`.")]
+WithPlaces = Annotated[bool, typer.Option("--places", help="Print topic, partition and offset in front.")]
+
+
+def consume(
+    topics: Topics = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    group: Group = None,
+    partition: OnePartition = None,
+    offset: Offset = None,
+    from_: FromTime = None,
+    is_from_beginning: FromBeginning = False,
+    reset: Reset = None,
+    whitelist: Whitelist = None,
+    blacklist: Blacklist = None,
+    max_messages: MaxMessages = None,
+    timeout_ms: TimeoutMs = None,
+    isolation: Isolation = "read_uncommitted",
+    zookeeper: Zookeeper = None,
+    strategy: Strategy = "range",
+    offsets_storage: OffsetsStorage = "zookeeper",
+    is_dual_commit: DualCommit = True,
+    session_timeout_ms: SessionTimeoutMs = 10_000,
+    is_committing: CommitOffsets = True,
+    has_keys: WithKeys = False,
+    has_places: WithPlaces = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Print records as they come: values alone or, with `--output json`, one JSON document a line with everything.
+
+    With --group the partitions are shared out and offsets are committed; with --partition one is read on its own. With --zookeeper the
+    command is a classic high-level consumer: it registers, claims partitions and keeps offsets where consumers of Kafka 0.8 did. Ctrl-C
+    ends in good order. See docs/clients.md.
+
+    Example: antipode consume orders --from-beginning --max-messages 10 --output json
+    """
+    wanted = Wanted(
+        topics=list(topics or ()),
+        group=group,
+        partition=partition,
+        offset=offset,
+        reset=reset,
+        at=parse_at("earliest" if is_from_beginning else (from_ or "latest")),
+        whitelist=whitelist,
+        blacklist=blacklist,
+        count_max=max_messages,
+        timeout_ms=timeout_ms,
+        isolation=isolation,
+        session_timeout_ms=session_timeout_ms,
+        is_committing=is_committing,
+    )
+    _check(wanted, zookeeper)
+    show = _shown_as(output, has_keys=has_keys, has_places=has_places)
+    with failures_as_messages():
+        if zookeeper is None:
+            counted = asyncio.run(_run(wanted, show, lambda stack: _modern(wanted, bootstrap_server, stack)))
+        else:
+            classic = (zookeeper, strategy, offsets_storage, is_dual_commit)
+            counted = asyncio.run(_run(wanted, show, lambda stack: _classic(wanted, classic, stack)))
+    if output is OutputFormat.TEXT:
+        error_console.print(f"{counted:,} records")
+
+
+def _check(wanted: Wanted, zookeeper: str | None) -> None:
+    filters = [text for text in (wanted.whitelist, wanted.blacklist) if text is not None]
+    if len(filters) + bool(wanted.topics) != 1:
+        raise usage_error("name topics, or give one of --whitelist and --blacklist")
+    if wanted.partition is not None and (wanted.group is not None or len(wanted.topics) != 1):
+        raise usage_error("--partition goes with one topic and without --group")
+    if wanted.offset is not None and wanted.partition is None:
+        raise usage_error("--offset goes with --partition")
+    if zookeeper is not None and wanted.group is None:
+        raise usage_error("--zookeeper goes with --group")
+    if zookeeper is not None and wanted.at not in ("earliest", "latest"):
+        raise usage_error("--zookeeper begins at earliest or latest: those are what classic consumers know")
+    if wanted.isolation not in ("read_uncommitted", "read_committed"):
+        raise usage_error(
+            f"--isolation {wanted.isolation!r} is not usable: accepted are read_uncommitted, read_committed"
+        )
+    for text in filters:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise usage_error(f"{text!r} is no regular expression: {error}") from error
+
+
+Found = AsyncGenerator[tuple["Place", "Record"], None]
+
+
+async def _run(wanted: Wanted, show: Callable[[Place, Record], None], begin: Callable[[AsyncExitStack], Any]) -> int:
+    """Show records until enough have come, nothing comes any more, or a signal asks to end; how many it were."""
+    from wire.client_errors import KafkaClientError
+    from wire.clients.consumer import CommitRefused
+    from wire.clients.core.classic_group import UnequalSubscriptions
+    from wire.clients.core.positions import PositionLost
+    from wire.clients.reader import DamagedLog
+    from wire.clients.zookeeper_consumer import RebalanceFailed
+    from wire.record_batch import InvalidBatch
+
+    count = 0
+    failures = (
+        KafkaClientError,
+        CommitRefused,
+        PositionLost,
+        DamagedLog,
+        RebalanceFailed,
+        UnequalSubscriptions,
+        InvalidBatch,
+    )
+    try:
+        async with AsyncExitStack() as stack:
+            found = await stack.enter_async_context(aclosing(await begin(stack)))
+            with progress_bar(wanted.count_max, of_bytes=False) as advance, _until_signal(asyncio.current_task()):
+                async for place, record in found:
+                    show(place, record)
+                    advance(1)
+                    count += 1
+                    if count == wanted.count_max:
+                        break
+    except failures as error:
+        raise OperationalFailure(str(error)) from error
+    except BrokenPipeError:
+        # Whoever reads our output has enough.
+        sys.stdout = None
+    return count
+
+
+@contextmanager
+def _until_signal(task: asyncio.Task[Any] | None) -> Any:
+    """SIGINT and SIGTERM end the block, and what was opened around it is closed in good order."""
+    loop = asyncio.get_running_loop()
+    is_asked = False
+
+    def ask() -> None:
+        nonlocal is_asked
+        is_asked = True
+        if task is not None:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask)
+    try:
+        with suppress(asyncio.CancelledError):
+            yield
+        if is_asked and task is not None:
+            task.uncancel()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) -> Found:
+    """In a group of the classic protocol, or partitions on their own."""
+    from wire.clients.consumer import READ_COMMITTED, Consumer, ConsumerOptions
+    from wire.clients.reader import ReaderOptions
+
+    policy = _policy(wanted)
+    options = ConsumerOptions(
+        group_id=wanted.group,
+        is_auto_commit=False,
+        session_timeout_ms=wanted.session_timeout_ms,
+        heartbeat_interval_ms=wanted.session_timeout_ms / 6,
+        reader=ReaderOptions(
+            policy=policy,
+            isolation_level=READ_COMMITTED if wanted.isolation == "read_committed" else 0,
+            metadata_max_age_ms=5_000,
+        ),
+    )
+    consumer = await stack.enter_async_context(Consumer(lambda: client_of(bootstrap_server), options))
+    printed = Printed(consumer)
+    if wanted.group is None:
+        consumer.assign(await _starts(wanted, bootstrap_server))
+    elif wanted.is_committing:
+        consumer.subscribe(_pattern(wanted) or wanted.topics, printed)
+        stack.push_async_callback(printed.commit)
+    else:
+        consumer.subscribe(_pattern(wanted) or wanted.topics)
+    return _records_of_consumer(consumer, printed, wanted)
+
+
+def _policy(wanted: Wanted) -> ResetPolicy:
+    """A usage error says what is accepted."""
+    from wire.clients.core.positions import ResetPolicy, parse_reset_policy
+
+    if wanted.reset is None:
+        return ResetPolicy.EARLIEST if wanted.at == "earliest" else ResetPolicy.LATEST
+    try:
+        return parse_reset_policy(wanted.reset)
+    except ValueError as error:
+        raise usage_error(f"--reset {error}") from error
+
+
+def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
+    if wanted.whitelist is not None:
+        return re.compile(wanted.whitelist.replace(",", "|"))
+    if wanted.blacklist is not None:
+        return re.compile(f"(?!(?:{wanted.blacklist.replace(',', '|')})$).*")
+    return None
+
+
+async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[Place, Start]:
+    """All partitions that are meant, and where to begin. OperationalFailure when there are none."""
+    from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+    from wire.clients.core.positions import Position
+    from wire.clients.core.readings import Start
+
+    pattern = _pattern(wanted)
+    async with client_of(bootstrap_server) as client:
+        told = (await client.metadata(None if pattern is not None else wanted.topics)).topics
+    found = {
+        name: topic
+        for name, topic in told.items()
+        if not topic.error_code and (pattern is None or (not topic.is_internal and pattern.fullmatch(name)))
+    }
+    missing = [name for name in wanted.topics if name not in found]
+    if missing or not found:
+        raise OperationalFailure(
+            f"not there: {', '.join(missing) or 'any topic that fits'}; `antipode topics list` shows all"
+        )
+    places = [(name, index) for name, topic in sorted(found.items()) for index in sorted(topic.partitions)]
+    if wanted.partition is not None:
+        places = [place for place in places if place[1] == wanted.partition]
+        if not places:
+            raise OperationalFailure(f"{wanted.topics[0]} has no partition {wanted.partition}")
+    special = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+    timestamp = special[wanted.at] if isinstance(wanted.at, str) else wanted.at
+    start = Start(Position(wanted.offset)) if wanted.offset is not None else Start(timestamp=timestamp)
+    return dict.fromkeys(places, start)
+
+
+async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wanted) -> Found:
+    from wire.clients.core.positions import Position
+
+    loop = asyncio.get_running_loop()
+    came_s = loop.time()
+    while True:
+        for chunk in await consumer.poll(POLL_MS):
+            for record in consumer.opened(chunk):
+                printed.next_positions[chunk.place] = Position(record.offset + 1)
+                yield chunk.place, record
+                came_s = loop.time()
+        if wanted.is_committing and wanted.group is not None:
+            printed.commit_if_due()
+        if wanted.timeout_ms is not None and (loop.time() - came_s) * 1000 >= wanted.timeout_ms:
+            return
+
+
+class Printed:
+    """What has been printed of a group's partitions: that, and no more, is committed."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._due_s = 0.0
+        self.next_positions: dict[Place, Position] = {}
+
+    def commit_if_due(self) -> None:
+        """In the background, now and then."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._due_s and self.next_positions:
+            self._due_s = now_s + COMMIT_INTERVAL_S
+            self._consumer.commit_soon(dict(self.next_positions))
+
+    async def commit(self) -> None:
+        """All of it; a generation that is over commits nothing, and its records come again."""
+        from wire.clients.consumer import CommitRefused
+
+        with suppress(CommitRefused):
+            await self._consumer.commit(dict(self.next_positions))
+        self.next_positions.clear()
+
+    async def revoked(self, _: frozenset[Place]) -> None:
+        """Commit before somebody else goes on."""
+        await self.commit()
+
+    async def assigned(self, _: frozenset[Place]) -> None:
+        """Begin."""
+
+    async def lost(self, _: frozenset[Place]) -> None:
+        """Nothing can be committed."""
+        self.next_positions.clear()
+
+
+async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: AsyncExitStack) -> Found:
+    """A high-level consumer as in Kafka 0.8."""
+    from runtime.zookeeper import ZooKeeper
+    from wire.clients.reader import ReaderOptions
+    from wire.clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
+    from wire.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
+
+    connect, strategy, storage, is_dual_commit = classic
+    policy = _policy(wanted)
+    try:
+        options = ZooKeeperConsumerOptions(
+            group_id=wanted.group or "",
+            strategy=strategy,
+            offsets_storage=storage,
+            is_dual_commit=is_dual_commit,
+            is_auto_commit=wanted.is_committing,
+            auto_commit_interval_ms=5_000,
+            session_timeout_ms=wanted.session_timeout_ms,
+            consumer_timeout_ms=-1 if wanted.timeout_ms is None else wanted.timeout_ms,
+            rebalance_attempts_max=20,
+            rebalance_backoff_ms=wanted.session_timeout_ms / 6,
+            reader=ReaderOptions(policy=policy, max_wait_ms=100),
+        )
+    except ValueError as error:
+        raise usage_error(str(error)) from error
+    zookeeper = ZooKeeper(connect, session_timeout_ms=wanted.session_timeout_ms)
+    await zookeeper.start()
+    consumer = await stack.enter_async_context(ZooKeeperConsumer(zookeeper, options, client_of))
+    expression = wanted.whitelist if wanted.whitelist is not None else wanted.blacklist
+    if expression is None:
+        subscription, pattern = dict.fromkeys(wanted.topics, 1), STATIC
+    else:
+        subscription, pattern = {expression: 1}, WHITE_LIST if wanted.whitelist is not None else BLACK_LIST
+    (stream,) = await consumer.create_streams(subscription, pattern=pattern)
+    return _records_of_stream(stream)
+
+
+async def _records_of_stream(stream: Stream) -> Found:
+    from wire.clients.streams import ConsumerTimeout
+
+    try:
+        async for found in stream.records():
+            yield found
+    except ConsumerTimeout:
+        return
+
+
+def _shown_as(output: OutputFormat, *, has_keys: bool, has_places: bool) -> Callable[[Place, Record], None]:
+    if output is OutputFormat.JSON:
+        return lambda place, record: print_json(_document(place, record))
+
+    def show(place: Place, record: Record) -> None:
+        parts = [f"{place[0]}-{place[1]}@{record.offset}".encode()] if has_places else []
+        if has_keys:
+            parts.append(record.key or b"")
+        parts.append(record.value or b"")
+        sys.stdout.buffer.write(b"\t".join(parts) + b"\n")
+        sys.stdout.buffer.flush()
+
+    return show
+
+
+def _document(place: Place, record: Record) -> dict[str, Any]:
+    return {
+        "topic": place[0],
+        "partition": place[1],
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_text("key", record.key),
+        **_text("value", record.value),
+        "headers": [{"name": name, **_text("value", value)} for name, value in record.headers],
+    }
+
+
+def _text(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes as text, or in base64 under another name when they are none."""
+    try:
+        return {name: None if data is None else data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data or b"").decode()}

@@ -1,0 +1,295 @@
+"""`antipode produce`: lines of a file or of standard input as records, through the project's own producer."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of, settings
+from cli.output import (
+    Output,
+    OutputFormat,
+    console,
+    error_console,
+    failures_as_messages,
+    print_json,
+    progress_bar,
+    usage_error,
+)
+from runtime.process import OperationalFailure
+
+if TYPE_CHECKING:
+    from wire.clients.core.partitioners import Partitioner
+    from wire.clients.producer import ProducerOptions, ProducerPool, ProducerRecord
+
+READ_BYTES = 64 * 1024
+SKEW_TOLD_FROM = 2.0
+"""The fullest partition holds so many times its fair part: said to the person, since one consumer will have all the work."""
+COMPLAINTS_SHOWN = 5
+
+ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+
+Topic = Annotated[str, typer.Argument(help="Where the records go.")]
+InputFile = Annotated[
+    Path | None, typer.Option("--file", "-f", help="A file with a record a line; standard input when left out.")
+]
+KeySeparator = Annotated[
+    str | None, typer.Option(help="What stands between key and value in a line; without it there are no keys.")
+]
+Header = Annotated[list[str] | None, typer.Option(help="name=value for every record; may be given again.")]
+OnePartition = Annotated[int | None, typer.Option(help="One partition for all records.", min=0)]
+PartitionerName = Annotated[
+    str,
+    typer.Option(
+        help="murmur2 (Java's default), classic, classic-bytes, random, round-robin, or module:Class of your own."
+    ),
+]
+Acks = Annotated[str, typer.Option(help="Who must have a record: all in-sync replicas, 1 (the leader), or 0.")]
+Idempotence = Annotated[
+    bool, typer.Option("--idempotence/--no-idempotence", help="Retries make no duplicates; needs acks=all.")
+]
+Codec = Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")]
+LingerMs = Annotated[float, typer.Option(help="How long a batch waits for more records.", min=0)]
+BatchBytes = Annotated[int, typer.Option(help="A batch is full at this size.", min=1)]
+QueueRecords = Annotated[int, typer.Option(help="How many records may wait for their acknowledgement.", min=1)]
+EnqueueTimeoutMs = Annotated[
+    int,
+    typer.Option(help="When that many wait: -1 waits, 0 drops at once, more waits so long and then drops.", min=-1),
+]
+DeliveryTimeoutMs = Annotated[float, typer.Option(help="A record that is not acknowledged by then has failed.", min=1)]
+Producers = Annotated[int, typer.Option(help="Producers side by side; each partition keeps to one.", min=1)]
+AbortOnFailure = Annotated[
+    bool, typer.Option("--abort-on-failure", help="Write nothing more after the first record that fails.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say which partition each record would go to.")]
+
+
+def produce(
+    topic: Topic,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    file: InputFile = None,
+    key_separator: KeySeparator = None,
+    header: Header = None,
+    partition: OnePartition = None,
+    partitioner: PartitionerName = "murmur2",
+    acks: Acks = "all",
+    is_idempotent: Idempotence = True,
+    compression: Codec = "none",
+    linger_ms: LingerMs = 5,
+    batch_bytes: BatchBytes = 128 * 1024,
+    queue_records: QueueRecords = 100_000,
+    enqueue_timeout_ms: EnqueueTimeoutMs = -1,
+    delivery_timeout_ms: DeliveryTimeoutMs = 120_000,
+    producers: Producers = 1,
+    is_aborting: AbortOnFailure = False,
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Send every line as a record and wait until all are acknowledged. Exit code 1 when a record failed or was dropped.
+
+    Lines go to partitions as Java's producer would send them; `--dry-run` shows it without sending. The summary counts records by
+    partition and tells when one has far more than its part. See docs/clients.md.
+
+    Example: antipode produce orders --file orders.txt --key-separator : --compression lz4
+    """
+    from wire.clients.producer import ProducerOptions
+    from wire.record_batch import Compression
+
+    if compression.upper() not in Compression.__members__:
+        raise usage_error(f"--compression {compression!r} is not usable: accepted are none, gzip, snappy, lz4, zstd")
+    if acks not in ACKS:
+        raise usage_error(f"--acks {acks!r} is not usable: accepted are all, 1 and 0")
+    headers = tuple((name, value.encode()) for name, value in settings(header, "--header").items())
+    try:
+        options = ProducerOptions(
+            acks=ACKS[acks],
+            is_idempotent=is_idempotent,
+            compression=Compression[compression.upper()],
+            linger_ms=linger_ms,
+            batch_bytes_max=batch_bytes,
+            queue_records_max=queue_records,
+            enqueue_timeout_ms=enqueue_timeout_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            is_aborting_on_failure=is_aborting,
+            partitioner=_partitioner(partitioner),
+        )
+    except ValueError as error:
+        raise usage_error(f"--acks {acks}: {error}; or give --no-idempotence") from error
+
+    record_of = _line_reader(topic, key_separator, headers, partition)
+    run = Run(topic, record_of, options, file=file, is_dry_run=is_dry_run)
+    with failures_as_messages():
+        asyncio.run(run.all(bootstrap_server, producers))
+    if output is OutputFormat.JSON:
+        print_json(run.document())
+    else:
+        run.tell()
+    if run.failed or run.dropped:
+        raise typer.Exit(1)
+
+
+def _line_reader(
+    topic: str, key_separator: str | None, headers: tuple[tuple[str, bytes], ...], partition: int | None
+) -> Callable[[bytes], ProducerRecord]:
+    """From a line to its record. OperationalFailure for a line without the separator."""
+    from wire.clients.producer import ProducerRecord
+
+    def record_of(line: bytes) -> ProducerRecord:
+        key, value = None, line
+        if key_separator:
+            key, found, value = line.partition(key_separator.encode())
+            if not found:
+                raise OperationalFailure(f"line {line[:80]!r} has no key separator {key_separator!r}")
+        return ProducerRecord(topic=topic, key=key, value=value, headers=headers, partition=partition)
+
+    return record_of
+
+
+def _partitioner(name: str) -> Callable[[], Partitioner]:
+    """One of the project's by its name, or `module:Class`. A usage error says what is accepted."""
+    from wire.clients.core.partitioners import PARTITIONERS
+
+    if name in PARTITIONERS:
+        return PARTITIONERS[name]
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        accepted = ", ".join(PARTITIONERS)
+        raise usage_error(
+            f"--partitioner {name!r} is not usable ({error}): accepted are {accepted}, or module:Class"
+        ) from error
+    missing = [method for method in ("choose", "rotate", "refreshed") if not hasattr(found, method)]
+    if missing:
+        raise usage_error(f"--partitioner {name!r} is no partitioner: it lacks {', '.join(missing)}")
+    made: Callable[[], Partitioner] = found
+    return made
+
+
+class Run:
+    """One run of the command and what became of its records."""
+
+    def __init__(
+        self,
+        topic: str,
+        record_of: Callable[[bytes], ProducerRecord],
+        options: ProducerOptions,
+        *,
+        file: Path | None,
+        is_dry_run: bool,
+    ) -> None:
+        self._topic = topic
+        self._record_of = record_of
+        self._options = options
+        self._file = file
+        self._is_dry_run = is_dry_run
+        self.partitions: Counter[int] = Counter()
+        self.partition_count = 0
+        self.failed = 0
+        self.dropped = 0
+        self.complaints: Counter[str] = Counter()
+
+    async def all(self, bootstrap_server: str, producers: int) -> None:
+        """Send everything. OperationalFailure when nothing can be sent at all."""
+        from wire.client_errors import KafkaClientError
+        from wire.clients.core.partitioners import NoPartition, PartitionOutOfRange
+        from wire.clients.producer import Producer, ProducerClosed, ProducerPool
+
+        made = [Producer(client_of(bootstrap_server), self._options) for _ in range(producers)]
+        try:
+            async with ProducerPool(made) as pool:
+                await self._send_lines(pool)
+                await pool.flush()
+                self.partition_count = await made[0].partition_count(self._topic)
+        except (KafkaClientError, PartitionOutOfRange, NoPartition, ProducerClosed) as error:
+            raise OperationalFailure(str(error)) from error
+
+    async def _send_lines(self, pool: ProducerPool) -> None:
+        from wire.clients.budget import QueueFull
+
+        with progress_bar(_size_bytes(self._file), of_bytes=True) as advance:
+            async for line in _lines(self._file):
+                advance(len(line) + 1)
+                record = self._record_of(line)
+                if self._is_dry_run:
+                    self.partitions[await pool.producers[0].partition_of(record)] += 1
+                    continue
+                try:
+                    outcome = await pool.send(record)
+                except QueueFull:
+                    self.dropped += 1
+                    continue
+                outcome.add_done_callback(self._note)
+
+    def _note(self, outcome: asyncio.Future[Any]) -> None:
+        error = outcome.exception()
+        if error is None:
+            self.partitions[outcome.result().partition] += 1
+        else:
+            self.failed += 1
+            self.complaints[str(error)] += 1
+
+    @property
+    def skew(self) -> float:
+        """How many times its fair part the fullest partition has."""
+        total = self.partitions.total()
+        return max(self.partitions.values()) * self.partition_count / total if total else 1.0
+
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "topic": self._topic,
+            "is_dry_run": self._is_dry_run,
+            "delivered": self.partitions.total(),
+            "failed": self.failed,
+            "dropped": self.dropped,
+            "partitions": {str(index): count for index, count in sorted(self.partitions.items())},
+            "skew": round(self.skew, 2),
+            "errors": dict(self.complaints),
+        }
+
+    def tell(self) -> None:
+        """For people."""
+        for complaint, count in self.complaints.most_common(COMPLAINTS_SHOWN):
+            error_console.print(f"{count:,} records failed: {complaint}", markup=False)
+        if self.dropped:
+            error_console.print(f"{self.dropped:,} records dropped: the queue was full")
+        verb = "would go" if self._is_dry_run else "are"
+        placed = ", ".join(f"{index}: {count:,}" for index, count in sorted(self.partitions.items()))
+        console.print(f"{self.partitions.total():,} records {verb} in {self._topic} (by partition {placed or 'none'})")
+        if self.skew >= SKEW_TOLD_FROM and self.partitions.total() > self.partition_count:
+            console.print(f"skewed: the fullest partition has {self.skew:.1f} times its part; look at the keys")
+
+
+def _size_bytes(file: Path | None) -> int | None:
+    try:
+        return None if file is None else file.stat().st_size
+    except OSError as error:
+        raise OperationalFailure(f"--file {file} cannot be read: {error.strerror}") from error
+
+
+async def _lines(file: Path | None) -> AsyncIterator[bytes]:
+    """Lines as they come, so that what is typed is sent at once."""
+    try:
+        descriptor = sys.stdin.fileno() if file is None else os.open(file, os.O_RDONLY)
+    except OSError as error:
+        raise OperationalFailure(f"--file {file} cannot be read: {error.strerror}") from error
+    rest = b""
+    try:
+        while data := await asyncio.to_thread(os.read, descriptor, READ_BYTES):
+            *whole, rest = (rest + data).split(b"\n")
+            for line in whole:
+                yield line
+    finally:
+        if file is not None:
+            os.close(descriptor)
+    if rest:
+        yield rest

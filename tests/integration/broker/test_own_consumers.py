@@ -1,0 +1,368 @@
+"""The poll-loop consumer and the simple one at a real broker: groups shared with other people's clients, faults, and `antipode consume`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from runtime.addresses import HostPort
+from tests.support.eventually import eventually
+from tests.support.java_clients import KafkaPrograms
+from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.lone_broker_process import LoneBroker
+from tests.support.processes import Processes
+from tests.support.toxiproxy import Toxiproxy
+from tests.support.transactional_clients import transactional_producer
+from wire.client import KafkaClient, NewTopic
+from wire.clients.consumer import Consumer, ConsumerOptions
+from wire.clients.core.positions import Position, ResetPolicy
+from wire.clients.core.readings import Place, Start
+from wire.clients.reader import ReaderOptions
+from wire.clients.simple_consumer import SimpleConsumer
+from wire.records import decode_records
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+REPOSITORY = Path(__file__).parents[3]
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def broker(session_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> LoneBroker:
+    """One for the module, whose groups do not wait for more members."""
+    return LoneBroker(session_processes, tmp_path_factory.mktemp("consumers"), group_initial_rebalance_delay_ms="0")
+
+
+@pytest.fixture
+async def topic(broker: LoneBroker) -> str:
+    return await new_topic(broker)
+
+
+async def new_topic(broker: LoneBroker, prefix: str = "t") -> str:
+    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    async with KafkaClient(broker.bootstrap) as client:
+        await client.create_topics([NewTopic(name=name, partition_count=PARTITIONS)])
+    return name
+
+
+async def produce(broker: LoneBroker, topic: str, first: int, end: int) -> None:
+    records = [Record(value=b"%d" % number, partition=number % PARTITIONS) for number in range(first, end)]
+    await asyncio.to_thread(librdkafka_produce, broker.bootstrap, topic, records)
+
+
+def consumer_of(broker: LoneBroker, group: str | None = None, **options: Any) -> Consumer:
+    reader = ReaderOptions(policy=ResetPolicy.EARLIEST, max_wait_ms=100, metadata_max_age_ms=300)
+    given = ConsumerOptions(
+        group_id=group,
+        heartbeat_interval_ms=100,
+        session_timeout_ms=6000,
+        is_auto_commit=False,
+        reader=reader,
+        **options,
+    )
+    return Consumer(lambda: KafkaClient(broker.bootstrap), given)
+
+
+class Pulled:
+    """Polls a consumer in the background and keeps what came."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.values: list[int] = []
+        self.places: list[tuple[int, int]] = []
+        self._task = asyncio.create_task(self._pull())
+
+    async def _pull(self) -> None:
+        while True:
+            for chunk in await self.consumer.poll(200):
+                for record in self.consumer.opened(chunk):
+                    self.values.append(int(record.value or b""))
+                    self.places.append((chunk.place[1], record.offset))
+
+    async def has(self, count: int) -> None:
+        def enough() -> bool:
+            if self._task.done():
+                self._task.result()
+            return len(self.values) >= count
+
+        await eventually(enough, within_ms=40_000)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def test_a_group_is_shared_with_librdkafka_and_handed_over(broker: LoneBroker, topic: str) -> None:
+    from confluent_kafka import Consumer as Librdkafka
+
+    await produce(broker, topic, 0, 100)
+    theirs = Librdkafka(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "heartbeat.interval.ms": 100,
+        }
+    )
+    theirs.subscribe([topic])
+    async with consumer_of(broker, topic) as ours:
+        ours.subscribe([topic])
+        pulled = Pulled(ours)
+
+        async def is_shared() -> bool:
+            await asyncio.to_thread(theirs.poll, 0.05)
+            mine = {partition for _, partition in ours.assignment}
+            other = {place.partition for place in theirs.assignment()}
+            return len(mine) == len(other) == 2 and mine | other == set(range(PARTITIONS))
+
+        await eventually(is_shared, within_ms=40_000)
+        await asyncio.to_thread(theirs.close)
+        await eventually(lambda: len(ours.assignment) == PARTITIONS, within_ms=40_000)
+        await pulled.has(100)
+        await eventually(lambda: set(pulled.values) == set(range(100)), within_ms=20_000)
+        await pulled.stop()
+        await ours.commit()
+    await produce(broker, topic, 100, 104)
+    rest = await asyncio.to_thread(librdkafka_consume, broker.bootstrap, topic, 4, group=topic)
+    assert {int(record.value or b"") for record in rest} == set(range(100, 104))
+
+
+async def test_java_goes_on_where_we_committed_and_we_where_java_did(
+    broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
+) -> None:
+    await produce(broker, topic, 0, 40)
+    async with consumer_of(broker, topic) as ours:
+        ours.subscribe([topic])
+        pulled = Pulled(ours)
+        await pulled.has(40)
+        await pulled.stop()
+        await ours.commit()
+    await produce(broker, topic, 40, 60)
+    theirs = await asyncio.to_thread(
+        lambda: kafka_programs.consume(
+            broker.bootstrap, topic, 20, group=topic, settings={"auto.offset.reset": "earliest"}
+        )
+    )
+    assert {int(value) for value in theirs} == set(range(40, 60))
+    await produce(broker, topic, 60, 64)
+    async with consumer_of(broker, topic) as ours:
+        ours.subscribe([topic])
+        pulled = Pulled(ours)
+        await pulled.has(4)
+        await pulled.stop()
+    assert set(pulled.values) == set(range(60, 64))
+
+
+async def test_two_of_ours_share_what_a_pattern_matches_and_find_new_topics(broker: LoneBroker) -> None:
+    prefix = f"p{uuid.uuid4().hex[:6]}"
+    await new_topic(broker, prefix)
+    async with consumer_of(broker, prefix) as one, consumer_of(broker, prefix) as other:
+        for consumer in (one, other):
+            consumer.subscribe(re.compile(f"{prefix}-.*"))
+        pulled = [Pulled(consumer) for consumer in (one, other)]
+        await eventually(lambda: len(one.assignment) == len(other.assignment) == 2, within_ms=40_000)
+        later = await new_topic(broker, prefix)
+        await eventually(lambda: {later} <= {name for name, _ in one.assignment | other.assignment}, within_ms=40_000)
+        await eventually(
+            lambda: len(one.assignment | other.assignment) == 2 * PARTITIONS and not one.assignment & other.assignment,
+            within_ms=40_000,
+        )
+        for each in pulled:
+            await each.stop()
+
+
+async def test_a_killed_coordinator_and_leader_cost_no_record_of_a_group(
+    start_broker: Callable[..., LoneBroker],
+) -> None:
+    broker = await asyncio.to_thread(lambda: start_broker(group_initial_rebalance_delay_ms="0"))
+    async with KafkaClient(broker.bootstrap) as client:
+        await client.create_topics([NewTopic(name="t", partition_count=PARTITIONS)])
+    await produce(broker, "t", 0, 200)
+    async with consumer_of(broker, "g") as ours:
+        ours.subscribe(["t"])
+        pulled = Pulled(ours)
+        await pulled.has(200)
+        await ours.commit()
+        broker.process.kill()
+        await asyncio.to_thread(broker.restart)
+        await produce(broker, "t", 200, 300)
+        await pulled.has(300)
+        await ours.commit()
+        await pulled.stop()
+        assert sorted(pulled.values) == list(range(300))
+    async with KafkaClient(broker.bootstrap) as client:
+        committed = await client.committed("g")
+    assert sum(offset.offset for offset in committed.values()) == 300
+
+
+async def test_a_slow_broker_slows_the_consumer_and_loses_nothing(
+    broker: LoneBroker, topic: str, toxiproxy: Toxiproxy
+) -> None:
+    await produce(broker, topic, 0, 400)
+    proxy = toxiproxy.create("slow", broker.bootstrap)
+    proxy.add("latency", latency=30, jitter=20)
+    proxy.add("slicer", average_size=200, size_variation=100, delay=50)
+    places: list[Place] = [(topic, partition) for partition in range(PARTITIONS)]
+
+    class ThroughProxy(KafkaClient):
+        def learn(self, cluster: Any) -> None:
+            super().learn(cluster)
+            self._readdress()
+
+        def _readdress(self) -> None:
+            address = HostPort("127.0.0.1", proxy.port)
+            brokers = {node: one._replace(address=address) for node, one in self._cluster.brokers.items()}
+            self._cluster = self._cluster._replace(brokers=brokers)
+
+        async def _refresh(self, *arguments: Any, **named: Any) -> Any:
+            found = await super()._refresh(*arguments, **named)
+            self._readdress()
+            return found
+
+    reader = ReaderOptions(policy=ResetPolicy.FAIL, max_wait_ms=100, partition_bytes=300, leader_backoff_ms=20)
+    options = ConsumerOptions(reader=reader, prefetch_bytes=2_000)
+    async with Consumer(lambda: ThroughProxy(proxy.address), options) as ours:
+        ours.assign(dict.fromkeys(places, Start(Position(0))))
+        pulled = Pulled(ours)
+        await pulled.has(100)
+        with proxy.cut_off():
+            await eventually(lambda: ours.reader.topics.last_problem != "", within_ms=20_000)
+        await pulled.has(400)
+        await pulled.stop()
+    assert sorted(pulled.values) == list(range(400))
+    for partition in range(PARTITIONS):
+        offsets = [offset for index, offset in pulled.places if index == partition]
+        assert offsets == list(range(100))
+
+
+def transact(broker: LoneBroker, topic: str) -> None:
+    producer = transactional_producer(broker.bootstrap, topic)
+    for number, is_committed in enumerate([True, False, True, False]):
+        producer.begin_transaction()
+        for value in range(number * 5, number * 5 + 5):
+            producer.produce(topic, b"%d" % value, partition=0)
+        producer.flush(30)
+        if is_committed:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+
+@pytest.mark.parametrize(("isolation", "expected"), [(0, [*range(20)]), (1, [*range(5), *range(10, 15)])])
+async def test_aborted_records_are_left_out_for_those_who_read_committed_ones(
+    broker: LoneBroker, topic: str, isolation: int, expected: list[int]
+) -> None:
+    await asyncio.to_thread(transact, broker, topic)
+    reader = ReaderOptions(policy=ResetPolicy.FAIL, max_wait_ms=100, isolation_level=isolation)
+    async with Consumer(lambda: KafkaClient(broker.bootstrap), ConsumerOptions(reader=reader)) as ours:
+        ours.assign({(topic, 0): Start(Position(0))})
+        pulled = Pulled(ours)
+        await pulled.has(len(expected))
+        await eventually(lambda: ours.lag((topic, 0)) == 0, within_ms=20_000)
+        await pulled.stop()
+    assert pulled.values == expected
+
+
+async def test_the_simple_consumer_resumes_exactly_after_a_stored_offset(broker: LoneBroker, topic: str) -> None:
+    await produce(broker, topic, 0, 80)
+    place = (topic, 1)
+    found: list[int] = []
+    offset = 0
+    while offset < 20:
+        async with KafkaClient(broker.bootstrap) as client:
+            batches = await SimpleConsumer(client).fetch(place, Position(offset))
+        for record in decode_records(batches.records):
+            if record.offset == offset and len(found) < (offset // 7 + 1) * 7:
+                found.append(int(record.value or b""))
+                offset += 1
+    assert found == list(range(1, 80, 4))
+
+
+class Command:
+    """`antipode consume` as a person types it."""
+
+    def __init__(self, broker: LoneBroker) -> None:
+        self._broker = broker
+
+    def line(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "cli.main", "consume", "-b", self._broker.bootstrap, *arguments]
+
+    def run(self, *arguments: str) -> str:
+        ended = subprocess.run(self.line(*arguments), capture_output=True, check=False, timeout=60, cwd=REPOSITORY)
+        assert ended.returncode == 0, (ended.stdout, ended.stderr)
+        return ended.stdout.decode()
+
+    def documents(self, *arguments: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run(*arguments, "-o", "json").splitlines()]
+
+
+async def test_the_command_reads_by_partition_and_offset_and_by_time(broker: LoneBroker, topic: str) -> None:
+    await produce(broker, topic, 0, 40)
+    command = Command(broker)
+    found = command.documents(topic, "--partition", "1", "--offset", "5", "--max-messages", "3")
+    assert [(row["partition"], row["offset"], row["value"]) for row in found] == [
+        (1, 5, "21"),
+        (1, 6, "25"),
+        (1, 7, "29"),
+    ]
+    middle = found[1]["timestamp_ms"]
+    later = command.documents(topic, "--partition", "1", "--from", str(middle), "--max-messages", "1")
+    assert later[0]["timestamp_ms"] >= middle
+    everything = command.run(topic, "--from-beginning", "--timeout-ms", "1500")
+    assert sorted(map(int, everything.splitlines())) == list(range(40))
+
+
+async def test_the_command_commits_what_it_printed_and_no_more(broker: LoneBroker, topic: str) -> None:
+    await produce(broker, topic, 0, 40)
+    arguments = (topic, "--group", topic, "--from-beginning", "--max-messages")
+    command = Command(broker)
+    first = [row["value"] for row in command.documents(*arguments, "13")]
+    second = [row["value"] for row in command.documents(*arguments, "27")]
+    assert sorted(map(int, first + second)) == list(range(40))
+
+
+async def test_the_command_ends_in_good_order_when_it_is_asked_to(broker: LoneBroker, topic: str) -> None:
+    await produce(broker, topic, 0, 8)
+    line = Command(broker).line(topic, "--group", topic, "--from-beginning")
+    process = await asyncio.create_subprocess_exec(
+        *line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=REPOSITORY
+    )
+    assert process.stdout is not None
+    for _ in range(8):
+        await process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, complaint = await process.communicate()
+    assert process.returncode == 0, complaint
+    async with KafkaClient(broker.bootstrap) as client:
+        assert sum(offset.offset for offset in (await client.committed(topic)).values()) == 8
+
+
+def test_the_command_says_what_goes_together(broker: LoneBroker) -> None:
+    topic = asyncio.run(new_topic(broker))
+
+    def told(*arguments: str, code: int) -> str:
+        ended = CliRunner().invoke(app, ["consume", "-b", broker.bootstrap, *arguments])
+        assert ended.exit_code == code, ended.output
+        return " ".join(ended.output.split())
+
+    assert "name topics" in told(code=2)
+    assert "--partition goes with one topic" in told(topic, "--partition", "1", "--group", "g", code=2)
+    assert "no regular expression" in told("--whitelist", "(", code=2)
+    assert "'never' is no reset policy" in told(topic, "--reset", "never", code=2)
+    assert "has no partition 9" in told(topic, "--partition", "9", code=1)
+    assert "not there: nothing-here" in told("nothing-here", "--max-messages", "1", code=1)
+    lost = told(topic, "--partition", "0", "--offset", "99", "--reset", "fail", code=1)
+    assert "offset 99 is not in the log, which is 0 to 0" in lost

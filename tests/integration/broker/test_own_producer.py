@@ -1,0 +1,175 @@
+"""The project's producer at a real broker, beside other people's clients: same partitions as Java and librdkafka, readable by them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from tests.support.java_clients import KafkaPrograms
+from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.lone_broker_process import LoneBroker
+from wire.client import KafkaClient, NewTopic
+from wire.clients.producer import Producer, ProducerOptions, ProducerRecord
+from wire.record_batch import Compression
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+REPOSITORY = Path(__file__).parents[3]
+PARTITIONS = 7
+
+
+@pytest.fixture
+async def topic(lone_broker: LoneBroker) -> str:
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    async with KafkaClient(lone_broker.bootstrap) as client:
+        await client.create_topics([NewTopic(name=name, partition_count=PARTITIONS)])
+    return name
+
+
+def keys(count: int) -> list[bytes]:
+    return [b"key-%d" % number for number in range(count)] + [b"\xff" * length for length in range(1, 9)]
+
+
+async def partitions_chosen(broker: LoneBroker, topic: str, given: list[bytes]) -> dict[bytes, int]:
+    async with Producer(KafkaClient(broker.bootstrap)) as producer:
+        outcomes = {key: await producer.send(ProducerRecord(topic=topic, key=key, value=b"ours")) for key in given}
+        await producer.flush()
+    return {key: outcome.result().partition for key, outcome in outcomes.items()}
+
+
+async def test_keys_go_where_librdkafkas_murmur2_sends_them(lone_broker: LoneBroker, topic: str) -> None:
+    given = keys(60)
+    ours = await partitions_chosen(lone_broker, topic, given)
+    theirs = await asyncio.to_thread(
+        librdkafka_produce,
+        lone_broker.bootstrap,
+        topic,
+        [Record(value=b"theirs", key=key) for key in given],
+        settings={"partitioner": "murmur2"},
+    )
+    assert ours == dict(zip(given, [place.partition for place in theirs], strict=True))
+
+
+async def test_keys_go_where_java_sends_them(
+    lone_broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
+) -> None:
+    given = keys(40)[:40]
+    ours = await partitions_chosen(lone_broker, topic, given)
+    settings = {"parse.key": "true", "key.separator": ":"}
+    await asyncio.to_thread(_java_produce, kafka_programs, lone_broker.bootstrap, topic, given, settings)
+    received = await asyncio.to_thread(librdkafka_consume, lone_broker.bootstrap, topic, 80, group=f"g-{topic}")
+    theirs = {record.key: record.partition for record in received if record.value == b"java"}
+    assert theirs == ours
+
+
+def _java_produce(
+    programs: KafkaPrograms, bootstrap: str, topic: str, given: list[bytes], settings: dict[str, str]
+) -> None:
+    properties = [argument for name, value in settings.items() for argument in ("--reader-property", f"{name}={value}")]
+    lines = b"".join(key + b":java\n" for key in given)
+    programs.run(
+        "org.apache.kafka.tools.ConsoleProducer",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        *properties,
+        given=lines,
+    )
+
+
+async def test_batches_of_every_codec_are_read_by_librdkafka(lone_broker: LoneBroker, topic: str) -> None:
+    for compression in Compression:
+        options = ProducerOptions(compression=compression, batch_records_max=50)
+        async with Producer(KafkaClient(lone_broker.bootstrap), options) as producer:
+            for number in range(100):
+                headers = [("h", b"%d" % number)]
+                await producer.send(ProducerRecord(topic=topic, key=b"k", value=b"%d" % number, headers=headers))
+    received = await asyncio.to_thread(librdkafka_consume, lone_broker.bootstrap, topic, 500, group=f"g-{topic}")
+    assert [record.value for record in received] == [b"%d" % number for number in range(100)] * 5
+
+
+async def test_a_broker_that_is_killed_under_way_costs_no_record_and_makes_no_duplicate(
+    start_broker: type[LoneBroker],
+) -> None:
+    broker = await asyncio.to_thread(start_broker)
+    async with KafkaClient(broker.bootstrap) as client:
+        await client.create_topics([NewTopic(name="t", partition_count=3)])
+    async with Producer(KafkaClient(broker.bootstrap), ProducerOptions(batch_records_max=20)) as producer:
+        for number in range(3000):
+            await producer.send(ProducerRecord(topic="t", value=b"%d" % number, partition=number % 3))
+            if number == 1500:
+                broker.process.kill()
+                restart = asyncio.create_task(asyncio.to_thread(broker.restart))
+        await restart
+    received = await asyncio.to_thread(librdkafka_consume, broker.bootstrap, "t", 3000, group="g")
+    for partition in range(3):
+        found = [int(record.value or b"") for record in received if record.partition == partition]
+        assert found == list(range(partition, 3000, 3))
+    assert producer.counts.failed == 0
+
+
+class Command:
+    """`antipode produce` as a person types it."""
+
+    def __init__(self, broker: LoneBroker, topic: str) -> None:
+        self._broker = broker
+        self._topic = topic
+
+    def run(self, *arguments: str, given: bytes = b"", code: int = 0) -> str:
+        command = [sys.executable, "-m", "cli.main", "produce", self._topic, "-b", self._broker.bootstrap, *arguments]
+        ended = subprocess.run(command, input=given, capture_output=True, check=False, timeout=60, cwd=REPOSITORY)
+        assert ended.returncode == code, (ended.stdout, ended.stderr)
+        return (ended.stdout + ended.stderr).decode()
+
+
+async def test_the_command_sends_lines_with_keys_and_headers(
+    lone_broker: LoneBroker, topic: str, tmp_path: Path
+) -> None:
+    command = Command(lone_broker, topic)
+    lines = b"".join(b"%d:value %d\n" % (number % 5, number) for number in range(100))
+    (tmp_path / "orders.txt").write_bytes(lines)
+    planned = json.loads(command.run("--key-separator", ":", "--dry-run", "-o", "json", given=lines))
+    told = json.loads(
+        command.run(
+            "--file", str(tmp_path / "orders.txt"), "--key-separator", ":", "--header", "source=file", "-o", "json"
+        )
+    )
+    assert (told["delivered"], told["failed"], told["dropped"]) == (100, 0, 0)
+    assert told["partitions"] == planned["partitions"]
+    received = await asyncio.to_thread(librdkafka_consume, lone_broker.bootstrap, topic, 100, group=f"g-{topic}")
+    assert min(received).key is not None
+    assert {record.value for record in received} == {b"value %d" % number for number in range(100)}
+
+
+async def test_the_command_flags_a_constant_key(lone_broker: LoneBroker, topic: str) -> None:
+    printed = Command(lone_broker, topic).run("--key-separator", ":", given=b"same:x\n" * 50)
+    assert "7.0 times its part" in printed
+
+
+async def test_the_command_takes_a_partitioner_by_its_name(lone_broker: LoneBroker, topic: str) -> None:
+    command = Command(lone_broker, topic)
+    name = "wire.clients.core.partitioners:RoundRobinPartitioner"
+    told = json.loads(command.run("--partitioner", name, "-o", "json", given=b"x\n" * 14))
+    assert set(told["partitions"].values()) == {2}
+
+
+def test_the_command_says_what_it_accepts(lone_broker: LoneBroker, topic: str) -> None:
+    def told(*arguments: str, code: int) -> str:
+        ended = CliRunner().invoke(app, ["produce", topic, "-b", lone_broker.bootstrap, *arguments])
+        assert ended.exit_code == code, ended.output
+        return " ".join(ended.output.split())
+
+    assert "accepted are murmur2" in told("--partitioner", "nonsense", code=2)
+    assert "it lacks choose" in told("--partitioner", "json:JSONDecoder", code=2)
+    assert "--compression 'rar'" in told("--compression", "rar", code=2)
+    assert "or give --no-idempotence" in told("--acks", "1", code=2)
+    assert "cannot be read" in told("--file", "not-there.txt", code=1)

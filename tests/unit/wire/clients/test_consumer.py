@@ -1,0 +1,309 @@
+"""The poll loop on partitions assigned by hand, against scripted brokers (rows NC-01 to NC-16, FT-08 to FT-10)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.support.eventually import eventually
+from tests.support.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
+from wire.client import KafkaClient
+from wire.client_errors import BrokerError
+from wire.clients.consumer import AlreadyPolling, Consumer, ConsumerOptions, NothingSubscribed, WokenUp
+from wire.clients.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
+from wire.clients.core.readings import Start
+from wire.clients.reader import Chunk, DamagedLog, ReaderOptions
+
+P0, P1 = ("t", 0), ("t", 1)
+FROM_0 = Start(Position(0))
+
+
+@asynccontextmanager
+async def consuming(
+    cluster: ScriptedCluster, policy: ResetPolicy = ResetPolicy.FAIL, **options: Any
+) -> AsyncIterator[Consumer]:
+    reader = ReaderOptions(policy=policy, max_wait_ms=20, leader_backoff_ms=5, partition_bytes=400)
+    given = ConsumerOptions(is_auto_commit=False, reader=reader, **options)
+    async with Consumer(lambda: KafkaClient(cluster.bootstrap, retry_budget_ms=2000), given) as consumer:
+        yield consumer
+
+
+def numbers(consumer: Consumer, chunks: Sequence[Chunk]) -> list[int]:
+    return [int(record.value or b"") for chunk in chunks for record in consumer.opened(chunk)]
+
+
+async def read(consumer: Consumer, count: int) -> list[int]:
+    found: list[int] = []
+    async with asyncio.timeout(20):
+        while len(found) < count:
+            found += numbers(consumer, await consumer.poll(1000))
+    return found
+
+
+async def read_on(consumer: Consumer, found: list[int]) -> None:
+    while True:
+        found += numbers(consumer, await consumer.poll(5000))
+
+
+async def test_polling_without_a_subscription_or_twice_at_once_is_refused() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        with pytest.raises(NothingSubscribed):
+            await consumer.poll(0)
+        with pytest.raises(ValueError, match="group id"):
+            consumer.subscribe(["t"])
+        consumer.assign({P0: FROM_0})
+        polling = asyncio.create_task(consumer.poll(60_000))
+        await asyncio.sleep(0)
+        with pytest.raises(AlreadyPolling):
+            await consumer.poll(0)
+        consumer.wakeup()
+        with pytest.raises(WokenUp):
+            await polling
+
+
+async def test_poll_of_0_returns_at_once_and_finds_what_was_prefetched_meanwhile() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 10)
+        consumer.assign({P0: FROM_0})
+        assert await consumer.poll(0) == []
+        await eventually(lambda: consumer._prefetch.used_bytes > 0)
+        assert numbers(consumer, await consumer.poll(0))[:1] == [0]
+
+
+async def test_everything_comes_in_order_from_every_broker() -> None:
+    async with ScriptedCluster(nodes=3, partitions=6) as cluster, consuming(cluster) as consumer:
+        for partition in range(6):
+            cluster.fill(partition, 40, batch=4)
+        consumer.assign({("t", partition): FROM_0 for partition in range(6)})
+        found: dict[int, list[int]] = {}
+        while sum(map(len, found.values())) < 240:
+            for chunk in await consumer.poll(1000):
+                found.setdefault(chunk.place[1], []).extend(numbers(consumer, [chunk]))
+        assert all(part == list(range(40)) for part in found.values())
+        assert consumer.reader.fetcher_nodes == [1, 2, 3]
+
+
+async def test_prefetch_is_bounded_in_bytes() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster, prefetch_bytes=1000) as consumer:
+        cluster.fill(0, 500)
+        consumer.assign({P0: FROM_0})
+        await eventually(lambda: consumer._prefetch.used_bytes > 600)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert consumer._prefetch.used_bytes <= 1000
+        assert await read(consumer, 500) == list(range(500))
+
+
+async def test_no_wakeup_loses_records() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 50)
+        consumer.assign({P0: FROM_0})
+        found: list[int] = []
+        while len(found) < 50:
+            consumer.wakeup()
+            with pytest.raises(WokenUp):
+                await consumer.poll(1000)
+            found += numbers(consumer, await consumer.poll(1000))
+        assert found == list(range(50))
+
+
+async def test_a_paused_partition_gives_nothing_and_loses_nothing() -> None:
+    async with ScriptedCluster(partitions=2) as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 30)
+        cluster.fill(1, 30, first=100)
+        consumer.assign({P0: FROM_0, P1: FROM_0})
+        await eventually(lambda: consumer._prefetch.used_bytes > 0)
+        consumer.pause([P0])
+        assert sorted(await read(consumer, 30)) == list(range(100, 130))
+        consumer.resume([P0])
+        assert await read(consumer, 30) == list(range(30))
+
+
+async def test_seeking_drops_what_was_prefetched() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 50)
+        consumer.assign({P0: FROM_0})
+        await eventually(lambda: consumer._prefetch.used_bytes > 0)
+        consumer.seek(P0, Start(Position(40)))
+        assert await read(consumer, 10) == list(range(40, 50))
+        consumer.seek(P0, Start(timestamp=1045))
+        assert await read(consumer, 5) == list(range(45, 50))
+        with pytest.raises(ValueError, match="not assigned"):
+            consumer.seek(P1, FROM_0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(ResetPolicy.EARLIEST, [5, 6]), (ResetPolicy.LATEST, [20, 21]), (ResetPolicy.NEAREST, [5, 6])],
+)
+async def test_a_position_that_is_gone_is_reset_by_the_policy(policy: ResetPolicy, expected: list[int]) -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster, policy) as consumer:
+        cluster.fill(0, 20)
+        cluster.logs[0].expire(5)
+        consumer.assign({P0: Start(Position(2))})
+        await eventually(lambda: cluster.count(LIST_OFFSETS) >= 2)
+        await eventually(lambda: consumer.positions()[P0].offset != 2 or None)
+        cluster.fill(0, 20, first=20)
+        assert (await read(consumer, 2))[:2] == expected
+
+
+async def test_without_a_policy_a_position_that_is_gone_is_told_and_can_be_sought() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 20)
+        cluster.logs[0].expire(5)
+        consumer.assign({P0: Start(Position(2))})
+        with pytest.raises(PositionLost, match="offset 2 is not in the log, which is 5 to 20"):
+            await consumer.poll(5000)
+        consumer.seek(P0, Start(Position(5)))
+        assert await read(consumer, 15) == list(range(5, 20))
+
+
+async def test_without_a_policy_and_a_start_there_is_no_position() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        consumer.assign({P0: Start()})
+        with pytest.raises(PositionLost, match="no committed offset"):
+            await consumer.poll(5000)
+
+
+async def test_a_leader_that_moves_is_found_and_nothing_is_skipped() -> None:
+    async with ScriptedCluster(nodes=2) as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 60)
+        consumer.assign({P0: FROM_0})
+        found = await read(consumer, 10)
+        cluster.move(0, 2)
+        cluster.fill(0, 60, first=60)
+        found += await read(consumer, 120 - len(found))
+        assert found == list(range(120))
+        await eventually(lambda: consumer.reader.fetcher_nodes == [2])
+        assert cluster.count(EPOCH_ENDS) >= 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.replica_not_available,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_server_error,
+        ErrorCode.fenced_leader_epoch,
+    ],
+)
+async def test_errors_that_pass_cost_nothing_but_time(code: ErrorCode) -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 20)
+        cluster.fail(FETCH, code, code)
+        consumer.assign({P0: FROM_0})
+        assert await read(consumer, 20) == list(range(20))
+
+
+async def test_errors_that_do_not_pass_are_told() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fail(FETCH, ErrorCode.topic_authorization_failed)
+        consumer.assign({P0: FROM_0})
+        with pytest.raises(BrokerError, match="topic_authorization_failed"):
+            await consumer.poll(5000)
+
+
+async def test_records_before_a_damaged_batch_come_first_and_then_the_error() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 40)
+        broken = bytearray(cluster.logs[0].batches[30])
+        broken[8:12] = b"\0\0\0\x01"
+        cluster.logs[0].batches[30] = bytes(broken)
+        cluster.logs[0].read = _reading_whole(cluster)  # type: ignore[method-assign]
+        consumer.assign({P0: FROM_0})
+        found: list[int] = []
+        with pytest.raises(DamagedLog, match="t-0 at offset 30"):
+            await read_on(consumer, found)
+        assert found == list(range(30))
+
+
+def _reading_whole(cluster: ScriptedCluster) -> Any:
+    return lambda offset, max_bytes: b"".join(
+        cluster.logs[0].batches[offset : offset + (1 if offset >= 30 else 30 - offset)]
+    )
+
+
+async def test_a_log_that_was_cut_is_told_without_a_policy() -> None:
+    async with ScriptedCluster(nodes=2) as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 10)
+        consumer.assign({P0: FROM_0})
+        await read(consumer, 10)
+        cluster.logs[0].truncate(6)
+        cluster.move(0, 2)
+        cluster.fill(0, 10, first=100)
+        with pytest.raises(LogTruncated, match="offset 6 on"):
+            await read_on(consumer, [])
+
+
+async def test_a_log_that_was_cut_is_read_on_where_it_differs_with_a_policy() -> None:
+    async with ScriptedCluster(nodes=2) as cluster, consuming(cluster, ResetPolicy.EARLIEST) as consumer:
+        cluster.fill(0, 10)
+        consumer.assign({P0: FROM_0})
+        await read(consumer, 10)
+        cluster.logs[0].truncate(6)
+        cluster.move(0, 2)
+        cluster.fill(0, 10, first=100)
+        assert await read(consumer, 10) == list(range(100, 110))
+
+
+async def test_a_dead_broker_does_not_stop_the_others() -> None:
+    async with ScriptedCluster(nodes=2, partitions=2) as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 20)
+        cluster.fill(1, 20, first=100)
+        consumer.assign({P0: FROM_0, P1: FROM_0})
+        await cluster.brokers[2].stop()
+        assert await read(consumer, 20) == list(range(20))
+        await cluster.brokers[2].start()
+        assert await read(consumer, 20) == list(range(100, 120))
+
+
+async def test_a_broker_that_comes_back_elsewhere_is_read_there() -> None:
+    async with ScriptedCluster(nodes=2) as cluster, consuming(cluster) as consumer:
+        cluster.move(0, 2)
+        cluster.fill(0, 10)
+        consumer.assign({P0: FROM_0})
+        await read(consumer, 10)
+        moved = cluster.brokers[2]
+        await moved.stop()
+        moved.address = moved.address._replace(port=0)
+        await moved.start()
+        cluster.fill(0, 10, first=10)
+        assert await read(consumer, 10) == list(range(10, 20))
+
+
+async def test_interceptors_see_every_poll_that_brings_something() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 5)
+        seen: list[int] = []
+        consumer.interceptors.append(lambda chunks: seen.extend(numbers(consumer, chunks)) or chunks)  # type: ignore[func-returns-value]
+        consumer.assign({P0: FROM_0})
+        assert await read(consumer, 5) == seen
+        assert consumer.lag(P0) == 0
+
+
+async def test_an_idle_fetcher_ends_and_an_empty_one_does_not_spin() -> None:
+    async with ScriptedCluster(nodes=2, partitions=2) as cluster, consuming(cluster) as consumer:
+        consumer.assign({P0: FROM_0, P1: FROM_0})
+        await eventually(lambda: consumer.reader.fetcher_nodes == [1, 2])
+        consumer.assign({P0: FROM_0})
+        await eventually(lambda: consumer.reader.fetcher_nodes == [1])
+        consumer.pause([P0])
+        await eventually(lambda: not consumer.reader.readings.fetchable(1))
+        before = consumer.reader.fetches
+        await consumer.poll(100)
+        assert consumer.reader.fetches <= before + 1
+
+
+async def test_records_are_opened_at_the_edge_until_nothing_comes_any_more() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 20, batch=5)
+        consumer.assign({P0: Start(Position(3))})
+        found = [(place, record.offset) async for place, record in consumer.records(timeout_ms=500)]
+        assert found == [(P0, offset) for offset in range(3, 20)]

@@ -1,0 +1,538 @@
+"""The classic high-level consumer: a group that coordinates itself in ZooKeeper, streams on top, one fetcher for each broker below.
+
+Every member registers, computes the same assignment from the same snapshot, and owns what it could claim: an owner's node is ephemeral, and
+creating it is what makes an owner. A rebalance is one row of steps (`STEPS`); whatever fails or interrupts it, the next attempt begins at
+the first step and gives back what the last one had claimed, so no partition ever has two owners.
+
+    read the group, read the brokers -> stop fetchers -> commit -> hook -> release -> assign -> fetch offsets -> claim -> hook -> start
+
+Watches only set a flag; one task rebalances, so twenty joins in a second cost a few rebalances. While ZooKeeper is not heard the session
+may be over without our knowing: after two thirds of its time nothing is read any more.
+
+Known weaknesses of the design: every change rebalances everybody, members may see different snapshots for a moment (then a claim fails and
+is tried again), and nobody knows whether the others succeeded. The poll-loop consumer (`consumer.py`) has a coordinator instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, Self
+
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+
+from runtime.addresses import HostPort
+from runtime.clock import Clock, SystemClock
+from runtime.logs import get_logger
+from runtime.process import OperationalFailure
+from runtime.zookeeper import SessionState, ZooKeeper
+from wire import znodes
+from wire.client import KafkaClient
+from wire.client_errors import KafkaClientError
+from wire.clients.core.classic_group import (
+    STRATEGIES,
+    UnequalSubscriptions,
+    consumer_id,
+    thread_ids,
+    threads_by_topic,
+)
+from wire.clients.core.positions import Position, ResetPolicy
+from wire.clients.core.readings import Place, Start
+from wire.clients.offset_stores import BrokerOffsets, DualOffsets, OffsetsRefused, OffsetStore, ZooKeeperOffsets
+from wire.clients.reader import Chunk, Reader, ReaderOptions
+from wire.clients.streams import FOREVER_MS, Stream
+from wire.consumer_znodes import (
+    STATIC,
+    ConsumerRegistration,
+    decode_registration,
+    encode_registration,
+    id_path,
+    ids_path,
+    owner_path,
+    owners_path,
+)
+
+STEPS: Final = (
+    "read group",
+    "read brokers",
+    "stop fetchers",
+    "commit",
+    "before releasing",
+    "release",
+    "assign",
+    "fetch offsets",
+    "claim",
+    "before starting",
+    "start",
+)
+CLIENT_LISTENER: Final = "CLIENT"
+FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, znodes.MalformedZnode)
+_log = get_logger("clients.zookeeper_consumer")
+
+
+class StreamsExist(Exception):
+    """The streams of a consumer are made once."""
+
+
+class RebalanceFailed(Exception):
+    """No attempt at a rebalance succeeded."""
+
+
+class _Conflict(Exception):
+    """Somebody else still owns a partition."""
+
+
+class OwnershipListener(Protocol):
+    """What an application does around a rebalance."""
+
+    async def before_releasing(self, places: Mapping[Place, str]) -> None:
+        """Fetchers have stopped, offsets are committed; the partitions (with their threads) are still owned. Empty at first."""
+        ...
+
+    async def before_starting(self, consumer: str, owners: Mapping[Place, str]) -> None:
+        """The own partitions are claimed, nothing is fetched yet; `owners` are the threads of the whole group."""
+        ...
+
+
+class QuietOwnershipListener:
+    """Does nothing."""
+
+    async def before_releasing(self, places: Mapping[Place, str]) -> None:
+        """Nothing."""
+
+    async def before_starting(self, consumer: str, owners: Mapping[Place, str]) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperConsumerOptions:
+    """The old consumer's settings. Times in milliseconds."""
+
+    group_id: str
+    consumer_id: str | None = None
+    strategy: str = "range"
+    offsets_storage: str = "zookeeper"
+    is_dual_commit: bool | None = None
+    is_auto_commit: bool = True
+    auto_commit_interval_ms: float = 60_000
+    commit_attempts_max: int = 6
+    commit_backoff_ms: float = 1_000
+    consumer_timeout_ms: int = FOREVER_MS
+    queued_chunks_max: int = 2
+    excludes_internal: bool = True
+    rebalance_attempts_max: int = 4
+    rebalance_backoff_ms: float = 2_000
+    session_timeout_ms: int = 6_000
+    reader: ReaderOptions = field(default_factory=lambda: ReaderOptions(policy=ResetPolicy.LATEST, max_wait_ms=100))
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ValueError(f"strategy {self.strategy!r} is not usable: accepted are {', '.join(STRATEGIES)}")
+        if self.offsets_storage not in ("zookeeper", "kafka"):
+            raise ValueError(f"offsets storage {self.offsets_storage!r} is not usable: accepted are zookeeper, kafka")
+
+
+NewClient = Callable[[Sequence[HostPort]], KafkaClient]
+
+
+class _Router:
+    """Chunks to the stream of their partition's thread."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Place, Stream] = {}
+
+    async def put(self, chunk: Chunk) -> None:
+        """To the stream, waiting for room there."""
+        stream = self.streams.get(chunk.place)
+        if stream is not None:
+            await stream.put(chunk)
+
+
+class ZooKeeperConsumer:
+    """One member. `create_streams` returns when the first rebalance is over; `close` at the end, the ZooKeeper client with it."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        options: ZooKeeperConsumerOptions,
+        new_client: NewClient = KafkaClient,
+        *,
+        listener: OwnershipListener | None = None,
+        clock: Clock | None = None,
+        on_step: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        self._zookeeper = zookeeper
+        self.options = options
+        self._new_client = new_client
+        self._listener = listener or QuietOwnershipListener()
+        self._clock = clock or SystemClock()
+        self._on_step = on_step
+        self.consumer_id = options.consumer_id or consumer_id(
+            options.group_id,
+            host=socket.gethostname(),
+            started_ms=self._clock.now_ms(),
+            chance=secrets.token_hex(4),
+        )
+        self._registration: ConsumerRegistration | None = None
+        self._streams: dict[str, Stream] = {}
+        self._router = _Router()
+        self._clients: list[KafkaClient] = []
+        self._reader: Reader | None = None
+        self._store: OffsetStore | None = None
+        self._claimed: dict[Place, str] = {}
+        self._uncommitted: dict[Place, int] = {}
+        self._armed: set[str] = set()
+        self._changed = asyncio.Event()
+        self._rebalancing = asyncio.Lock()
+        self._needs_registration = False
+        self._has_released = False
+        self._has_lost_session = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._cut_off: asyncio.Task[None] | None = None
+        self.rebalances = 0
+        self.attempts = 0
+        self.failure: Exception | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def owned(self) -> Mapping[Place, str]:
+        """The own partitions and their threads."""
+        return dict(self._claimed)
+
+    @property
+    def reading(self) -> list[Place]:
+        """What is being fetched now."""
+        return [] if self._reader is None else self._reader.readings.places
+
+    @property
+    def streams(self) -> list[Stream]:
+        """As `create_streams` returned them."""
+        return list(self._streams.values())
+
+    def positions(self) -> dict[Place, int]:
+        """Consumed offsets of the own partitions."""
+        if self._reader is None:
+            return {}
+        return {place: at.offset for place, at in self._reader.readings.positions().items()}
+
+    async def create_streams(self, subscription: Mapping[str, int], *, pattern: str = STATIC) -> list[Stream]:
+        """The streams of each topic, or of one regular expression (pattern white_list or black_list); once. StreamsExist.
+
+        RebalanceFailed when the first rebalance does not succeed; OperationalFailure when another member has this consumer's id.
+        """
+        if self._registration is not None:
+            raise StreamsExist("a consumer makes its streams once; those that it made go on")
+        self._registration = ConsumerRegistration(
+            subscription=dict(subscription), pattern=pattern, timestamp_ms=self._clock.now_ms()
+        )
+        for number in range(max(subscription.values())):
+            (thread,) = thread_ids(self.consumer_id, number + 1)[number:]
+            self._streams[thread] = Stream(
+                thread,
+                chunks_max=self.options.queued_chunks_max,
+                timeout_ms=self.options.consumer_timeout_ms,
+                readings=lambda: None if self._reader is None else self._reader.readings,
+            )
+        await self._register()
+        self._zookeeper.on_session(self._on_session)
+        await self.rebalance()
+        loop = asyncio.get_running_loop()
+        self._tasks.append(loop.create_task(self._watch()))
+        if self.options.is_auto_commit:
+            self._tasks.append(loop.create_task(self._commit_now_and_then()))
+        return list(self._streams.values())
+
+    async def commit(self) -> None:
+        """Commit the consumed offsets, tried again a few times. The store's errors."""
+        await self._commit_patiently(self.positions())
+
+    async def _commit_patiently(self, offsets: Mapping[Place, int]) -> None:
+        for attempt in range(1, self.options.commit_attempts_max + 1):
+            try:
+                await self._commit_once(offsets)
+            except (KazooException, KafkaClientError):
+                if attempt == self.options.commit_attempts_max:
+                    raise
+                await asyncio.sleep(self.options.commit_backoff_ms / 1000)
+            else:
+                return
+
+    async def close(self) -> None:
+        """Stop, commit (with auto commit), and leave the group at once."""
+        for task in (*self._tasks, *([self._cut_off] if self._cut_off else [])):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._uncommitted.update(self.positions())
+        if self._reader is not None:
+            await self._reader.close()
+        for stream in self._streams.values():
+            stream.end(self.failure)
+        try:
+            if self.options.is_auto_commit and not self._has_lost_session:
+                await self._commit_patiently(self._uncommitted)
+        except FAILURES as error:
+            _log.warning("offsets could not be committed while closing", reason=str(error))
+        await self._zookeeper.stop()
+        for client in self._clients:
+            await client.close()
+
+    # Group
+
+    async def _register(self) -> None:
+        assert self._registration is not None, "streams are made first"
+        path = id_path(self.options.group_id, self.consumer_id)
+        await self._zookeeper.ensure_path(ids_path(self.options.group_id))
+        deadline_ms = self._clock.monotonic_ms() + 2 * self.options.session_timeout_ms
+        while True:
+            try:
+                await self._zookeeper.create(path, encode_registration(self._registration), is_ephemeral=True)
+            except NodeExistsError:
+                stat = await self._zookeeper.exists(path)
+                if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
+                    return
+                # A session of ours that is over for us may not be over for ZooKeeper yet.
+                if self._clock.monotonic_ms() > deadline_ms:
+                    raise OperationalFailure(f"another consumer is registered as {path}") from None
+                await asyncio.sleep(self.options.rebalance_backoff_ms / 1000)
+            else:
+                return
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.SUSPENDED and self._cut_off is None:
+            self._cut_off = asyncio.get_running_loop().create_task(self._stop_when_cut_off())
+        if state is SessionState.LOST:
+            self._needs_registration = self._has_lost_session = True
+            self._armed.clear()
+        if state is SessionState.CONNECTED:
+            if self._cut_off is not None:
+                self._cut_off.cancel()
+                self._cut_off = None
+            self._changed.set()
+
+    async def _stop_when_cut_off(self) -> None:
+        await asyncio.sleep(self.options.session_timeout_ms * 2 / 3 / 1000)
+        _log.warning("ZooKeeper is not heard: nothing is read until it is", group=self.options.group_id)
+        await self._stop_fetchers()
+
+    def _arm(self, path: str) -> Callable[[object], None] | None:
+        """A watch for a path that has none yet."""
+        if path in self._armed:
+            return None
+        self._armed.add(path)
+
+        def fired(_: object) -> None:
+            self._armed.discard(path)
+            self._changed.set()
+
+        return fired
+
+    async def _watch(self) -> None:
+        """Rebalance after every change; the last word of a consumer that cannot is a failure in all of its streams."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                if self._needs_registration:
+                    await self._register()
+                    self._needs_registration = False
+                await self.rebalance()
+            except (*FAILURES, RebalanceFailed, UnequalSubscriptions, OperationalFailure) as error:
+                if self._zookeeper.state is not SessionState.CONNECTED:
+                    continue  # the next change of the session comes
+                self.failure = error
+                for stream in self._streams.values():
+                    stream.end(error)
+                return
+
+    # Rebalance
+
+    async def rebalance(self) -> None:
+        """Attempts until one succeeds. RebalanceFailed after the last; UnequalSubscriptions."""
+        async with self._rebalancing:
+            reason: Exception | None = None
+            for attempt in range(1, self.options.rebalance_attempts_max + 1):
+                self.attempts += 1
+                try:
+                    await self._attempt()
+                except UnequalSubscriptions:
+                    raise
+                except Exception as error:
+                    # A hook of the application may raise anything; what it was is raised with the last attempt.
+                    reason = error
+                    _log.info(
+                        "a rebalance did not succeed", group=self.options.group_id, attempt=attempt, reason=str(error)
+                    )
+                    await self._stop_fetchers()
+                    if self._has_released:
+                        with contextlib.suppress(*FAILURES):
+                            await self._release()
+                    await asyncio.sleep(self.options.rebalance_backoff_ms / 1000)
+                else:
+                    self.rebalances += 1
+                    return
+            raise RebalanceFailed(
+                f"{self.consumer_id} could not rebalance in {self.options.rebalance_attempts_max} attempts: {reason}"
+            ) from reason
+
+    async def _attempt(self) -> None:
+        self._has_released = False
+        registrations, topics = await self._read_group()
+        await self._step("read group")
+        brokers = await self._read_brokers()
+        await self._step("read brokers")
+        if not brokers:
+            _log.warning("no broker is registered: waiting for one", group=self.options.group_id)
+            return
+        await self._stop_fetchers()
+        await self._step("stop fetchers")
+        await self._have_reader(brokers)
+        if self._has_lost_session:
+            # Others may own our partitions since, and be further on.
+            self._uncommitted.clear()
+            self._has_lost_session = False
+        if self.options.is_auto_commit and self._uncommitted:
+            await self._commit_once(self._uncommitted)
+        self._uncommitted.clear()
+        await self._step("commit")
+        await self._listener.before_releasing(dict(self._claimed))
+        await self._step("before releasing")
+        await self._release()
+        self._has_released = True
+        await self._step("release")
+        threads = threads_by_topic(registrations, topics, excludes_internal=self.options.excludes_internal)
+        partitions = {topic: await self._partitions(topic) for topic in threads}
+        owners = STRATEGIES[self.options.strategy](threads, partitions)
+        own = {place: thread for place, thread in owners.items() if thread in self._streams}
+        await self._step("assign")
+        assert self._store is not None, "made with the reader"
+        offsets = await self._store.fetch(own)
+        await self._step("fetch offsets")
+        await self._claim(own)
+        await self._step("claim")
+        await self._listener.before_starting(self.consumer_id, owners)
+        await self._step("before starting")
+        self._start(own, offsets)
+        await self._step("start")
+
+    async def _step(self, name: str) -> None:
+        if self._on_step is not None:
+            await self._on_step(name)
+
+    async def _read_group(self) -> tuple[dict[str, ConsumerRegistration], list[str]]:
+        group = self.options.group_id
+        found = {}
+        for consumer in await self._zookeeper.children(ids_path(group), watch=self._arm(ids_path(group))):
+            path = id_path(group, consumer)
+            told = await self._zookeeper.get_or_none(path)
+            if told is not None:
+                found[consumer] = decode_registration(path, told[0])
+        topics: list[str] = []
+        if any(registration.pattern != STATIC for registration in found.values()):
+            await self._zookeeper.ensure_path(znodes.TOPICS)
+            topics = await self._zookeeper.children(znodes.TOPICS, watch=self._arm(znodes.TOPICS))
+        return found, topics
+
+    async def _read_brokers(self) -> list[HostPort]:
+        await self._zookeeper.ensure_path(znodes.BROKER_IDS)
+        node_ids = await self._zookeeper.children(znodes.BROKER_IDS)
+        if not node_ids:
+            node_ids = await self._zookeeper.children(znodes.BROKER_IDS, watch=self._arm(znodes.BROKER_IDS))
+        addresses = []
+        for node_id in node_ids:
+            told = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
+            if told is not None:
+                endpoints = znodes.decode_broker(int(node_id), told[0]).endpoints
+                # Kafka's own registrations name listeners by their protocol; ours have one for clients.
+                for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]
+                addresses += [HostPort(endpoint.host, endpoint.port) for endpoint in (for_clients or endpoints)[:1]]
+        return addresses
+
+    async def _partitions(self, topic: str) -> list[int]:
+        path = znodes.topic_path(topic)
+        told = await self._zookeeper.get_or_none(path, watch=self._arm(path))
+        return [] if told is None else sorted(znodes.decode_topic(topic, told[0]).partitions)
+
+    async def _have_reader(self, brokers: Sequence[HostPort]) -> None:
+        if self._reader is not None:
+            return
+        self._clients = [self._new_client(brokers) for _ in range(3)]
+        client, fetch_client, offsets_client = self._clients
+        in_zookeeper = ZooKeeperOffsets(self._zookeeper, self.options.group_id)
+        in_broker = BrokerOffsets(offsets_client, self.options.group_id)
+        if self.options.offsets_storage == "zookeeper":
+            self._store = in_zookeeper
+        else:
+            self._store = in_broker if self.options.is_dual_commit is False else DualOffsets(in_broker, in_zookeeper)
+        self._reader = Reader(client, fetch_client, self._router, self.options.reader, self._clock)
+        self._reader.start()
+
+    async def _stop_fetchers(self) -> None:
+        """Nothing more comes, and what lies in the queues is dropped; where we were is kept for the commit."""
+        if self._reader is None:
+            return
+        self._uncommitted.update(self.positions())
+        await self._reader.stop_fetchers()
+        for stream in self._streams.values():
+            stream.clear()
+
+    async def _release(self) -> None:
+        for (topic, partition), thread in list(self._claimed.items()):
+            path = owner_path(self.options.group_id, topic, partition)
+            told = await self._zookeeper.get_or_none(path)
+            # Another session's node is another owner's, even under our name.
+            if (
+                told is not None
+                and told[1].ephemeral_owner == self._zookeeper.session_id
+                and told[0] == thread.encode()
+            ):
+                with contextlib.suppress(NoNodeError):
+                    await self._zookeeper.delete(path)
+            del self._claimed[topic, partition]
+
+    async def _claim(self, own: Mapping[Place, str]) -> None:
+        for topic, partition in sorted(own):
+            thread = own[topic, partition]
+            await self._zookeeper.ensure_path(owners_path(self.options.group_id, topic))
+            path = owner_path(self.options.group_id, topic, partition)
+            # Noted before it is created: an interrupted claim is given back by the next attempt.
+            self._claimed[topic, partition] = thread
+            try:
+                await self._zookeeper.create(path, thread.encode(), is_ephemeral=True)
+            except NodeExistsError:
+                del self._claimed[topic, partition]
+                await self._release()
+                raise _Conflict(f"{topic}-{partition} is still owned by another member") from None
+
+    def _start(self, own: Mapping[Place, str], offsets: Mapping[Place, int]) -> None:
+        assert self._reader is not None, "made before"
+        self._router.streams = {place: self._streams[thread] for place, thread in own.items()}
+        known = {place: Start(Position(offset)) for place, offset in offsets.items()}
+        self._reader.begin({place: known.get(place, Start()) for place in own})
+        idle = set(self._streams) - set(own.values())
+        _log.info(
+            "rebalanced", group=self.options.group_id, consumer=self.consumer_id, owned=len(own), idle_streams=len(idle)
+        )
+
+    # Offsets
+
+    async def _commit_once(self, offsets: Mapping[Place, int]) -> None:
+        if self._store is not None and offsets:
+            await self._store.commit(offsets)
+
+    async def _commit_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.auto_commit_interval_ms / 1000)
+            try:
+                async with self._rebalancing:
+                    await self._commit_once(self.positions())
+            except FAILURES as error:
+                _log.warning("offsets could not be committed; the next interval tries again", reason=str(error))

@@ -199,7 +199,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if not task.done():
-                task.get_coro().close()
+                with contextlib.suppress(RuntimeError):  # one that awaits something more on its way out
+                    task.get_coro().close()
             if task.done() and not task.cancelled():
                 task.exception()
 

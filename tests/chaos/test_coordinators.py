@@ -32,6 +32,7 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.session.timeout.ms": "6000",
 }
 
 
@@ -50,7 +51,13 @@ def kill_leader(site: ReplicatedSite, topic: str, partition: int) -> None:
 
 
 @pytest.mark.parametrize("kill_count", KILLS)
-@pytest.mark.parametrize("protocols", [("classic", "classic"), ("consumer", "classic")], ids=["classic", "mixed"])
+@pytest.mark.parametrize(
+    "protocols",
+    [
+        pytest.param(("classic", "classic"), id="classic"),
+        pytest.param(("consumer", "classic"), id="mixed", marks=pytest.mark.long),
+    ],
+)
 def test_no_commit_is_lost_when_coordinators_die(
     site: ReplicatedSite, protocols: tuple[str, str], kill_count: int
 ) -> None:

@@ -163,7 +163,7 @@ class Member:
 
 @dataclass(slots=True, kw_only=True)
 class Storm:
-    """What to do to a group. `between_gusts` may harm the brokers; `committed` asks for the group's offsets."""
+    """What to do to a group. `committed` asks for the group's offsets."""
 
     bootstrap_servers: str
     topic: str
@@ -173,7 +173,6 @@ class Storm:
     gust_count: int
     seed: int
     committed: Callable[[str], dict[int, int]]
-    between_gusts: Callable[[int], None] = lambda _: None
     records_a_gust: int = 10
     members: list[Member] = field(default_factory=list)
     everybody: list[Member] = field(default_factory=list)
@@ -190,13 +189,12 @@ class Storm:
         try:
             self._join(self.member_count)
             self._write_and_get_on()
-            for gust in range(self.gust_count):
+            for _ in range(self.gust_count):
                 leaving = chance.sample(self.members, chance.randint(1, max(1, len(self.members) // 2)))
                 for member in leaving:
                     member.ask_to_leave()
                     self.members.remove(member)
                 self._join(self.member_count - len(self.members))
-                self.between_gusts(gust)
                 self._write_and_get_on()
             self._settle()
         finally:

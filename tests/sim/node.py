@@ -21,11 +21,15 @@ from broker.core.cluster_image import ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
 from broker.dispatch import Dispatcher
+from broker.follower_fetches import FollowerFetches
+from broker.hand_over import HandOver
 from broker.isr_proposals import IsrProposals
 from broker.log.log_slice import LogSlice
 from broker.membership import Membership
 from broker.metrics import BrokerMetrics
+from broker.peer_brokers import PeerBrokers
 from broker.purgatory import Purgatory
+from broker.quotas import Quotas
 from broker.replica_fetchers import ReplicaFetchers
 from broker.replicas import Replicas
 from broker.services import Cluster
@@ -85,6 +89,8 @@ class Services:
         self.config = settings
         self.clock = clock
         self.metrics = BrokerMetrics()
+        self.quotas = Quotas(settings, clock)
+        self.peers = PeerBrokers(lambda: cluster.image, settings.inter_broker_listener)
         self._sessions = 0
         self.fetch_sessions = FetchSessions(slots=100, eviction_ms=120_000, new_id=self._new_id)
 
@@ -127,7 +133,7 @@ class ServedConnection:
             self.on_close = None
             self._dispatcher.handle(self, memoryview(self._frames.popleft()))  # type: ignore[arg-type]
 
-    def answer(self, parts: Any) -> None:
+    def answer(self, parts: Any, *, rest_ms: float = 0.0) -> None:  # noqa: ARG002  (nobody has a quota here)
         """Send the parts, or nothing."""
         self.on_close = None
         if parts is not None and not self.is_closed:

@@ -7,6 +7,7 @@ resumed, as after SIGSTOP; a dead one never runs again. Nothing here waits for t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import inspect
 from collections import deque

@@ -166,7 +166,7 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
     },
     "mirror-far": {
         "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
-        "line_share": Figure(title="share of the line", unit="", pick=Pick.HIGHEST),
+        "line_share": Figure(title="share of the line", unit="of 1", pick=Pick.HIGHEST),
         "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST),
     },
     "replicated": {

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.group_messages import PartitionsReply, TopicPartition
 from broker.core.verification_guards import VerificationGuards
 from broker.handlers import txn_offset_commit
+from broker.hosted_partition import PartitionFailure
 from broker.transaction_admission import QUESTIONS_MAX
 from broker.transactional_produce import TransactionalProduce
 from wire import schemas
@@ -61,7 +62,11 @@ async def test_a_write_whose_question_a_marker_overtook_is_asked_about_again(ove
     produce = TransactionalProduce(services, request, ADDING_PRODUCE_VERSION)
     assert produce.is_needed
     await produce.ask()
-    assert produce.may_begin(hosted) is (overtaken < QUESTIONS_MAX)
+    if overtaken < QUESTIONS_MAX:
+        assert produce.may_begin(hosted)
+    else:
+        with pytest.raises(PartitionFailure, match="concurrent_transactions"):
+            produce.may_begin(hosted)
     assert admission.questions == min(overtaken + 1, QUESTIONS_MAX)
     produce.end()
     assert not len(guards)

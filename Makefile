@@ -62,12 +62,12 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 .PHONY: test
 test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	$(PYTEST) -q tests/unit tests/golden tests/property
-	$(PYTEST) -q -m "not long" tests/sim
 	@mkdir -p out/test
-	@echo "tests/spark and tests/chaos run beside tests/integration; what they say comes after it"
-	@( $(PYTEST) -q tests/spark; $(PYTEST) -q -m "not long" tests/chaos ) > out/test/beside.log 2>&1 & \
+	@echo "tests/spark, tests/sim and tests/chaos run beside tests/integration; what they say comes after it"
+	@( failed=0; for tests in tests/spark tests/sim tests/chaos; do $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
+		> out/test/beside.log 2>&1 & \
 	beside=$$!; failed=0; \
-	$(PYTEST) -q tests/integration || failed=1; \
+	$(PYTEST) -q -m "not long" tests/integration || failed=1; \
 	wait $$beside || failed=1; \
 	cat out/test/beside.log; exit $$failed
 
@@ -87,6 +87,7 @@ spark: setup-java ## Tests in a Spark session
 .PHONY: chaos
 chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some; FAULTS=150, SEED= repeats choices)
 	ANTIPODE_FAULTS=$(or $(FAULTS),150) ANTIPODE_SEED=$(SEED) $(PYTEST) -v tests/chaos tests/sim $(if $(SCENARIO),-k "$(SCENARIO)")
+	$(if $(SCENARIO),,$(PYTEST) -v -m long tests/integration)
 
 .PHONY: compatibility
 compatibility: setup-clients ## Other people's clients at a site of three brokers, and docs/compatibility.md written anew (ten minutes)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 
 TOPIC = "orders"
 PARTITIONS = 4
+KILLS_LONG = 300
 
 
 async def started_pair(processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy | None = None) -> Pair:
@@ -47,6 +49,39 @@ async def test_a_mirror_killed_at_random_moments_leaves_a_prefix_and_catches_up(
             await pair.check_prefix(TOPIC, PARTITIONS) if await has_topic(pair) else None
             mirror.start()
     await pair.caught_up(TOPIC, PARTITIONS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_hundreds_of_kills_of_any_process_lose_repeat_and_reorder_nothing(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """M1, M10: mirror, source and target are killed with -9 at random moments under load, sometimes two of them."""
+    seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
+    kills = int(os.environ.get("ANTIPODE_FAULTS") or KILLS_LONG)
+    print(f"ANTIPODE_SEED={seed}")
+    chance = random.Random(seed)
+    pair = await start_pair(processes, tmp_path)
+    await pair.create(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
+    mirror = pair.start_mirror({"request.timeout.ms": "2000"})
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
+        await load.wait_for(PARTITIONS)
+        await pair.caught_up_once(TOPIC, PARTITIONS)
+        for number in range(kills):
+            victims = chance.sample(("mirror", "source", "target"), k=chance.choice((1, 1, 2)))
+            print(f"{number}: {' and '.join(victims)}, {load.batches} batches", flush=True)
+            if "mirror" in victims:
+                mirror.kill()
+                mirror.start()
+            for site in (pair.source, pair.target):
+                if site.name in [{"source": "a", "target": "b"}.get(victim) for victim in victims]:
+                    site.process.kill()
+                    await site.restart()
+            await load.wait_for(chance.randint(0, 30))
+            if number % 10 == 9:
+                await pair.check_prefix(TOPIC, PARTITIONS)
+                await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=60_000)
+    await pair.caught_up(TOPIC, PARTITIONS, within_ms=60_000)
 
 
 async def has_topic(pair: Pair) -> bool:

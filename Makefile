@@ -63,13 +63,13 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	$(PYTEST) -q tests/unit tests/golden tests/property
 	@mkdir -p out/test
-	@echo "tests/spark, tests/sim and tests/chaos run beside tests/integration; what they say comes after it"
-	@( failed=0; for tests in tests/spark tests/sim tests/chaos; do $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
-		> out/test/beside.log 2>&1 & \
-	beside=$$!; failed=0; \
-	$(PYTEST) -q -m "not long" tests/integration || failed=1; \
-	wait $$beside || failed=1; \
-	cat out/test/beside.log; exit $$failed
+	@echo "three runs side by side: the broker's integration tests, the other ones, and spark, sim and chaos; what the last two say comes at the end"
+	@$(PYTEST) -q -m "not long" tests/integration --ignore=tests/integration/broker > out/test/sites.log 2>&1 & sites=$$!; \
+	( failed=0; for tests in tests/spark tests/sim tests/chaos; do $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
+		> out/test/beside.log 2>&1 & beside=$$!; failed=0; \
+	$(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
+	wait $$sites || failed=1; wait $$beside || failed=1; \
+	cat out/test/sites.log out/test/beside.log; exit $$failed
 
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: a minute or two, loopback only

@@ -70,7 +70,7 @@ class Access(enum.Enum):
     SIDE_BY_SIDE = "side by side"
     """Its like need not know of it."""
     BUILT_UPON = "built upon"
-    """Applied when it is decided, so that its like can be decided at once; answered when it is in the log, like everything.
+    """Applied when it is decided, so that its like can be decided at once; answered when it, and what it was built upon, is in the log.
 
     Sound because an append whose outcome is not known ends the shard with all that was applied.
     """
@@ -199,15 +199,15 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     def _run(self, command: CommandT, token: int) -> None:
         decision = self._decide(command, token)
         batches = self._batches_of(decision)
-        if not batches:
+        name, access = self._lane_of(command), self._access(command)
+        lane, is_applied = self._lanes.get(name) or _Lane(), access is Access.BUILT_UPON
+        if not batches and not (is_applied and lane.write_count):
             self._apply(decision)
             self._act(decision)
             return
-        name, access = self._lane_of(command), self._access(command)
-        lane = self._lanes.setdefault(name, _Lane())
+        self._lanes[name] = lane
         lane.write_count += 1
         lane.access = access
-        is_applied = access is Access.BUILT_UPON
         if is_applied:
             self._apply(decision)
         self._unwritten.append(_Write(lane=name, decision=decision, batches=batches, is_applied=is_applied))
@@ -227,7 +227,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         try:
             while self._unwritten:
                 writes = self._next_writes()
-                await self._log.append(self.partition, b"".join(write.batches for write in writes))
+                # a decision without records only waits for those that it was built upon, which are in the log by now
+                if batches := b"".join(write.batches for write in writes):
+                    await self._log.append(self.partition, batches)
                 if self.is_ended:
                     return
                 for write in writes:

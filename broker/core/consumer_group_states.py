@@ -79,6 +79,8 @@ class ConsumerGroup:
     reached: dict[str, Reached] = field(default_factory=dict)
     checked_topics: TopicShapes | None = field(default=None, compare=False)
     """Topics of which it is known that they change nothing: spares a look at every subscription with each heartbeat."""
+    said_owned: dict[str, Owned] = field(default_factory=dict, compare=False)
+    """What each member said last that it owns, as far as this coordinator has heard; not in the log."""
 
     def put(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
         """Let a record be true."""
@@ -108,6 +110,7 @@ class ConsumerGroup:
         match key.kind:
             case 5:
                 self.members.pop(key.member_id, None)
+                self.said_owned.pop(key.member_id, None)
             case 7:
                 self.targets.pop(key.member_id, None)
             case 8:

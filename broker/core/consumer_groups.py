@@ -69,7 +69,7 @@ class MemberHeartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatReply:
-    """The member's epoch; `assigned` only when it must hear of it."""
+    """The member's epoch; `assigned` only while it must hear of it."""
 
     error: ErrorCode = ErrorCode.none
     message: str | None = None
@@ -109,19 +109,30 @@ def heartbeat(
 ) -> tuple[ConsumerTurn, HeartbeatReply]:
     """What follows from a heartbeat; `topics` are all that clients see."""
     if known.checked_topics is topics and _changes_nothing(known, said):
-        reply = HeartbeatReply(member_id=said.member_id, member_epoch=said.member_epoch)
-        return ConsumerTurn(known, topics, size_max), reply
+        return ConsumerTurn(known, topics, size_max), _reply(known, said, known.reached[said.member_id])
     turn = ConsumerTurn(copy_of(known), topics, size_max)
     try:
         if said.member_epoch in (LEAVING_EPOCH, LEAVING_STATIC_EPOCH):
             return turn, _leave(turn, said)
-        reply = _stay(turn, said)
+        reached, is_news = _stay(turn, said)
     except Refused as refused:
         turn.facts.clear()
         turn.reason = f"{said.member_id}: {refused.error.name}"
         return turn, HeartbeatReply(error=refused.error, message=refused.message)
     known.checked_topics = topics if turn.group.epoch == known.epoch else None
-    return turn, reply
+    if said.owned is not None:
+        known.said_owned[said.member_id] = said.owned
+    return turn, _reply(known, said, reached, is_news=is_news)
+
+
+def _reply(known: ConsumerGroup, said: MemberHeartbeat, reached: Reached, *, is_news: bool = False) -> HeartbeatReply:
+    """Tells the member what it may own until it has said that it owns just that: an answer that is late is lost to it."""
+    must_hear = is_news or known.said_owned.get(said.member_id) != reached.assigned
+    return HeartbeatReply(
+        member_id=said.member_id,
+        member_epoch=reached.epoch,
+        assigned=reached.assigned if must_hear else None,
+    )
 
 
 def _changes_nothing(known: ConsumerGroup, said: MemberHeartbeat) -> bool:
@@ -204,7 +215,8 @@ def forget_member(turn: ConsumerTurn, member_id: str) -> None:
 # --- staying
 
 
-def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
+def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> tuple[Reached, bool]:
+    """What the member owns now, and whether it must hear of it because it asks or because that has changed."""
     group = turn.group
     former = group.members.get(said.member_id)
     before = group.reached_by(said.member_id)
@@ -213,12 +225,8 @@ def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
     else:
         _check_epoch(turn, said)
     reached = lead_on(turn, said, former)
-    must_hear = said.member_epoch == JOINING_EPOCH or reached.assigned != before.assigned or said.owned is not None
-    return HeartbeatReply(
-        member_id=said.member_id,
-        member_epoch=reached.epoch,
-        assigned=reached.assigned if must_hear else None,
-    )
+    is_asking = said.member_epoch == JOINING_EPOCH or said.owned is not None
+    return reached, is_asking or reached.assigned != before.assigned
 
 
 def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> Reached:

@@ -7,6 +7,7 @@ not at all, and everything goes on once the brokers are back.
 from __future__ import annotations
 
 import threading
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,11 @@ def test_no_commit_is_lost_when_coordinators_die(
         for member in members:
             member.poll()
             member.try_commit()
-        owned = [partition for member in members for partition in member.partitions()]
-        return sorted(owned) == list(range(PARTITIONS)) and sum(load.committed().values()) == load.count
+        owned = [member.partitions() for member in members]
+        assert sorted(chain.from_iterable(owned)) == list(range(PARTITIONS)), f"owned: {owned}"
+        committed = load.committed()
+        assert sum(committed.values()) == load.count, f"of {load.count} are committed: {committed}; owned: {owned}"
+        return True
 
     load.produce(120)
     eventually_sync(is_settled, WITHIN_MS)

@@ -93,6 +93,10 @@ class Consumer:
             self.says_owned = assigned != self.owned
             self.owned = assigned
 
+    def step_in_vain(self) -> None:
+        """The answer comes too late: the same heartbeat will be sent again."""
+        self.scene.beat("g", self._said(self.epoch))
+
     def leave(self) -> None:
         if self.epoch > 0:
             self.scene.beat("g", self._said(-1))
@@ -207,13 +211,20 @@ class Classic:
 
     def _heartbeat(self) -> None:
         self.phase = "beating"
-        command = Heartbeat(group_id="g", member_id=self.member_id, group_instance_id=None, generation=self.generation)
-        self._ask(command)
+        self._ask(self._beat())
+
+    def _beat(self) -> Heartbeat:
+        return Heartbeat(group_id="g", member_id=self.member_id, group_instance_id=None, generation=self.generation)
 
     def _beaten(self, reply: CodeReply) -> None:
         self.phase = "stable"
         if reply.error:
             self._lost(reply.error)
+
+    def step_in_vain(self) -> None:
+        """The answer to a heartbeat is lost."""
+        if self.phase == "stable":
+            self.scene.ask(self._beat())
 
     def leave(self) -> None:
         if self.member_id:
@@ -301,6 +312,11 @@ class MigrationHistory(RuleBasedStateMachine):
             self.clients[name].step()
 
     @rule(name=NAMES)
+    def step_in_vain(self, name: str) -> None:
+        if name in self.clients:
+            self.clients[name].step_in_vain()
+
+    @rule(name=NAMES)
     def die(self, name: str) -> None:
         self.clients.pop(name, None)
 
@@ -331,11 +347,14 @@ class MigrationHistory(RuleBasedStateMachine):
             assert replayed.durable_state()[0]["g"] == classic.durable()
 
     def teardown(self) -> None:
-        for _ in range(4):
+        for is_lossy in (True, True, False, False):
             self.scene.advance(6_000)
-            for _ in range(12):
-                for client in tuple(self.clients.values()):
-                    client.step()
+            for turn in range(12):
+                for position, client in enumerate(tuple(self.clients.values())):
+                    if is_lossy and (turn + position) % 3 == 0:
+                        client.step_in_vain()
+                    else:
+                        client.step()
                 self.scene.advance(500)
         owned = sorted(index for client in self.clients.values() for index in client.owned)
         assert owned == (sorted(ALL) if self.clients else [])

@@ -20,10 +20,11 @@ class GroupLoad:
         self._committed: dict[int, int] = {}
 
     def produce(self, more: int) -> None:
-        """As many more, spread over the partitions."""
+        """As many more, each once, spread over the partitions."""
         numbers = range(self.count, self.count + more)
         records = [Record(value=b"v%d" % number, partition=number % self._partition_count) for number in numbers]
-        librdkafka_produce(self._bootstrap, self._topic, records)
+        # a leader may be killed meanwhile, and what is sent again must not be there twice: the commits are counted
+        librdkafka_produce(self._bootstrap, self._topic, records, settings={"enable.idempotence": True})
         self.count += more
 
     def committed(self) -> dict[int, int]:

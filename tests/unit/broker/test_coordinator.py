@@ -405,6 +405,23 @@ async def test_heartbeats_of_many_members_share_appends_and_are_answered_once_th
     assert site.log.append_count == 1
 
 
+async def test_a_heartbeat_that_changes_nothing_is_not_answered_before_what_it_was_built_upon_is_in_the_log(
+    site: Site,
+) -> None:
+    await site.loaded()
+    site.log.gate.clear()
+    joining = asyncio.ensure_future(site.coordinator.consumer_heartbeat("new", said("m")))
+    await eventually(lambda: site.log.append_count == 1)
+    repeated = replace(said("m"), member_epoch=1)
+    repeating = [asyncio.ensure_future(site.coordinator.consumer_heartbeat("new", repeated)) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(beat.done() for beat in (joining, *repeating))
+    site.log.gate.set()
+    replies = await asyncio.gather(joining, *repeating)
+    assert [(reply.error, reply.member_epoch) for reply in replies] == [(ErrorCode.none, 1)] * 3
+    assert site.log.append_count == 1
+
+
 @pytest.mark.parametrize("is_appended", [False, True])
 async def test_what_heartbeats_built_upon_is_forgotten_when_its_append_fails(site: Site, is_appended: bool) -> None:
     await site.loaded()

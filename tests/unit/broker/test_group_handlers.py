@@ -427,6 +427,9 @@ async def test_a_consumer_joins_is_described_and_leaves(services: Services, vers
     joined = await beat("a", 0, subscribed_topic_names=("t",), instance_id="one")
     assert (joined.error_code, joined.member_id, joined.member_epoch) == (ErrorCode.none, "a", 1)
     assert [topic.partitions for topic in joined.assignment.topic_partitions] == [(0, 1)]
+    assert (await beat("a", 1, topic_partitions=None)).assignment == joined.assignment
+    owned = {"kinds": ["TopicPartitions"], "topic_id": uuid.UUID(bytes=b"t" * 16), "partitions": [0, 1]}
+    await beat("a", 1, topic_partitions=[owned])
     assert (await beat("a", 1, topic_partitions=None)).assignment is None
     for described_version in versions("consumer_group_describe"):
         described = await ask(

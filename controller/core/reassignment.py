@@ -3,9 +3,12 @@
     begin ─▶ replicas = wanted + going, the new ones copy ─▶ all wanted are in sync ─▶ a wanted one leads, replicas = wanted
          ╰─▶ cancel: replicas as they were
 
-What is under way is stored with the topic's assignment, so a controller that takes over goes on with it. The assignment is widened
-before, and narrowed after, the leadership that needs it: a controller that dies between the two finds the reassignment still there.
+What is under way is stored with the topic's assignment, so a controller that takes over goes on with it. Leaderships are written
+before the assignment: a controller that dies between the two finds the replicas as they were, and goes on or is asked again.
 Brokers drop replicas that an image no longer gives them.
+
+Invariant: no replica is gone under a leader epoch that it knew; the epoch is raised even for a leader that stays. A broker that gets the
+replica back has an empty log, and fetches that it sent for the former one, however late, name an epoch that is over.
 """
 
 from __future__ import annotations
@@ -101,12 +104,12 @@ def _cancel_refusal(draft: Draft, partition: TopicPartition) -> Refusal | None:
 def _begin(draft: Draft, begun: Mapping[str, Mapping[int, NewReplicas]]) -> None:
     for topic in sorted(begun):
         former = {index: draft.cluster.topics[topic].assignment[index] for index in begun[topic]}
+        for index, new in begun[topic].items():
+            _write_leadership(draft, TopicPartition(topic, index), new.replicas)
         draft.record(facts.PartitionsReassigned(topic=topic, partitions=dict(begun[topic])))
         for index, new in begun[topic].items():
             _start_replicas(draft, topic, index, set(new.replicas) - set(former[index]))
-            dropped = set(former[index]) - set(new.replicas)
-            _write_leadership(draft, TopicPartition(topic, index), new.replicas)
-            _drop_replicas(draft, topic, index, dropped)
+            _drop_replicas(draft, topic, index, set(former[index]) - set(new.replicas))
         draft.reasons.append(f"{topic!r} is reassigned: partitions {sorted(begun[topic])}")
 
 
@@ -132,14 +135,17 @@ def _drop_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -
 
 def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[int, ...]) -> None:
     """A leader among `replicas` with in-sync replicas among them; the same ones are written anew, so that the partition epoch
-    tells images of the former replicas from those of the new ones."""
+    tells images of the former replicas from those of the new ones. To be called while the assignment has the former ones."""
     known = draft.cluster.leaderships.get(partition)
     if known is None:
         draft.changed_partitions.add(partition)
         return
     isr = tuple(node for node in known.isr if node in replicas)
     if known.leader in replicas:
-        draft.keep_leader(partition, isr)
+        if set(draft.cluster.replicas_of(partition)) <= set(replicas):
+            draft.keep_leader(partition, isr)
+        else:
+            draft.lead(partition, known.leader, isr)
         return
     election = _elect(draft, partition, replicas, isr)
     if isinstance(election, NoLeader):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from kio.schema.errors import ErrorCode
 
@@ -43,12 +45,43 @@ def test_new_replicas_copy_before_old_ones_go(model: SiteModel) -> None:
     assert {replica.node for replica in model.cluster.replica_phases} == {3, 4}
 
 
-def test_a_leader_that_stays_goes_on_leading_under_its_epoch(model: SiteModel) -> None:
+def test_a_leader_that_stays_leads_under_its_epoch_until_a_replica_goes(model: SiteModel) -> None:
     epoch = model.cluster.leaderships[T0].leader_epoch
     reassign(model, (3, 1))
+    assert model.cluster.leaderships[T0].leader_epoch == epoch
     model.propose(T0, (1, 2, 3))
     known = model.cluster.leaderships[T0]
-    assert (known.leader, known.leader_epoch, set(known.isr)) == (1, epoch, {1, 3})
+    assert (known.leader, known.leader_epoch, set(known.isr)) == (1, epoch + 1, {1, 3})
+
+
+def test_nothing_said_under_the_epoch_of_a_former_replica_counts_when_the_broker_gets_it_back(model: SiteModel) -> None:
+    reassign(model, (1, 3))
+    for away in (
+        None,
+        (1, 4),
+        (1, 2),
+    ):  # cancelled, replaced by another move, and a move of its own that needs no copying
+        former = model.cluster.leaderships[T0].leader_epoch
+        reassign(model, away)
+        assert 3 not in assignment(model)[0]
+        reassign(model, (1, 3))
+        assert 3 in assignment(model)[0]
+        assert (model.cluster.leaderships[T0].leader, model.cluster.leaderships[T0].leader_epoch > former) == (1, True)
+
+
+@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("away", [None, (1, 4), (1, 2)])
+def test_no_crash_leaves_a_replica_gone_and_the_leader_epoch_as_it_was(
+    model: SiteModel, steps: int, away: tuple[int, ...] | None
+) -> None:
+    reassign(model, (1, 3))
+    former = model.cluster.leaderships[T0].leader_epoch
+    model.crash_after = model.commits + steps
+    with contextlib.suppress(Crashed):
+        reassign(model, away)
+    model.crash_after = None
+    model.take_over()
+    assert 3 in assignment(model)[0] or model.cluster.leaderships[T0].leader_epoch > former
 
 
 def test_another_order_or_fewer_replicas_need_no_copying(model: SiteModel) -> None:

@@ -168,8 +168,5 @@ class HostedPartition:
         """The offset up to which a reader may see records."""
         if replica_id >= 0:
             return self.state.log_end_offset
-        if replica_id in (TOOL_REPLICA_ID, MIRROR_REPLICA_ID):
-            return self.safe_end
-        if isolation_level == READ_COMMITTED:
-            return min(self.log.last_stable_offset, self.state.high_watermark)
-        return self.state.high_watermark
+        end = self.safe_end if replica_id in (TOOL_REPLICA_ID, MIRROR_REPLICA_ID) else self.state.high_watermark
+        return min(self.log.last_stable_offset, end) if isolation_level == READ_COMMITTED else end

@@ -31,6 +31,8 @@ from cli.bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused
 from cli.bridge.kafka_errors import error_of, refused
 from runtime.retries import jittered_backoff
 
+UNKNOWN_AFTER_S = 0.5
+ASKED_AGAIN_AFTER_S = 0.1
 TOPICS_LIFE_S = 30.0
 THREADS = 4
 GROUPS_TIMEOUT_S = 3.0
@@ -67,13 +69,20 @@ class Admin:
         return await asyncio.shield(self._asking)
 
     async def partitions_of(self, topic: str, *, wanted: Iterable[int] = ()) -> frozenset[int]:
-        """The topic's partitions; empty when there is no such topic. Asks again for what was not there a moment ago."""
+        """The topic's partitions; empty when there is no such topic. Asks again for what was not there a moment ago.
+
+        What a topic has just been made of is not known to every broker at once, so "unknown" is believed after a while only.
+        """
         known = self._partitions.get(topic, frozenset())
-        is_fresh = time.monotonic() - self._known_at_s < TOPICS_LIFE_S
-        if not is_fresh or not known or not known.issuperset(wanted):
+        asked_s = time.monotonic()
+        if asked_s - self._known_at_s < TOPICS_LIFE_S and known and known.issuperset(wanted):
+            return known
+        while True:
             await self.metadata()
             known = self._partitions.get(topic, frozenset())
-        return known
+            if (known and known.issuperset(wanted)) or time.monotonic() - asked_s > UNKNOWN_AFTER_S:
+                return known
+            await asyncio.sleep(ASKED_AGAIN_AFTER_S)
 
     async def cluster_id(self, *, wanted: str) -> str:
         """The cluster's id; asks again when the one that is wanted is another than a moment ago."""

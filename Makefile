@@ -64,10 +64,10 @@ test: setup-java check ## Set-up, check, then every test but the long chaos scen
 	$(PYTEST) -q tests/unit tests/golden tests/property
 	@mkdir -p out/test
 	@echo "three runs side by side: the broker's integration tests, the other ones, and spark, sim and chaos; what the last two say comes at the end"
-	@$(PYTEST) -q -m "not long" tests/integration --ignore=tests/integration/broker > out/test/sites.log 2>&1 & sites=$$!; \
-	( failed=0; for tests in tests/spark tests/sim tests/chaos; do $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
+	@ANTIPODE_PORTS=18000-24999 $(PYTEST) -q -m "not long" tests/integration --ignore=tests/integration/broker > out/test/sites.log 2>&1 & sites=$$!; \
+	( failed=0; for tests in tests/spark tests/sim tests/chaos; do ANTIPODE_PORTS=25000-31999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
 		> out/test/beside.log 2>&1 & beside=$$!; failed=0; \
-	$(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
+	ANTIPODE_PORTS=12000-17999 $(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
 	wait $$sites || failed=1; wait $$beside || failed=1; \
 	cat out/test/sites.log out/test/beside.log; exit $$failed
 

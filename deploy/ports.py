@@ -1,22 +1,26 @@
 """Free ports on loopback for embedded parts.
 
 Taken below the range from which the kernel serves outgoing connections, so that a port stays free between being chosen here
-and being bound by the part it is for. Two programs that choose at the same moment start at random places.
+and being bound by the part it is for. Two programs that choose at the same moment start at random places; those that run side by side
+for long are given ranges of their own by ANTIPODE_PORTS (first-last), which their children inherit.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 
 LOOPBACK = "127.0.0.1"
 PORT_MIN = 12_000
 PORT_MAX = 31_999
+RANGE_VARIABLE = "ANTIPODE_PORTS"
 
 
 def free_ports(count: int) -> list[int]:
     """`count` different ports that nothing on loopback listens on now. RuntimeError when there are not so many."""
-    candidates = list(range(PORT_MIN, PORT_MAX + 1))
+    lowest, _, highest = os.environ.get(RANGE_VARIABLE, f"{PORT_MIN}-{PORT_MAX}").partition("-")
+    candidates = list(range(int(lowest), int(highest) + 1))
     random.SystemRandom().shuffle(candidates)
     free: list[int] = []
     for port in candidates:
@@ -25,7 +29,7 @@ def free_ports(count: int) -> list[int]:
         if is_free(port):
             free.append(port)
     if len(free) < count:
-        raise RuntimeError(f"only {len(free)} of {count} ports are free between {PORT_MIN} and {PORT_MAX}")
+        raise RuntimeError(f"only {len(free)} of {count} ports are free between {lowest} and {highest}")
     return free
 
 

@@ -31,7 +31,7 @@ from cli.bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused
 from cli.bridge.kafka_errors import error_of, refused
 from runtime.retries import jittered_backoff
 
-UNKNOWN_AFTER_S = 0.5
+UNKNOWN_AFTER_S = 3.0
 ASKED_AGAIN_AFTER_S = 0.1
 TOPICS_LIFE_S = 30.0
 THREADS = 4

@@ -1,8 +1,9 @@
 """Free ports on loopback for embedded parts.
 
 Taken below the range from which the kernel serves outgoing connections, so that a port stays free between being chosen here
-and being bound by the part it is for. Two programs that choose at the same moment start at random places; those that run side by side
-for long are given ranges of their own by ANTIPODE_PORTS (first-last), which their children inherit.
+and being bound by the part it is for. A program is never given the same port twice: the part that it was chosen for may not have
+bound it yet. Two programs that choose at the same moment start at random places; those that run side by side for long are given
+ranges of their own by ANTIPODE_PORTS (first-last), which their children inherit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ LOOPBACK = "127.0.0.1"
 PORT_MIN = 12_000
 PORT_MAX = 31_999
 RANGE_VARIABLE = "ANTIPODE_PORTS"
+_given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
@@ -26,10 +28,11 @@ def free_ports(count: int) -> list[int]:
     for port in candidates:
         if len(free) == count:
             break
-        if is_free(port):
+        if port not in _given and is_free(port):
             free.append(port)
     if len(free) < count:
         raise RuntimeError(f"only {len(free)} of {count} ports are free between {lowest} and {highest}")
+    _given.update(free)
     return free
 
 

@@ -125,6 +125,7 @@ async def test_losing_the_only_replica_takes_a_partition_offline_and_its_return_
     assert candidate.metric("offlinepartitionscount") == 1
     epoch = staying.partitions["t", lost].leader_epoch
     going.batches.clear()
+    going.partitions.clear()
     await going.register()
     await eventually(lambda: staying.leader_of("t", lost) == 2 and going.leader_of("t", lost) == 2)
     assert going.batches[0].is_full

@@ -11,7 +11,7 @@ import time
 from itertools import pairwise
 from typing import Any, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from tests.support.eventually import eventually_sync
 from tests.support.site_comparison import batches, log_ends, site_client
@@ -156,6 +156,9 @@ class AcknowledgedLoad:
                     )
                 except BufferError:
                     break
+                except KafkaException as refusal:
+                    self._failures.append(f"{partition}-{number} was not taken: {refusal}")
+                    return
                 self._sent[partition] += 1
                 partition = (partition + 1) % self._partitions
             self._producer.poll(0)

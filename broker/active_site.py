@@ -9,8 +9,8 @@ active one cannot play ball with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from broker.core.access import passive_link_for_new_topic
 from broker.core.cluster_image import ClusterImage
@@ -18,15 +18,20 @@ from broker.services import RequestContext
 from runtime.addresses import HostPort
 from runtime.logs import get_logger
 from wire import schemas
+from wire.broker_requests import METADATA, request_metadata
 from wire.client_errors import KafkaClientError, UnsupportedApi
-from wire.connection import ConnectionOptions
+from wire.cluster_metadata import ClusterMetadata, TopicMetadata
+from wire.connection import Connection, ConnectionOptions
 from wire.connection_pool import ConnectionPool
 from wire.control.cluster_pb2 import BrokerInfo
 from wire.links import other_site
 
 log = get_logger(__name__)
 
-CLIENT_ID: Final = "antipode-handed-on"
+Answer = TypeVar("Answer")
+
+HANDED_ON_CLIENT_ID: Final = "antipode-handed-on"
+"""What a peer asks for its clients carries this client id."""
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
 """In all, over every broker that is tried: less than the ten seconds after which a person at a command gives up."""
@@ -36,7 +41,7 @@ class ActiveSite:
     """Connections to the brokers of peers, opened when first needed."""
 
     def __init__(self) -> None:
-        self._pool = ConnectionPool(ConnectionOptions(client_id=CLIENT_ID, request_timeout_ms=TIMEOUT_MS))
+        self._pool = ConnectionPool(ConnectionOptions(client_id=HANDED_ON_CLIENT_ID, request_timeout_ms=TIMEOUT_MS))
 
     async def answer(
         self,
@@ -48,53 +53,82 @@ class ActiveSite:
         timeout_ms: float = TIMEOUT_MS,
     ) -> Any | None:
         """The active site's answer, None when the request is this site's business or nobody there answers in time."""
-        if context.client_id == CLIENT_ID:
+        if context.client_id == HANDED_ON_CLIENT_ID:
             return None
-        return await self._first_answer(active_brokers(image, topics), context, request, timeout_ms)
+        return await self._handed_on(active_brokers(image, topics), context, request, timeout_ms)
 
     async def ask_site(self, image: ClusterImage, site: str, context: RequestContext, request: Any) -> Any | None:
         """The answer of some broker of the site, None when nobody there answers in time."""
-        if context.client_id == CLIENT_ID:
+        if context.client_id == HANDED_ON_CLIENT_ID:
             return None
-        return await self._first_answer(site_brokers(image, site), context, request, TIMEOUT_MS)
+        return await self._handed_on(site_brokers(image, site), context, request, TIMEOUT_MS)
 
-    async def _first_answer(
+    async def topics_of(
+        self, image: ClusterImage, site: str, topics: Sequence[str], *, may_create: bool, timeout_ms: float
+    ) -> Iterable[TopicMetadata]:
+        """What some broker of the site says of the topics; nothing when nobody there answers in time."""
+
+        async def ask(connection: Connection) -> ClusterMetadata:
+            return await request_metadata(connection, topics, is_site_local=False, may_create=may_create)
+
+        found = await self._first_answer(site_brokers(image, site), METADATA, ask, timeout_ms)
+        return () if found is None else found.topics.values()
+
+    async def _handed_on(
         self, addresses: Iterable[HostPort], context: RequestContext, request: Any, timeout_ms: float
     ) -> Any | None:
+        async def ask(connection: Connection) -> Any:
+            return await _ask_the_same(connection, context, request)
+
+        return await self._first_answer(addresses, context.api_key, ask, timeout_ms)
+
+    async def _first_answer(
+        self,
+        addresses: Iterable[HostPort],
+        api_key: int,
+        ask: Callable[[Connection], Awaitable[Answer]],
+        timeout_ms: float,
+    ) -> Answer | None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 for address in addresses:
                     try:
-                        return await self._ask(address, context, request)
+                        return await ask(await self._pool.get(address))
                     except KafkaClientError as error:
-                        _log_failure(context, str(error), to=str(address))
+                        _log_failure(api_key, str(error), to=str(address))
         except TimeoutError:
-            _log_failure(context, f"no answer within {timeout_ms:g} ms")
+            _log_failure(api_key, f"no answer within {timeout_ms:g} ms")
         return None
-
-    async def _ask(self, address: HostPort, context: RequestContext, request: Any) -> Any:
-        connection = await self._pool.get(address)
-        version = connection.version_for(context.api_key, highest=context.api_version)
-        if version != context.api_version:
-            raise UnsupportedApi(f"version {context.api_version}", node=str(address), api_key=context.api_key)
-        body = schemas.encode(request)
-        answer = await connection.request(context.api_key, version, [body], body_size=len(body))
-        return schemas.decode(schemas.response_type(context.api_key, version), answer.frame, answer.body_position)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._pool.close()
 
 
-def _log_failure(context: RequestContext, reason: str, **where: str) -> None:
-    log.warning("a request could not be handed on", api_key=context.api_key, reason=reason, **where)
+async def _ask_the_same(connection: Connection, context: RequestContext, request: Any) -> Any:
+    version = connection.version_for(context.api_key, highest=context.api_version)
+    if version != context.api_version:
+        raise UnsupportedApi(f"version {context.api_version}", node=str(connection.address), api_key=context.api_key)
+    body = schemas.encode(request)
+    answer = await connection.request(context.api_key, version, [body], body_size=len(body))
+    return schemas.decode(schemas.response_type(context.api_key, version), answer.frame, answer.body_position)
+
+
+def _log_failure(api_key: int, reason: str, **where: str) -> None:
+    log.warning("a request could not be handed on", api_key=api_key, reason=reason, **where)
 
 
 def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:
     """The one other site that leads all these topics, None when there is no such site, or when something has no topic's name."""
-    links = {topic: passive_link_for_new_topic(image, topic) if topic else None for topic in topics}
-    sites = {None if link is None or not link.is_routed else other_site(link, image.site) for link in links.values()}
+    sites = {_leading_site(image, topic) if topic else None for topic in topics}
     return next(iter(sites)) if len(sites) == 1 else None
+
+
+def _leading_site(image: ClusterImage, topic: str) -> str | None:
+    link = passive_link_for_new_topic(image, topic)
+    if link is None:
+        return image.only_site_with(topic)
+    return other_site(link, image.site) if link.is_routed else None
 
 
 def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPort]:

@@ -11,8 +11,9 @@ from dr.core.evidence import Evidence, SiteEvidence, TopicPartition, positions_o
 from dr.core.loss import LossAccount
 from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
-from wire.control.cluster_pb2 import SiteView
+from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import ListLinksReply
+from wire.links import carries_topic
 
 SILENCE_MS = 2_000
 
@@ -72,7 +73,7 @@ class LinkObserver:
             record=description.record,
             enforced_epochs=dict(description.enforced_epochs),
             partitions=partitions,
-            leaderless=frozenset(_carried(view) - partitions.keys()),
+            leaderless=frozenset(_carried(view, description.record) - partitions.keys()),
             accounted_epochs=frozenset(LossAccount.from_json(text).epoch for text in accounts),
             is_confirmed=_is_confirmed(links, self._link),
         )
@@ -83,8 +84,13 @@ class LinkObserver:
         return self._target.name
 
 
-def _carried(view: SiteView) -> set[TopicPartition]:
-    return {TopicPartition(topic.name, state.partition) for topic in view.topics for state in topic.partitions}
+def _carried(view: SiteView, link: LinkRecord) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic.name, state.partition)
+        for topic in view.topics
+        if carries_topic(link, topic.name)
+        for state in topic.partitions
+    }
 
 
 def _is_confirmed(reply: ListLinksReply, link: str) -> bool:

@@ -1,4 +1,4 @@
-"""A site's ZooKeeper as this process last saw it: brokers, controller, links, carried topics and their states, kept by watches.
+"""A site's ZooKeeper as this process last saw it, kept by watches: brokers, controller, links, topics that matter to peers, their states.
 
 Each znode is read once and again only after its watch fired, whatever asks for the view and however often. While the session is
 cut off the last contents stand; kazoo fires every watch then, so all is read again after the reconnect. Owned by the site agent.
@@ -13,12 +13,11 @@ from functools import partial
 from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError, SessionExpiredError
 from kazoo.protocol.states import WatchedEvent
 
-from dr.core.site_view import GROUP_OFFSETS_TOPIC, SiteFacts
+from dr.core.site_view import GROUP_OFFSETS_TOPIC, SiteFacts, matters_to_peers
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import NodeStat, ZooKeeper
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
-from wire.links import carries_topic
 
 CUT_OFF = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 """ZooKeeper did not answer; the outcome of a write is unknown."""
@@ -119,11 +118,7 @@ class SiteCache:
 
     def _watched_topics(self) -> list[str]:
         links = list(self._links().values())
-        return [
-            topic
-            for topic in self.topic_names
-            if topic == GROUP_OFFSETS_TOPIC or any(carries_topic(link, topic) for link in links)
-        ]
+        return [topic for topic in self.topic_names if topic == GROUP_OFFSETS_TOPIC or matters_to_peers(links, topic)]
 
     def _wanted(self) -> set[str]:
         """Paths whose data matter, given what is known so far."""

@@ -155,12 +155,34 @@ class ClusterImage:
         """The topic as a client must see it, None when no site that counts has it."""
         own = self.topics.get(topic)
         link = self.link_of(topic)
+        if link is None and own is None:
+            home = self.only_site_with(topic)
+            return None if home is None else RoutedTopic(topic=self.peer_topics[home][topic], is_own_site=False)
         if link is None or not link.is_routed or self.role_in(link) is not LinkRole.PASSIVE:
             return None if own is None else RoutedTopic(topic=own, is_own_site=True)
         theirs = self.peer_topics.get(other_site(link, self.site), {}).get(topic)
         if theirs is not None:
             return RoutedTopic(topic=theirs, is_own_site=False)
         return None if own is None else RoutedTopic(topic=_without_leaders(own), is_own_site=False)
+
+    def only_site_with(self, topic: str) -> str | None:
+        """The peer that has a topic which no link carries and this site does not have; clients of both sites are led to it there."""
+        if topic in self.topics or self.link_of(topic) is not None:
+            return None
+        return next((site for site in self.routed_sites() if topic in self.peer_topics.get(site, {})), None)
+
+    def routed_sites(self) -> list[str]:
+        """Peers whose brokers clients of this site see too, by name."""
+        return sorted({other_site(link, self.site) for link in self.links.values() if link.is_routed})
+
+    def sites_that_may_have(self, topic: str) -> list[str]:
+        """Peers to ask about a topic that this site does not know: the active one of its link, all when no link carries it."""
+        link = self.link_of(topic)
+        if link is None:
+            return self.routed_sites()
+        if link.is_routed and self.role_in(link) is LinkRole.PASSIVE:
+            return [other_site(link, self.site)]
+        return []
 
     def routed_topic_names(self) -> Iterator[str]:
         """Names of all topics that a client must see: the own ones, then those that only an active peer has yet."""

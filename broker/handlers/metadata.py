@@ -1,8 +1,9 @@
 """Metadata: brokers, topics, leaders, as clients must see them (merged with the peers of routed links).
 
 Behaviour: answers with the addresses of the listener that was asked. While a broker of the site may just have died, the answer waits a
-moment for its successors (`doubts.py`). Unknown topics are created when the request and the broker
-allow it, and answered LEADER_NOT_AVAILABLE meanwhile; names that a link carries are created at the active site only.
+moment for its successors (`doubts.py`). Topics that this site does not know are asked about at its peers (`unheard_topics.py`). Those
+that nobody has are created when the request and the broker allow it, and answered LEADER_NOT_AVAILABLE meanwhile; names that a link
+carries are created at the active site only.
 Versions: 0 to 13. Encoded by hand (metadata_encoding.py).
 Not done: authorized operations (there are no ACLs).
 """
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.active_site import HANDED_ON_CLIENT_ID
 from broker.core.access import passive_link_for_new_topic
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, TopicImage
 from broker.core.topic_names import is_valid_topic_name
 from broker.entities import topic_id_bytes
 from broker.metadata_encoding import MetadataCache, MetadataWriter
-from broker.services import BrokerServices
+from broker.services import BrokerServices, RequestContext
+from broker.unheard_topics import NOTHING_TOLD, Told, ask_peers, unheard_topics
 from wire.frames import decode_request_body
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
@@ -37,20 +40,44 @@ THROTTLE_TIME_FROM: Final = 3
 def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
     """Answer a Metadata request."""
     request = decode_request_body(frame, exchange.header)
-    if services.doubts.may_concern(exchange.connection) and not exchange.context.is_own_tool:
-        exchange.later(_answer_settled(services, exchange, request))
+    context = exchange.context
+    is_doubtful = services.doubts.may_concern(exchange.connection) and not context.is_own_tool
+    if is_doubtful or _unheard(services, context, request):
+        exchange.later(_answer_later(services, exchange, context, request, is_doubtful=is_doubtful))
     else:
         answer(services, exchange, request, services.merged_metadata, version=exchange.header.api_version)
 
 
-async def _answer_settled(services: BrokerServices, exchange: Exchange, request: Any) -> None:
+def _unheard(services: BrokerServices, context: RequestContext, request: Any) -> dict[str, list[str]]:
+    """What to ask the peers; nothing in answer to a peer, so that two sites do not ask each other in turn."""
+    return {} if context.client_id == HANDED_ON_CLIENT_ID else unheard_topics(services.image, request.topics)
+
+
+async def _answer_later(
+    services: BrokerServices, exchange: Exchange, context: RequestContext, request: Any, *, is_doubtful: bool
+) -> None:
     """A client that is at work may just have lost a leader: the answer waits for the controller's decision, if there is one to come."""
-    await services.doubts.settled()
-    answer(services, exchange, request, services.merged_metadata, version=exchange.header.api_version)
+    if is_doubtful:
+        await services.doubts.settled()
+    told = await ask_peers(
+        services.active_site,
+        services.image,
+        _unheard(services, context, request),
+        may_create=getattr(request, "allow_auto_topic_creation", True),
+    )
+    answer(services, exchange, request, services.merged_metadata, version=context.api_version, told=told)
 
 
-def answer(services: BrokerServices, exchange: Exchange, request: Any, cache: MetadataCache, *, version: int) -> None:
-    """Answer from the cache, merged or not."""
+def answer(
+    services: BrokerServices,
+    exchange: Exchange,
+    request: Any,
+    cache: MetadataCache,
+    *,
+    version: int,
+    told: Told = NOTHING_TOLD,
+) -> None:
+    """Answer from the cache, merged or not, and by what peers told of topics that it does not have."""
     image, listener = services.image, exchange.connection.listener
     if request.topics is None or (version == 0 and not request.topics):
         body = cache.full_answer(version, image, listener)
@@ -61,7 +88,7 @@ def answer(services: BrokerServices, exchange: Exchange, request: Any, cache: Me
             and services.config.may_auto_create_topics
             and getattr(request, "allow_auto_topic_creation", True)
         )
-        topics = _topics(services, image, writer, cache, request.topics, may_create=may_create)
+        topics = _topics(services, image, writer, cache, request.topics, told, may_create=may_create)
         body = cache.answer(writer, image, listener, topics)
     rest_ms = exchange.rest_ms()
     if rest_ms and version >= THROTTLE_TIME_FROM:
@@ -75,6 +102,7 @@ def _topics(
     writer: MetadataWriter,
     cache: MetadataCache,
     wanted: Sequence[Any],
+    told: Told,
     *,
     may_create: bool,
 ) -> list[bytes]:
@@ -87,8 +115,14 @@ def _topics(
         if found is not None:
             encoded.append(cache.topic(writer, image, found))
             continue
-        error = ErrorCode.unknown_topic_id if name is None else _missing_error(image, name, may_create=may_create)
-        if error is ErrorCode.leader_not_available and name is not None:
+        answered = None if name is None else told.get(name)
+        if isinstance(answered, TopicImage):
+            encoded.append(cache.topic(writer, image, answered))
+            continue
+        error = answered or (
+            ErrorCode.unknown_topic_id if name is None else _missing_error(image, name, may_create=may_create)
+        )
+        if answered is None and error is ErrorCode.leader_not_available and name is not None:
             missing.append(name)
         encoded.append(writer.topic(error=error, name=name, topic_id=topic_id, partitions=(), live=()))
     if missing:

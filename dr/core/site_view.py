@@ -7,11 +7,11 @@ any of them. Pure: `site_cache.py` keeps the facts fresh, `agent.py` sends the v
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
-from wire.links import carries_topic
+from wire.links import carries_topic, is_internal_topic, link_of_topic
 from wire.znodes import NO_LEADER, BrokerRegistration, StoredPartitionState, TopicAssignment
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
@@ -40,21 +40,36 @@ def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[Lin
 
 
 def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
-    """The view for one peer: all brokers, and the topics that links between the two carry."""
+    """The view for one peer: all brokers, the topics that links between the two carry, and those that clients of both may ask for."""
     links = links_between(facts.links.values(), facts.site, asking_site)
-    carried = sorted(topic for topic in facts.topics if any(carries_topic(link, topic) for link in links))
+    shown = sorted(topic for topic in facts.topics if _is_shown(facts, links, topic))
     view = SiteView(
         site=facts.site,
         cluster_id=facts.cluster_id,
         controller_id=facts.controller_id,
         brokers=[broker_info(*facts.brokers[node]) for node in sorted(facts.brokers)],
-        topics=[_topic_info(facts, topic) for topic in carried],
+        topics=[_topic_info(facts, topic) for topic in shown],
         group_coordinators=_group_coordinators(facts),
         links=links,
     )
     digest = hashlib.blake2b(view.SerializeToString(deterministic=True), digest_size=VERSION_BYTES).digest()
     view.version = int.from_bytes(digest, "big") + 1
     return view
+
+
+def matters_to_peers(links: Collection[LinkRecord], topic: str) -> bool:
+    """Whether some peer may be shown the topic. Clients of a routed link see the brokers of both sites and ask either for any topic."""
+    if any(carries_topic(link, topic) for link in links):
+        return True
+    return not is_internal_topic(topic) and any(link.is_routed for link in links)
+
+
+def _is_shown(facts: SiteFacts, links: Collection[LinkRecord], topic: str) -> bool:
+    if any(carries_topic(link, topic) for link in links):
+        return True
+    other = link_of_topic(facts.links.values(), topic)
+    is_at_home = other is None or other.active_site == facts.site
+    return is_at_home and matters_to_peers(links, topic)
 
 
 def broker_info(registration: BrokerRegistration, broker_epoch: int) -> BrokerInfo:

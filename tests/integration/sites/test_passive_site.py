@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 WITHIN_S = 15
 """Within this each request is answered, whatever has happened to the active site."""
 AT_HOME = "home-.*"
+CREATE_TOPICS = 19
 
 Result = TypeVar("Result")
 
@@ -73,6 +75,13 @@ class PassiveSite:
     def create(self, topic: str, **settings: Any) -> None:
         """Create a topic through b."""
         answer(self.admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=-1, **settings)]))
+
+    def create_at(self, site: str, topic: str) -> None:
+        """Create a topic of one partition through the site's own broker."""
+        wanted = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        values = {"topics": [wanted], "timeout": timedelta(seconds=WITHIN_S), "validate_only": False}
+        with RawClient(self.port(site)) as client:
+            assert client.call(CREATE_TOPICS, 7, values).topics[0].error_code == ErrorCode.none
 
     def alter(self, topic: str, name: str, value: str | None) -> None:
         """Set a config through b, or take it off."""
@@ -185,6 +194,31 @@ def test_topics_that_no_link_carries_are_the_passive_site_s_own(passive: Passive
         assert client.produce("home-lights", batch()).error_code == ErrorCode.none
     passive.delete("home-lights")
     assert passive.partitions("b", "home-lights") == 0
+
+
+def test_topics_that_no_link_carries_and_only_the_active_site_has_are_led_there(passive: PassiveSite) -> None:
+    passive.create_at("a", "home-office")
+    with RawClient(passive.port("b")) as client:
+        found = client.metadata("home-office").topics[0]
+        assert (found.error_code, found.partitions[0].leader_id) == (ErrorCode.none, 1)
+        assert client.produce("home-office", batch()).error_code in (
+            ErrorCode.not_leader_or_follower,
+            ErrorCode.unknown_topic_or_partition,  # until a's view is here
+        )
+    eventually_sync(lambda: "home-office" in passive.admin.list_topics(timeout=5).topics)
+    assert refusal(lambda: passive.create("home-office"))[0] == "TOPIC_ALREADY_EXISTS"
+    passive.grow("home-office", 3)
+    assert (passive.partitions("a", "home-office"), passive.partitions("b", "home-office")) == (3, 0)
+    passive.delete("home-office")
+    assert passive.partitions("a", "home-office") == 0
+
+
+def test_a_topic_just_made_at_the_active_site_is_known_at_the_passive_one_at_once(passive: PassiveSite) -> None:
+    with RawClient(passive.port("b")) as client:
+        for name in ("just-made-1", "just-made-2", "just-made-3"):
+            passive.create_at("a", name)
+            (found,) = client.metadata(name).topics
+            assert (found.error_code, found.partitions[0].leader_id) == (ErrorCode.none, 1)
 
 
 def test_a_request_about_topics_of_both_sites_does_what_belongs_here_and_says_why_not_the_rest(

@@ -202,9 +202,38 @@ def test_a_passive_site_that_never_heard_of_its_peer_names_no_leader() -> None:
 
 def test_topics_that_only_the_active_site_has_yet_are_shown() -> None:
     found = with_peer_view(
-        image(site="b", links=[link()]), peer_view(topic("orders-2", leader=PEER), topic("orders-home"))
+        image(site="b", links=[link()]), peer_view(topic("orders-2", leader=PEER), topic("home", leader=PEER))
     )
-    assert list(found.routed_topic_names()) == ["orders-2"]
+    assert list(found.routed_topic_names()) == ["orders-2", "home"]
+    home = found.routed_topic("home")
+    assert home is not None
+    assert (home.is_own_site, home.topic.partitions[0].leader) == (False, PEER)
+
+
+def test_a_topic_that_no_link_carries_is_the_site_s_own_when_both_have_one() -> None:
+    found = with_peer_view(image(topic("home"), site="b", links=[link()]), peer_view(topic("home", leader=PEER)))
+    routed = found.routed_topic("home")
+    assert routed is not None
+    assert (routed.is_own_site, routed.topic.partitions[0].leader) == (True, OWN)
+
+
+def test_topics_of_a_peer_are_not_shown_without_a_routed_link() -> None:
+    found = with_peer_view(image(site="b", links=[link(routed=False)]), peer_view(topic("home", leader=PEER)))
+    assert list(found.routed_topic_names()) == []
+
+
+MAY_HAVE = [
+    ("a", "orders", []),  # active here: the peer has nothing but copies
+    ("b", "orders", ["a"]),
+    ("a", "home", ["b"]),
+    ("b", "home", ["a"]),
+]
+
+
+@pytest.mark.parametrize(("site", "name", "sites"), MAY_HAVE)
+def test_peers_are_asked_about_topics_that_may_be_theirs(site: str, name: str, sites: list[str]) -> None:
+    assert image(site=site, links=[link()]).sites_that_may_have(name) == sites
+    assert image(site=site, links=[link(routed=False)]).sites_that_may_have(name) == []
 
 
 def test_without_routing_a_passive_site_answers_for_itself() -> None:

@@ -52,6 +52,19 @@ def test_a_peer_sees_only_the_topics_of_links_with_it_and_partitions_without_a_s
     assert (view.brokers[0].broker_epoch, view.brokers[0].endpoints[0].port) == (77, 9)
 
 
+def test_a_peer_of_a_routed_link_sees_what_clients_may_ask_it_for_too() -> None:
+    known = facts()
+    routed, assignment = link(), known.topics["flights"]
+    routed.is_routed = True
+    known = replace(known, links={**known.links, "a-b": routed}, topics={**known.topics, "home": assignment})
+    assert [topic.name for topic in site_view(known, asking_site="b").topics] == ["flights", "home", "secret"]
+    assert [topic.name for topic in site_view(known, asking_site="c").topics] == ["secret"]
+    copied = link("a-c", target="c", topics=("secret",))
+    copied.active_site = "c"
+    known = replace(known, links={**known.links, "a-c": copied})
+    assert [topic.name for topic in site_view(known, asking_site="b").topics] == ["flights", "home"]
+
+
 def test_the_version_changes_with_the_contents_and_is_the_same_for_the_same() -> None:
     before = site_view(facts(), asking_site="b")
     assert before.version == site_view(facts(), asking_site="b").version > 0

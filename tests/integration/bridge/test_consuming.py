@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import concurrent.futures
+import select
 import time
 import uuid
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from cli.bridge.consumer_instance import IDLE_S
@@ -217,12 +219,17 @@ def test_a_second_request_is_refused_while_a_read_waits_and_deleting_ends_it(
     topic = bridge.new_topic()
     instance = bridge.instance(group, fetch_min_bytes=-1).subscribed(topic)
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        reading = thread.submit(instance.get, "records")
+        reading = thread.submit(_first_not_refused, lambda: instance.get("records"))
         eventually_sync(lambda: instance.get("assignments").status_code == 409)
         assert instance.get("assignments").json()["error_code"] == 40903
         instance.delete()
         assert (reading.result().status_code, reading.result().json()) == (200, [])
     assert instance.get("assignments").json()["error_code"] == 40403
+
+
+def _first_not_refused(ask: Callable[[], httpx.Response]) -> httpx.Response:
+    """Ask until no other request of the instance is in the way."""
+    return eventually_sync(lambda: None if (answer := ask()).status_code == 409 else [answer])[0]
 
 
 def test_records_read_for_a_client_that_has_gone_wait_for_the_next_read(
@@ -233,8 +240,16 @@ def test_records_read_for_a_client_that_has_gone_wait_for_the_next_read(
     instance = bridge.instance(group, fetch_min_bytes=-1).subscribed(topic)
     eventually_sync(lambda: (instance.read(timeout=50), instance.get("assignments").json()["partitions"])[1], 30_000)
     with bridge.connect() as connection:
-        connection.sendall(f"GET {instance.path}/records HTTP/1.1\r\nhost: bridge\r\n\r\n".encode())
-        eventually_sync(lambda: instance.get("assignments").status_code == 409)
+        question = f"GET {instance.path}/records HTTP/1.1\r\nhost: bridge\r\n\r\n".encode()
+        connection.sendall(question)
+
+        def is_reading() -> bool:
+            if select.select([connection], [], [], 0)[0]:  # it met a look at the assignments and was refused itself
+                assert b" 409 " in connection.recv(65_536)
+                connection.sendall(question)
+            return bool(instance.get("assignments").status_code == 409)
+
+        eventually_sync(is_reading)
         produced(bridge, topic, 3)
         ends = eventually_sync(lambda: instance.get("subscription").status_code == 409)
         assert ends

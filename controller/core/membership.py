@@ -9,25 +9,32 @@ led has higher epochs elsewhere, which its followers follow, and it is taken bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from kio.schema.errors import ErrorCode
 
 from controller.core import facts, reassignment, topic_deletion
 from controller.core.cluster import Broker, Replica, TopicPartition
-from controller.core.commands import BrokerAnswered, BrokersListed, BrokerUnreachable, LinksListed, ReplicasOffline
+from controller.core.commands import BrokerAnswered, BrokersListed, BrokerUnreachable, LinksListed, ReplicasOffline, TakeOver
 from controller.core.draft import Draft
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 
 
-def take_over(draft: Draft) -> None:
-    """Bring a freshly loaded cluster into order: pending deletions, lost leaders, link floors, an image for everybody."""
+def take_over(draft: Draft, command: TakeOver) -> None:
+    """Bring a freshly loaded cluster into order: pending deletions, lost leaders, link floors, an image for everybody.
+
+    Who is unreachable is lost in the same decision: often it is the broker of the former controller, whose registration still stands.
+    """
     cluster = draft.cluster
     for name in sorted(cluster.deletions):
         topic_deletion.begin(draft, name)
     dead = {replica.node for replica in cluster.replica_phases if replica.node not in cluster.brokers}
-    _distrust_restarted(draft)
+    unreachable = command.unreachable & cluster.brokers.keys()
+    _distrust_restarted(draft, unreachable)
+    for node in sorted(unreachable):
+        _lose(draft, node, is_presumed=True)
+        draft.reasons.append(f"broker {node} is held for dead")
     leaderless = [
         partition for partition, phase in cluster.partition_phases.items() if phase is not PartitionPhase.ONLINE
     ]
@@ -40,13 +47,14 @@ def take_over(draft: Draft) -> None:
     draft.image_nodes.update(draft.cluster.brokers)
 
 
-def _distrust_restarted(draft: Draft) -> None:
+def _distrust_restarted(draft: Draft, unreachable: Set[int]) -> None:
     """Treat replicas on brokers that registered after a partition's state was written as if somebody had seen them go and come back:
     they leave the in-sync replicas wherever another one that stayed is alive, and have to catch up first."""
     brokers = draft.cluster.brokers
+    electable = draft.cluster.electable() - unreachable
     for partition, known in tuple(draft.cluster.leaderships.items()):
         stayed = [node for node in known.isr if node not in brokers or brokers[node].epoch <= known.written_zxid]
-        can_lead = not draft.cluster.electable().isdisjoint(stayed)
+        can_lead = not electable.isdisjoint(stayed)
         if len(stayed) < len(known.isr) and can_lead and not draft.cluster.is_deleting(partition.topic):
             draft.keep_leader(partition, tuple(stayed))
 

@@ -26,7 +26,7 @@ from controller.sentinels import Sentinels, refusing
 from controller.store import ClusterReader, ClusterWriter
 from controller.tenure import Deposed, Tenure
 from controller.watches import follow
-from runtime.logs import get_logger, state_change_logger
+from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
@@ -182,11 +182,11 @@ class ActiveController:
         self._metrics.record_cluster(self.cluster)
         _log.info("decided", reason=decision.reason, facts=len(decision.facts), controller_epoch=self.tenure.epoch)
         log = state_change_logger()
+        leaderships = LogLines(STATE_CHANGE, "leadership")
         for change in decision.facts:
             match change:
                 case facts.LeadershipChanged(partition=partition, leadership=leadership):
-                    log.info(
-                        "leadership",
+                    leaderships.add(
                         partition=str(partition),
                         leader=leadership.leader,
                         leader_epoch=leadership.leader_epoch,
@@ -218,6 +218,7 @@ class ActiveController:
                     log.info("client quota", entity=dict(entity), quotas=dict(values))
                 case _:
                     pass
+        leaderships.write()
 
     def _watches(self) -> list[Coroutine[Any, Any, None]]:
         return [

@@ -30,7 +30,7 @@ async def refusing(brokers: Iterable[Broker], *, own_node: int) -> frozenset[int
 async def _is_refused(address: str) -> bool:
     accepted = asyncio.Event()
 
-    def on_doubt(is_doubted: bool) -> None:  # noqa: FBT001 (as the listener of `until_refused`)
+    def on_doubt(is_doubted: bool) -> None:
         if not is_doubted:
             accepted.set()
 
@@ -42,6 +42,7 @@ async def _is_refused(address: str) -> bool:
     finally:
         for wait in waits:
             wait.cancel()
+
 
 class Sentinels:
     """All sentinels of one tenure."""

@@ -53,7 +53,8 @@ class MultiRead:
             offset += _LENGTH.size
             if kind == _ERROR:
                 if number != NoNodeError.code:
-                    raise EXCEPTIONS[number]()
+                    failure: Exception = EXCEPTIONS[number]()
+                    raise failure
                 found.append(None)
                 continue
             size = max(number, 0)  # -1: no data at all

@@ -58,6 +58,14 @@ class FrameHandler(Protocol):
         ...
 
 
+class Sent(Protocol):
+    """Who wants to know when an answer has been sent (`dispatch.py`)."""
+
+    def sent(self, began_ms: float, ended_ms: float) -> None:
+        """The kernel took the answer between these times, or the connection has closed; begun before the answer means at once."""
+        ...
+
+
 class Server(Protocol):
     """What a connection needs of its `ConnectionServer`."""
 
@@ -90,7 +98,9 @@ class Connection:
         "_large_filled",
         "_outgoing",
         "_quiet_until_ms",
+        "_send_began_ms",
         "_server",
+        "_unsent",
         "_waking",
         "_wanted_bytes",
         "_was_large",
@@ -116,6 +126,8 @@ class Connection:
         self._was_large = False
         self._outgoing: deque[Part] = deque()
         self._held_answers_bytes = 0
+        self._unsent: list[Sent] = []
+        self._send_began_ms = -1.0
         self._is_busy = False
         self._is_handling = False
         self._is_draining = False
@@ -285,8 +297,8 @@ class Connection:
 
     # --- writing
 
-    def answer(self, parts: Sequence[Part] | None, *, rest_ms: float = 0.0) -> None:
-        """End the request in flight: send the parts, a whole response with its size, or nothing at all (acks=0).
+    def answer(self, parts: Sequence[Part] | None, *, rest_ms: float = 0.0, on_sent: Sent | None = None) -> None:
+        """End the request in flight: send the parts, a whole response with its size, or nothing at all (acks=0: nobody is told).
 
         Nothing more is read for `rest_ms` (KIP-219: the client is answered first, then its connection rests).
         """
@@ -295,12 +307,17 @@ class Connection:
         self.used_at_ms = self._server.clock.monotonic_ms()
         if self.is_closed:
             release_files(parts or ())
+            if on_sent is not None and parts is not None:
+                on_sent.sent(0.0, self.used_at_ms)
             return
         if rest_ms > 0:
             self._rest(rest_ms)
         if parts is not None:
             self._outgoing.extend(parts)
+            if on_sent is not None:
+                self._unsent.append(on_sent)
             if not self._may_hold(parts):
+                self._begin_sending()
                 self._send()
         if not self._is_handling:
             self._server.loop.call_soon(self._continue)
@@ -335,7 +352,13 @@ class Connection:
 
     def _send_held(self) -> None:
         if self._outgoing and not self._is_writing and not self.is_closed:
+            self._begin_sending()
             self._send()
+
+    def _begin_sending(self) -> None:
+        """One answer alone has waited for nothing: that costs no look at the clock."""
+        if self._send_began_ms < 0:
+            self._send_began_ms = self._server.clock.monotonic_ms() if len(self._unsent) > 1 else 0.0
 
     def _send(self) -> None:
         self._held_answers_bytes = 0
@@ -348,6 +371,15 @@ class Connection:
             self.close(f"connection failed: {error.strerror}")
             return
         self._write(is_wanted=False)
+        self._note_sent()
+
+    def _note_sent(self) -> None:
+        began_ms, self._send_began_ms = self._send_began_ms, -1.0
+        if self._unsent:
+            ended_ms = self._server.clock.monotonic_ms()
+            for answer in self._unsent:
+                answer.sent(began_ms, ended_ms)
+            self._unsent.clear()
 
     def _on_writable(self) -> None:
         self._send()
@@ -424,6 +456,7 @@ class Connection:
             self._server.memory.give_back(large)
         release_files(self._outgoing)
         self._outgoing.clear()
+        self._note_sent()
         self._held = b""
         self._channel.close()
         self._server.connection_closed(self)

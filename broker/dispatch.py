@@ -56,12 +56,15 @@ class Exchange:
     """One request in flight: its header, where it came from, and the way to answer it."""
 
     __slots__ = (
+        "_answered_ms",
         "_dispatcher",
         "_is_answered",
         "_local_ms",
         "_metrics",
+        "_queued_ms",
         "_rest_ms",
         "_started_ms",
+        "_waited_ms",
         "busy",
         "connection",
         "frame_bytes",
@@ -81,6 +84,8 @@ class Exchange:
         self._metrics = metrics
         self._started_ms = dispatcher.clock.monotonic_ms()
         self._is_answered = False
+        self._answered_ms = 0.0
+        self._queued_ms = self._waited_ms = 0.0
         self._local_ms: float | None = None
         self._rest_ms = -1
         self.busy: BusyTime | None = None
@@ -152,20 +157,45 @@ class Exchange:
         """Run a coroutine that ends with an answer; a failure in it is treated as one of the handler."""
         self._dispatcher.start(self, answering)
 
+    async def handled_by(self, handling: Coroutine[Any, Any, Any]) -> Any:
+        """What the handler, whose turn has come, answers; the time of its steps is kept apart from what it waits for."""
+        clock, busy = self._dispatcher.clock, self.busy or BusyTime()
+        before_ns, began_ms = busy.so_far_ns(), clock.monotonic_ms()
+        self._queued_ms = began_ms - self._started_ms
+        self._metrics.request_queue.record(self._queued_ms)
+        answer = await _Timed(handling, busy)
+        self._waited_ms = max(clock.monotonic_ms() - began_ms - (busy.so_far_ns() - before_ns) / 1e6, 0.0)
+        return answer
+
     def note_handled(self) -> None:
         """The handler has answered, or the request waits from now on."""
-        local_ms = self._dispatcher.clock.monotonic_ms() - self._started_ms
-        self._metrics.local.record(local_ms)
         if not self._is_answered:
-            self._local_ms = local_ms
+            self._local_ms = self._dispatcher.clock.monotonic_ms() - self._started_ms
 
     def _finish(self, parts: Sequence[Part] | None) -> None:
-        elapsed_ms = self._dispatcher.clock.monotonic_ms() - self._started_ms
+        metrics, rest_ms = self._metrics, max(self._rest_ms, 0)
         self._is_answered = True
-        self._metrics.record(elapsed_ms)
-        if self._local_ms is not None:
-            self._metrics.remote.record(elapsed_ms - self._local_ms)
-        self.connection.answer(parts, rest_ms=max(self._rest_ms, 0))
+        self._answered_ms = self._dispatcher.clock.monotonic_ms()
+        at_work_ms = self._answered_ms - self._started_ms - self._queued_ms
+        waited_ms = self._waited_ms if self._local_ms is None else at_work_ms - self._local_ms
+        metrics.local.record(at_work_ms - waited_ms)
+        if waited_ms > 0:
+            metrics.remote.record(waited_ms)
+        if rest_ms:
+            metrics.throttle.record(rest_ms)
+        self.request = None
+        if parts is None:
+            metrics.record(self._answered_ms - self._started_ms)
+        self.connection.answer(parts, rest_ms=rest_ms, on_sent=self)
+
+    def sent(self, began_ms: float, ended_ms: float) -> None:
+        """The answer was sent between these times, or is given up."""
+        metrics, answered_ms = self._metrics, self._answered_ms
+        if began_ms > answered_ms:
+            metrics.response_queue.record(began_ms - answered_ms)
+            answered_ms = began_ms
+        metrics.response_send.record(ended_ms - answered_ms)
+        metrics.record(ended_ms - self._started_ms)
 
 
 class BusyTime:
@@ -287,8 +317,7 @@ class Dispatcher:
             self._fail(exchange)
 
     async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
-        handling = module.handle(self._services, exchange.context, request)
-        exchange.answer_entity(await (handling if exchange.busy is None else _Timed(handling, exchange.busy)))
+        exchange.answer_entity(await exchange.handled_by(module.handle(self._services, exchange.context, request)))
 
     def _fail(self, exchange: Exchange) -> None:
         header = exchange.header

@@ -19,12 +19,11 @@ from broker.hosted_partition import HostedPartition
 from broker.replicas import PartitionKey, Replicas
 from broker.services import Cluster
 from runtime.clock import Clock
-from runtime.logs import get_logger, state_change_logger
+from runtime.logs import STATE_CHANGE, LogLines, get_logger
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 
 log = get_logger(__name__)
-state_change = state_change_logger()
 
 RETRY_MS: Final = 100
 SHRINK_PASSES_PER_LAG: Final = 2
@@ -137,6 +136,8 @@ class IsrProposals:
         if not request.partitions:
             return
         reply = await self._controller.alter_partitions(request)
+        refused = LogLines(__name__, "proposed in-sync replicas are refused")
+        changed = LogLines(STATE_CHANGE, "in-sync replicas")
         asked = {(sent.topic, sent.partition): sent for sent in request.partitions}
         for answer in reply.partitions:
             key = answer.topic, answer.partition
@@ -145,19 +146,28 @@ class IsrProposals:
                 continue
             is_here = self._replicas.find(*key) is hosted
             if is_here and sent is not None:
-                self._take(hosted, sent, answer)
+                self._take(hosted, sent, answer, refused=refused, changed=changed)
             if not is_here or hosted.state.proposed_isr is None:
                 del self._open[key]  # else another proposal was made while this answer was on its way
+        refused.write()
+        changed.write()
 
-    def _take(self, hosted: HostedPartition, sent: pb.ProposedPartition, answer: pb.AlteredPartition) -> None:
+    def _take(
+        self,
+        hosted: HostedPartition,
+        sent: pb.ProposedPartition,
+        answer: pb.AlteredPartition,
+        *,
+        refused: LogLines,
+        changed: LogLines,
+    ) -> None:
         state = hosted.state
         before = state.isr
         if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
             state.withdraw_proposal()
         if answer.error_code:
             self.failures += 1
-            log.info(
-                "proposed in-sync replicas are refused",
+            refused.add(
                 topic=hosted.topic,
                 partition=hosted.index,
                 isr=[member.node_id for member in sent.isr],
@@ -168,8 +178,7 @@ class IsrProposals:
         if not answer.error_code and state.isr != before:
             self.expansions += len(state.isr) > len(before)
             self.shrinks += len(state.isr) < len(before)
-            state_change.info(
-                "in-sync replicas",
+            changed.add(
                 topic=hosted.topic,
                 partition=hosted.index,
                 isr=list(state.isr),

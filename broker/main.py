@@ -356,8 +356,7 @@ class Broker:
             reports = await asyncio.to_thread(self._logs.load, lambda _: defaults)
         except StorageError as error:
             raise OperationalFailure(str(error)) from error
-        for report in reports:
-            _log_recovery(report)
+        _log_recovery(reports)
 
     def _known_cluster_id(self) -> str | None:
         """What a log directory says that can be read; the others go offline when they are opened."""
@@ -489,5 +488,16 @@ def _brokers_own_listener(settings: BrokerSettings) -> str:
     return own if len(settings.listeners) > 1 else ""
 
 
-def _log_recovery(report: RecoveryReport) -> None:
-    log.warning("log recovered", report=str(report))
+def _log_recovery(reports: list[RecoveryReport]) -> None:
+    """A line for each log from which something was dropped or in which something was mended, and one for all that were checked."""
+    for report in reports:
+        if report.dropped or report.notes:
+            log.warning("log recovered", report=str(report))
+    checked = [report for report in reports if not report.is_clean]
+    if checked:
+        log.warning(
+            "logs were checked: the last stop was not in order",
+            logs=len(checked),
+            segments=sum(report.scanned_segments for report in checked),
+            scanned_bytes=sum(report.scanned_bytes for report in checked),
+        )

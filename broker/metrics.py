@@ -32,9 +32,10 @@ class Latencies:
         self.buckets[bisect_left(LATENCY_BOUNDS_MS, elapsed_ms)] += 1
         self.sum_ms += elapsed_ms
 
-    def cumulated(self) -> list[tuple[str, float]]:
-        """Counts up to each bound, as Prometheus wants them."""
+    def cumulated(self, of: int = 0) -> list[tuple[str, float]]:
+        """Counts up to each bound, as Prometheus wants them; those of `of` that were not recorded took no time."""
         counts, running, found = list(self.buckets), 0, []
+        counts[0] += max(of - sum(counts), 0)
         for bound, count in zip((*map(str, LATENCY_BOUNDS_MS), "+Inf"), counts, strict=True):
             running += count
             found.append((bound, float(running)))
@@ -42,14 +43,28 @@ class Latencies:
 
 
 class ApiMetrics(Latencies):
-    """Requests of one API: how many, how long, how many failed; of the hot ones also how long in the handler and how long waiting."""
+    """Requests of one API: how many, how long, how many failed, and how long they took in each of Kafka's phases.
 
-    __slots__ = ("error_count", "local", "name", "remote", "unanswered_count")
+    Of most phases only what took time is recorded: the hot path has no time to write down that nothing was waited for.
+    """
+
+    __slots__ = (
+        "error_count",
+        "local",
+        "name",
+        "remote",
+        "request_queue",
+        "response_queue",
+        "response_send",
+        "throttle",
+        "unanswered_count",
+    )
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self.local, self.remote = Latencies(), Latencies()
+        self.request_queue, self.local, self.remote = Latencies(), Latencies(), Latencies()
+        self.throttle, self.response_queue, self.response_send = Latencies(), Latencies(), Latencies()
         self.error_count = 0
         self.unanswered_count = 0
 
@@ -141,7 +156,9 @@ class BrokerMetrics(Collector):
 
     def _collect_apis(self) -> Iterator[Metric]:
         total_ms = HistogramMetricFamily(
-            "kafka_network_requestmetrics_totaltimems", "Time from request to answer (ms)", labels=["request"]
+            "kafka_network_requestmetrics_totaltimems",
+            "Time from request to the last byte of its answer (ms)",
+            labels=["request"],
         )
         requests = CounterMetricFamily("kafka_network_requestmetrics_requests", "Requests", labels=["request"])
         errors = CounterMetricFamily(
@@ -149,20 +166,18 @@ class BrokerMetrics(Collector):
         )
         phases = {
             attribute: HistogramMetricFamily(
-                f"kafka_network_requestmetrics_{attribute}timems", help_text, labels=["request"]
+                f"kafka_network_requestmetrics_{attribute.replace('_', '')}timems", help_text, labels=["request"]
             )
             for attribute, help_text in _PHASES
         }
         for metrics in tuple(self.apis.values()):
-            for attribute, family in phases.items():
-                phase: Latencies = getattr(metrics, attribute)
-                counts = phase.cumulated()
-                if counts[-1][1]:
-                    family.add_metric([metrics.name], counts, sum_value=phase.sum_ms)
             buckets = metrics.cumulated()
             answered_count = buckets[-1][1]
             if not answered_count and not metrics.error_count:
                 continue
+            for attribute, family in phases.items():
+                phase: Latencies = getattr(metrics, attribute)
+                family.add_metric([metrics.name], phase.cumulated(int(answered_count)), sum_value=phase.sum_ms)
             total_ms.add_metric([metrics.name], buckets, sum_value=metrics.sum_ms)
             requests.add_metric([metrics.name], answered_count + metrics.unanswered_count)
             errors.add_metric([metrics.name], metrics.error_count)
@@ -177,8 +192,12 @@ class BrokerMetrics(Collector):
 
 
 _PHASES: Final = (
-    ("local", "Time that a request's handler took until it answered or began to wait (ms); hot APIs"),
-    ("remote", "Time that a request waited for records, replicas or the disk (ms); hot APIs"),
+    ("request_queue", "Time that a request waited for its handler (ms)"),
+    ("local", "Time that a request's handler was at work (ms)"),
+    ("remote", "Time that a request waited for records, replicas, the disk or another broker (ms)"),
+    ("throttle", "Time that the client's connection rests after the answer because of a quota (ms)"),
+    ("response_queue", "Time that an answer waited for those of pipelined requests, to be sent with them (ms)"),
+    ("response_send", "Time until the kernel had taken an answer whole: long when the client reads slowly (ms)"),
 )
 
 _TOPIC_COUNTERS: Final = (

@@ -23,7 +23,7 @@ from broker.log.errors import StorageError
 from broker.replicas import PartitionKey, Replicas
 from runtime.addresses import HostPort
 from runtime.clock import Clock
-from runtime.logs import get_logger
+from runtime.logs import LogLines, get_logger
 from wire.broker_requests import OffsetQuery, request_fetch, request_offsets
 from wire.client_errors import KafkaClientError, Unreachable, error_code
 from wire.connection import Connection, ConnectionOptions, open_connection
@@ -320,6 +320,7 @@ class ReplicaFetcher:
         now_ms = self._clock.monotonic_ms()
         to_flush: list[HostedPartition] = []
         out_of_range: list[FollowedPartition] = []
+        refusals = LogLines(__name__, "leader refuses a follower")
         for topic in response.topics:
             name = topic.name if topic.topic_id is None else self._names.get(topic.topic_id, topic.name)
             for fetched in topic.partitions:
@@ -331,9 +332,10 @@ class ReplicaFetcher:
                 if position_of(followed.hosted, now_ms=now_ms).place != asked.at.place:
                     continue  # the leadership or the log changed while the answer was on its way
                 if fetched.error_code:
-                    self._fail(followed, fetched, out_of_range)
+                    self._fail(followed, fetched, out_of_range, refusals)
                 elif self._append(followed, fetched) and followed.hosted.log.needs_flush:
                     to_flush.append(followed.hosted)
+        refusals.write()
         for hosted in to_flush:
             await flush_if_demanded(hosted)
         if out_of_range:
@@ -364,7 +366,11 @@ class ReplicaFetcher:
         return True
 
     def _fail(
-        self, followed: FollowedPartition, fetched: PartitionFetched, out_of_range: list[FollowedPartition]
+        self,
+        followed: FollowedPartition,
+        fetched: PartitionFetched,
+        out_of_range: list[FollowedPartition],
+        refusals: LogLines,
     ) -> None:
         code, hosted = error_code(fetched.error_code), followed.hosted
         match reaction_to(code):
@@ -374,8 +380,7 @@ class ReplicaFetcher:
                 followed.refused_epoch = hosted.state.leader_epoch
             case Reaction.TRY_LATER:
                 followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
-        log.info(
-            "leader refuses a follower",
+        refusals.add(
             topic=hosted.topic,
             partition=hosted.index,
             leader=self.source,

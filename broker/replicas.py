@@ -31,7 +31,7 @@ from broker.log.partition_log import PartitionLog
 from broker.metrics import BrokerMetrics
 from broker.purgatory import Purgatory
 from runtime.clock import Clock
-from runtime.logs import get_logger, state_change_logger
+from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
 from wire.links import SyncPolicy, sync_policy
@@ -70,6 +70,7 @@ class Replicas:
         self._metrics = metrics
         self._hosted: dict[PartitionKey, HostedPartition] = {}
         self._held: dict[PartitionKey, HostedPartition] = {}
+        self._role_changes = LogLines(STATE_CHANGE, "partition")
         self.degradations = 0
         self.on_follower_outside: Callable[[HostedPartition, int], None] | None = None
         """Told after a fetch of a follower that is not in sync (`isr_proposals.py`)."""
@@ -141,8 +142,10 @@ class Replicas:
                         )
                     )
                 if self._clock.monotonic_ms() - turn_began_ms > TURN_MS_MAX:
+                    self._role_changes.write()
                     await asyncio.sleep(0)
                     turn_began_ms = self._clock.monotonic_ms()
+        self._role_changes.write()
         if self.offline != known_offline:
             self._tell_offline()
         return failures
@@ -247,8 +250,7 @@ class Replicas:
         if hosted.state.refresh_high_watermark():
             self._follow_high_watermark(hosted, high_watermark)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
-            state_change.info(
-                "partition",
+            self._role_changes.add(
                 topic=hosted.topic,
                 partition=hosted.index,
                 leader=partition.leader,
@@ -262,6 +264,7 @@ class Replicas:
         """Take what the controller answered about one partition, ahead of the image that will say the same."""
         if image.node_id in partition.replicas:
             self._change_role(image, hosted, partition)
+            self._role_changes.write()
 
     def _notify_all(self, hosted: HostedPartition) -> None:
         """Whoever waits for the partition has to look again, whatever it waits for."""

@@ -15,7 +15,7 @@ from tenacity import RetryCallState
 
 from controller.core.cluster import Broker, Cluster, TopicPartition
 from controller.core.commands import DeletionsAnswered, Publish
-from controller.images import PendingChanges
+from controller.images import PendingChanges, TopicMessages
 from controller.metrics import ControllerMetrics
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
@@ -43,8 +43,10 @@ class BrokerChannel:
         on_answer: AnswerListener,
         on_end: Callable[[asyncio.Task[None]], None],
         metrics: ControllerMetrics,
+        topics: TopicMessages,
     ) -> None:
         self.broker = broker
+        self._topics = topics
         self._cluster = cluster
         self._connections = connections
         self._on_answer = on_answer
@@ -123,7 +125,7 @@ class BrokerChannel:
         pending, version = self._pending, self._wanted_version
         if not pending.has_news:
             return
-        batch = pending.batch(self._cluster(), broker_epoch=self.broker.epoch)
+        batch = pending.batch(self._cluster(), broker_epoch=self.broker.epoch, topics=self._topics)
         self._pending = PendingChanges()
         try:
             address = self.broker.registration.grpc_address
@@ -172,6 +174,7 @@ class BrokerChannels:
         self._on_answer = on_answer
         self._metrics = metrics
         self._connections = BrokerControlChannels()
+        self._topics = TopicMessages()
         self._channels: dict[int, BrokerChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._version = 0
@@ -205,6 +208,7 @@ class BrokerChannels:
                     on_answer=self._on_answer,
                     on_end=self._on_end,
                     metrics=self._metrics,
+                    topics=self._topics,
                 )
 
     def publish(self, publish: Publish) -> None:

@@ -18,15 +18,15 @@ from controller.balance_rule import BalanceRule
 from controller.channels import BrokerChannels
 from controller.core import commands as ask
 from controller.core import facts
-from controller.core.cluster import Broker, Cluster
+from controller.core.cluster import Broker, Cluster, Topic
 from controller.core.machine import ControllerMachine
 from controller.core.producer_ids import next_block
 from controller.metrics import ControllerMetrics
-from controller.sentinels import Sentinels
+from controller.sentinels import Sentinels, refusing
 from controller.store import ClusterReader, ClusterWriter
 from controller.tenure import Deposed, Tenure
 from controller.watches import follow
-from runtime.logs import get_logger, state_change_logger
+from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
@@ -109,7 +109,8 @@ class ActiveController:
     async def run(self) -> None:
         """Take over, then handle commands until deposed. Raises Deposed; ends everything it started."""
         try:
-            await self._handle(ask.TakeOver())
+            unreachable = await refusing(self.cluster.brokers.values(), own_node=self.tenure.controller_id)
+            await self._handle(ask.TakeOver(unreachable=unreachable))
             self._metrics.record_cluster(self.cluster)
             _log.info(
                 "controller is in office",
@@ -181,11 +182,11 @@ class ActiveController:
         self._metrics.record_cluster(self.cluster)
         _log.info("decided", reason=decision.reason, facts=len(decision.facts), controller_epoch=self.tenure.epoch)
         log = state_change_logger()
+        leaderships = LogLines(STATE_CHANGE, "leadership")
         for change in decision.facts:
             match change:
                 case facts.LeadershipChanged(partition=partition, leadership=leadership):
-                    log.info(
-                        "leadership",
+                    leaderships.add(
                         partition=str(partition),
                         leader=leadership.leader,
                         leader_epoch=leadership.leader_epoch,
@@ -217,6 +218,7 @@ class ActiveController:
                     log.info("client quota", entity=dict(entity), quotas=dict(values))
                 case _:
                     pass
+        leaderships.write()
 
     def _watches(self) -> list[Coroutine[Any, Any, None]]:
         return [
@@ -232,13 +234,13 @@ class ActiveController:
 
     async def _on_topic_names(self, names: list[str]) -> None:
         unknown = [name for name in names if name not in self.cluster.topics]
-        found = []
+        found: list[Topic] = []
         for name in unknown:
             try:
-                found.append(await self._reader.topic(name))
+                found += await self._reader.topics([name])
             except znodes.MalformedZnode as error:
                 _log.error("a topic written by somebody else is not taken over", problem=str(error))
-        topics = tuple(topic for topic in found if topic is not None and topic.assignment)
+        topics = tuple(topic for topic in found if topic.assignment)
         if topics:
             await self._tell(ask.TopicsDiscovered(topics=topics))
 

@@ -35,6 +35,24 @@ def broker_info(broker: Broker) -> BrokerInfo:
     )
 
 
+class TopicMessages:
+    """What is told about topics: mostly the same to every broker, so it is built once while the cluster stays as it is."""
+
+    def __init__(self) -> None:
+        self._revision = -1
+        self._built: dict[tuple[str, tuple[TopicPartition, ...]], TopicInfo] = {}
+
+    def about(self, cluster: Cluster, topic: Topic, partitions: tuple[TopicPartition, ...]) -> TopicInfo:
+        """A topic with its configs and the partitions named."""
+        if cluster.revision != self._revision:
+            self._revision = cluster.revision
+            self._built.clear()
+        found = self._built.get((topic.name, partitions))
+        if found is None:
+            found = self._built[topic.name, partitions] = topic_info(cluster, topic, partitions)
+        return found
+
+
 @dataclass(slots=True)
 class PendingChanges:
     """What one broker has not been told yet. Names only: the batch is built from the cluster when it is sent,
@@ -63,7 +81,7 @@ class PendingChanges:
         """Everything has to be told."""
         self.has_news = self.is_full = True
 
-    def batch(self, cluster: Cluster, *, broker_epoch: int) -> ControlBatch:
+    def batch(self, cluster: Cluster, *, broker_epoch: int, topics: TopicMessages) -> ControlBatch:
         """The batch that brings the broker up to date."""
         batch = ControlBatch(
             controller_id=cluster.controller_id,
@@ -76,7 +94,7 @@ class PendingChanges:
         deleted = dict(self.deleted_topics)
         if self.is_full:
             batch.topics.extend(
-                topic_info(cluster, topic, topic.partitions())
+                topics.about(cluster, topic, tuple(topic.partitions()))
                 for topic in cluster.topics.values()
                 if not cluster.is_deleting(topic.name)
             )
@@ -84,21 +102,21 @@ class PendingChanges:
             batch.links.extend(cluster.links.values())
             batch.client_quotas.extend(quota_message(entity, values) for entity, values in cluster.quotas.items())
         else:
-            batch.topics.extend(self._changed_topics(cluster))
+            batch.topics.extend(self._changed_topics(cluster, topics))
             batch.links.extend(cluster.links[name] for name in sorted(self.links) if name in cluster.links)
             batch.deleted_links.extend(name for name in sorted(self.deleted_links) if name not in cluster.links)
             batch.client_quotas.extend(quota_message(entity, cluster.quotas.get(entity, {})) for entity in self.quotas)
         batch.deleted_topics.extend(DeletedTopic(name=name, topic_id=topic_id) for topic_id, name in deleted.items())
         return batch
 
-    def _changed_topics(self, cluster: Cluster) -> Iterable[TopicInfo]:
+    def _changed_topics(self, cluster: Cluster, topics: TopicMessages) -> Iterable[TopicInfo]:
         by_topic: dict[str, list[TopicPartition]] = {name: [] for name in sorted(self.topics)}
         for partition in sorted(self.partitions):
             by_topic.setdefault(partition.topic, []).append(partition)
         for name, partitions in by_topic.items():
             topic = cluster.topics.get(name)
             if topic is not None and not cluster.is_deleting(name):
-                yield topic_info(cluster, topic, partitions)
+                yield topics.about(cluster, topic, tuple(partitions))
 
 
 def topic_info(cluster: Cluster, topic: Topic, partitions: Iterable[TopicPartition]) -> TopicInfo:

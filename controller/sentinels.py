@@ -6,14 +6,42 @@ Sentinels follow the cluster: a broker that joins gets one, one whose registrati
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 from controller.core import commands as ask
 from controller.core.cluster import Broker, Cluster
 from controller.liveness import until_identified
 from runtime.listening import until_refused
 
+PROBE_S = 0.2
+"""How long a controller that takes over waits for brokers that neither accept connections nor refuse them."""
+
 Tell = Callable[[ask.Command], Awaitable[None]]
+
+
+async def refusing(brokers: Iterable[Broker], *, own_node: int) -> frozenset[int]:
+    """Node ids of the brokers where nothing listens now; who is silent counts as there, and is left to its sentinel and its session."""
+    asked = [broker for broker in brokers if broker.node_id != own_node]
+    answers = await asyncio.gather(*(_is_refused(broker.registration.grpc_address) for broker in asked))
+    return frozenset(broker.node_id for broker, is_refused in zip(asked, answers, strict=True) if is_refused)
+
+
+async def _is_refused(address: str) -> bool:
+    accepted = asyncio.Event()
+
+    def on_doubt(is_doubted: bool) -> None:
+        if not is_doubted:
+            accepted.set()
+
+    refused = asyncio.ensure_future(until_refused(address, on_doubt=on_doubt))
+    waits: list[asyncio.Future[Any]] = [refused, asyncio.ensure_future(accepted.wait())]
+    try:
+        await asyncio.wait(waits, timeout=PROBE_S, return_when=asyncio.FIRST_COMPLETED)
+        return refused.done() and not accepted.is_set()
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 class Sentinels:

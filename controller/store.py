@@ -1,6 +1,6 @@
 """The cluster in ZooKeeper: read whole when a controller takes over, written fact by fact under its epoch.
 
-Reading keeps many requests in flight. Writing turns facts into steps of a multi that begins with a check of
+Reading asks for many nodes at a time. Writing turns facts into steps of a multi that begins with a check of
 `/controller_epoch`, so that a controller which has been replaced without noticing cannot write anything. Facts too many for
 one multi are split in their order, which is chosen so that every prefix can be taken up by a successor.
 """
@@ -17,7 +17,7 @@ from controller.core import facts
 from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topic, TopicPartition, derive_phases
 from controller.tenure import Tenure
 from runtime.logs import get_logger
-from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep, Watch, ZooKeeper
+from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep, Watch, ZooKeeper
 from wire import znodes
 from wire.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues
 from wire.control.cluster_pb2 import LinkRecord
@@ -26,7 +26,16 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 READS_IN_FLIGHT_MAX = 1000
-"""Requests that ZooKeeper is asked at a time while a cluster is loaded."""
+"""Requests for one node each that ZooKeeper is asked at a time."""
+
+WINDOWS_IN_FLIGHT_MAX = 8
+"""Requests for many nodes each that ZooKeeper is asked at a time."""
+
+STATES_PER_READ_MAX = 1000
+"""Partition states asked for at once: names of 300 bytes stay below ZooKeeper's limit of 1 MiB for a request."""
+
+TOPICS_PER_READ_MAX = 50
+"""Topics asked for at once: assignments of thousands of partitions are large, and an answer is held in memory whole."""
 
 MULTI_BYTES_MAX = 700_000
 """Below ZooKeeper's 1 MiB for one request (`jute.maxbuffer`), with room for its framing."""
@@ -37,12 +46,18 @@ STEP_OVERHEAD_BYTES = 100
 _log = get_logger(__name__)
 
 
-async def in_flight(function: Callable[[Item], Awaitable[Answer]], items: Sequence[Item]) -> list[Answer]:
+async def in_flight(
+    function: Callable[[Item], Awaitable[Answer]], items: Sequence[Item], *, at_once: int = READS_IN_FLIGHT_MAX
+) -> list[Answer]:
     """`function` of every item, in order, many at a time."""
     answers: list[Answer] = []
-    for start in range(0, len(items), READS_IN_FLIGHT_MAX):
-        answers += await asyncio.gather(*(function(item) for item in items[start : start + READS_IN_FLIGHT_MAX]))
+    for window in _windows(items, at_once):
+        answers += await asyncio.gather(*(function(item) for item in window))
     return answers
+
+
+def _windows(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 class ClusterReader:
@@ -67,19 +82,21 @@ class ClusterReader:
         cluster.links = await self.links()
         cluster.quotas = await self.quotas()
         names = await self._zookeeper.children(znodes.TOPICS)
-        topics = await in_flight(self.topic, names)
-        cluster.topics = {topic.name: topic for topic in topics if topic is not None}
+        topics = await self._in_windows(self.topics, names, size=TOPICS_PER_READ_MAX)
+        cluster.topics = {topic.name: topic for topic in topics}
         marked = await self._zookeeper.children(znodes.DELETE_TOPICS)
         cluster.deletions = set(marked) & set(cluster.topics)
         partitions = [partition for topic in cluster.topics.values() for partition in topic.partitions()]
-        leaderships = await in_flight(self.leadership, partitions)
-        cluster.leaderships = {
-            partition: leadership
-            for partition, leadership in zip(partitions, leaderships, strict=True)
-            if leadership is not None
-        }
+        leaderships = await self._in_windows(self._leaderships, partitions, size=STATES_PER_READ_MAX)
+        cluster.leaderships = dict(leaderships)
         derive_phases(cluster)
         return cluster
+
+    async def _in_windows(
+        self, read: Callable[[Sequence[Item]], Awaitable[list[Answer]]], items: Sequence[Item], *, size: int
+    ) -> list[Answer]:
+        windows = await in_flight(read, _windows(items, size), at_once=WINDOWS_IN_FLIGHT_MAX)
+        return [answer for window in windows for answer in window]
 
     async def brokers(self, watch: Watch | None = None) -> dict[int, Broker]:
         """Registered brokers; one whose registration cannot be understood is left out, with an error in the log."""
@@ -102,45 +119,29 @@ class ClusterReader:
         """Names of all topics."""
         return await self._zookeeper.children(znodes.TOPICS, watch=watch)
 
-    async def topic(self, name: str) -> Topic | None:
-        """One topic with its configs; None when it is gone."""
-        found = await self._get(znodes.topic_path(name))
-        if found is None:
-            return None
-        payload, version, _, _ = found
-        assignment = znodes.decode_topic(name, payload)
-        configs = await self.topic_configs(name)
-        return Topic(
-            name=name,
-            topic_id=assignment.topic_id,
-            assignment=assignment.partitions,
-            adding=assignment.adding_replicas,
-            removing=assignment.removing_replicas,
-            configs=configs or {},
-            version=version,
-            has_stored_configs=configs is not None,
-        )
+    async def topics(self, names: Sequence[str]) -> list[Topic]:
+        """These topics with their configs, without those that are gone; asked for at once. MalformedZnode."""
+        assignments = await self._zookeeper.get_many([znodes.topic_path(name) for name in names])
+        configs = await self._zookeeper.get_many([znodes.topic_config_path(name) for name in names])
+        return [
+            _topic(name, *found, None if stored is None else stored[0])
+            for name, found, stored in zip(names, assignments, configs, strict=True)
+            if found is not None
+        ]
 
     async def topic_configs(self, name: str) -> dict[str, str] | None:
         """Overrides of a topic; None when none are stored."""
         found = await self._get(znodes.topic_config_path(name))
         return None if found is None else znodes.decode_topic_config(name, found[0])
 
-    async def leadership(self, partition: TopicPartition) -> Leadership | None:
-        """State of one partition; None when it never had a leader."""
-        found = await self._get(znodes.partition_state_path(*partition))
-        if found is None:
-            return None
-        payload, version, _, modified_zxid = found
-        state = znodes.decode_partition_state(partition.topic, partition.partition, payload)
-        return Leadership(
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            controller_epoch=state.controller_epoch,
-            partition_epoch=version,
-            written_zxid=modified_zxid,
-        )
+    async def _leaderships(self, partitions: Sequence[TopicPartition]) -> list[tuple[TopicPartition, Leadership]]:
+        """States of these partitions, without those that never had a leader."""
+        states = await self._zookeeper.get_many([znodes.partition_state_path(*partition) for partition in partitions])
+        return [
+            (partition, _leadership(partition, *found))
+            for partition, found in zip(partitions, states, strict=True)
+            if found is not None
+        ]
 
     async def deletion_marks(self, watch: Watch | None = None) -> list[str]:
         """Topics whose deletion is marked."""
@@ -198,6 +199,32 @@ class ClusterReader:
                 _log.error("a notice of a config change is dropped", problem=str(error))
                 notices[path] = ""
         return notices
+
+
+def _topic(name: str, payload: bytes, stat: NodeStat, configs: bytes | None) -> Topic:
+    assignment = znodes.decode_topic(name, payload)
+    return Topic(
+        name=name,
+        topic_id=assignment.topic_id,
+        assignment=assignment.partitions,
+        adding=assignment.adding_replicas,
+        removing=assignment.removing_replicas,
+        configs={} if configs is None else znodes.decode_topic_config(name, configs),
+        version=stat.version,
+        has_stored_configs=configs is not None,
+    )
+
+
+def _leadership(partition: TopicPartition, payload: bytes, stat: NodeStat) -> Leadership:
+    state = znodes.decode_partition_state(partition.topic, partition.partition, payload)
+    return Leadership(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        controller_epoch=state.controller_epoch,
+        partition_epoch=stat.version,
+        written_zxid=stat.mzxid,
+    )
 
 
 class ClusterWriter:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -73,6 +74,33 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 def state_change_logger() -> structlog.stdlib.BoundLogger:
     """The logger for leadership, link and site-role changes."""
     return get_logger(STATE_CHANGE)
+
+
+class LogLines:
+    """Lines of level INFO about one event, collected and handed over as one: of thousands of lines the calls cost more than the text."""
+
+    def __init__(self, logger: str, event: str) -> None:
+        self._logger = logging.getLogger(logger)
+        self._event = event
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, **fields: object) -> None:
+        """One line more, in its turn."""
+        self._rows.append(fields)
+
+    def write(self) -> None:
+        """Write what was collected."""
+        rows, self._rows = self._rows, []
+        if not rows or not self._logger.isEnabledFor(logging.INFO):
+            return
+        processors = structlog.get_config()["processors"]
+        lines = []
+        for row in rows:
+            line: Any = {**row, "event": self._event}
+            for processor in processors:
+                line = processor(self._logger, "info", line)
+            lines.append(line)
+        self._logger.info("\n".join(lines))
 
 
 def logger_levels() -> dict[str, str]:

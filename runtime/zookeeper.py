@@ -18,12 +18,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.exceptions import (
+    ConnectionLoss,
+    KazooException,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    UnimplementedError,
+)
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
+from runtime.zookeeper_reads import MultiRead
 
 log = get_logger(__name__)
 
@@ -251,6 +259,20 @@ class ZooKeeper:
                 return await self.get(path)
             except NoNodeError:
                 continue  # deleted in between: ask again, so that the watch is on its creation
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, NodeStat] | None]:
+        """Data and stat of each path, None for one that is missing: one request, so the caller bounds it. UnimplementedError
+        when the server is older than ZooKeeper 3.6; it has then ended the session, too."""
+        pending = self._client.handler.async_result()
+        rooted = [f"{self._client.chroot}{path}" for path in paths]
+        self._client._call(MultiRead(rooted), pending)
+        try:
+            found = await self._finish(pending)
+        except UnimplementedError as error:
+            raise UnimplementedError(
+                "this ZooKeeper server cannot read many nodes at once: 3.6 or newer is needed"
+            ) from error
+        return [None if node is None else (node[0], _stat(node[1])) for node in found]
 
     async def exists(self, path: str, *, watch: Watch | None = None) -> NodeStat | None:
         """The stat, None when missing; `watch` fires once at creation, change or deletion."""

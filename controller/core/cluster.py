@@ -170,6 +170,8 @@ class Cluster:
     quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
     partition_phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
     replica_phases: dict[Replica, ReplicaPhase] = field(default_factory=dict)
+    revision: int = 0
+    """Grows with every fact: what was derived from the cluster holds while it stands."""
 
     def copy(self) -> Cluster:
         """A copy that can be changed without touching this one."""
@@ -259,6 +261,7 @@ class Cluster:
 
     def apply(self, change: fact.Fact) -> None:  # noqa: C901 (one branch a fact)
         """The only way the view changes; the same for live decisions and for replay."""
+        self.revision += 1
         match change:
             case fact.BrokerJoined():
                 self.brokers[change.broker.node_id] = change.broker

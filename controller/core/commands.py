@@ -96,7 +96,9 @@ class AlterTopicConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOver:
-    """This controller has just been elected and its cluster loaded."""
+    """This controller has just been elected and its cluster loaded; nothing listens any more at the `unreachable` of its brokers."""
+
+    unreachable: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ class ControllerMachine:
                 topic_deletion.retry(draft)
                 return "failed deletions are tried again"
             case ask.TakeOver():
-                membership.take_over(draft)
+                membership.take_over(draft, command)
                 return f"controller {draft.cluster.controller_id} takes over at epoch {draft.cluster.controller_epoch}"
             case ask.BrokersListed():
                 membership.list_brokers(draft, command)

@@ -15,19 +15,35 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import facts, reassignment, topic_deletion
 from controller.core.cluster import Broker, Replica, TopicPartition
-from controller.core.commands import BrokerAnswered, BrokersListed, BrokerUnreachable, LinksListed, ReplicasOffline
+from controller.core.commands import (
+    BrokerAnswered,
+    BrokersListed,
+    BrokerUnreachable,
+    LinksListed,
+    ReplicasOffline,
+    TakeOver,
+)
 from controller.core.draft import Draft
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from wire.znodes import NO_LEADER
 
 
-def take_over(draft: Draft) -> None:
-    """Bring a freshly loaded cluster into order: pending deletions, lost leaders, link floors, an image for everybody."""
+def take_over(draft: Draft, command: TakeOver) -> None:
+    """Bring a freshly loaded cluster into order: pending deletions, lost leaders, link floors, an image for everybody.
+
+    Who is unreachable is lost in the same decision: often it is the broker of the former controller, whose registration still stands.
+    """
     cluster = draft.cluster
     for name in sorted(cluster.deletions):
         topic_deletion.begin(draft, name)
     dead = {replica.node for replica in cluster.replica_phases if replica.node not in cluster.brokers}
-    _distrust_restarted(draft)
+    _distrust_restarted(
+        draft
+    )  # beside whoever is registered: one that is only held for dead may be back with every record
+    for node in sorted(command.unreachable & cluster.brokers.keys()):
+        _lose(draft, node, is_presumed=True)
+        draft.reasons.append(f"broker {node} is held for dead")
     leaderless = [
         partition for partition, phase in cluster.partition_phases.items() if phase is not PartitionPhase.ONLINE
     ]
@@ -42,13 +58,17 @@ def take_over(draft: Draft) -> None:
 
 def _distrust_restarted(draft: Draft) -> None:
     """Treat replicas on brokers that registered after a partition's state was written as if somebody had seen them go and come back:
-    they leave the in-sync replicas wherever another one that stayed is alive, and have to catch up first."""
+    they leave the in-sync replicas wherever another one that stayed is alive, and have to catch up first. A leader among them is none
+    from that write on: should this controller die before its election is stored, no successor takes it for one that stayed."""
     brokers = draft.cluster.brokers
     for partition, known in tuple(draft.cluster.leaderships.items()):
         stayed = [node for node in known.isr if node not in brokers or brokers[node].epoch <= known.written_zxid]
         can_lead = not draft.cluster.electable().isdisjoint(stayed)
         if len(stayed) < len(known.isr) and can_lead and not draft.cluster.is_deleting(partition.topic):
-            draft.keep_leader(partition, tuple(stayed))
+            if known.leader in stayed:
+                draft.keep_leader(partition, tuple(stayed))
+            else:
+                draft.lead(partition, NO_LEADER, tuple(stayed))
 
 
 def list_brokers(draft: Draft, command: BrokersListed) -> None:

@@ -41,3 +41,24 @@ async def test_after_kazoo_gave_its_connection_up_another_session_is_begun(
         assert await zookeeper.exists("/") is not None
     finally:
         await zookeeper.stop()
+
+
+async def test_many_nodes_are_read_at_once_in_the_order_asked(zookeeper_connect: str) -> None:
+    zookeeper = ZooKeeper(zookeeper_connect)
+    await zookeeper.start()
+    try:
+        await zookeeper.create("/states/1", b"one", make_path=True)
+        await zookeeper.create("/states/2")
+        await zookeeper.set("/states/1", b"once more")
+        first, missing, empty, again = await zookeeper.get_many(["/states/1", "/gone", "/states/2", "/states/1"])
+        assert first == await zookeeper.get("/states/1")
+        assert missing is None
+        assert empty == (b"", await zookeeper.exists("/states/2"))
+        assert again == first
+        assert await zookeeper.get_many([]) == []
+        paths = [f"/states/{number}" for number in range(3000)]
+        assert [node is not None for node in await zookeeper.get_many(paths)] == [
+            0 < number < 3 for number in range(3000)
+        ]
+    finally:
+        await zookeeper.stop()

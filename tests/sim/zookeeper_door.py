@@ -192,6 +192,10 @@ class SimZooKeeper(ZooKeeper):
         found: tuple[bytes, NodeStat] = await self._read("get", path, watch)
         return found
 
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, NodeStat] | None]:
+        found: list[tuple[bytes, NodeStat] | None] = await self._ask("get_many", tuple(paths))
+        return found
+
     async def exists(self, path: str, *, watch: Watch | None = None) -> NodeStat | None:
         found: NodeStat | None = await self._read("exists", path, watch)
         return found

@@ -215,6 +215,8 @@ class Server:
                 self._connect(connection, *arguments)
             elif kind in ("get", "exists", "children"):
                 self._read(connection, kind, number, *arguments)
+            elif kind == "get_many":
+                self._read_many(connection, number, *arguments)
             else:
                 connection.is_busy = True
                 self._write(connection, number, *arguments)
@@ -242,6 +244,11 @@ class Server:
             answer = NoNodeError()
         else:
             answer = sorted(node.children) if kind == "children" else (node.value, node.stat())
+        connection.end.send(("answer", number, self.tree.zxid, answer))
+
+    def _read_many(self, connection: ServerConnection, number: int, paths: tuple[str, ...]) -> None:
+        nodes = [self.tree.nodes.get(path) for path in paths]
+        answer = [None if node is None else (node.value, node.stat()) for node in nodes]
         connection.end.send(("answer", number, self.tree.zxid, answer))
 
     def _write(

@@ -68,8 +68,8 @@ class SiteModel:
         self.brokers = {node: broker for node, broker in self.brokers.items() if node in nodes}
         return dict(self.brokers)
 
-    def take_over(self) -> ask.Decision:
-        """A new controller loads what is stored and takes over."""
+    def take_over(self, *, unreachable: frozenset[int] = frozenset()) -> ask.Decision:
+        """A new controller loads what is stored and takes over; nothing listens at some of the brokers."""
         self.controller_epoch += 1
         cluster = Cluster(rules=self.rules, controller_id=1, controller_epoch=self.controller_epoch)
         cluster.brokers = dict(self.brokers)
@@ -79,7 +79,7 @@ class SiteModel:
         cluster.deletions = set(self.deletions)
         derive_phases(cluster)
         self.machine = ControllerMachine(cluster)
-        return self.give(ask.TakeOver())
+        return self.give(ask.TakeOver(unreachable=unreachable))
 
     @property
     def cluster(self) -> Cluster:

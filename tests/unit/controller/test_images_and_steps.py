@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from controller.config import ControllerSettings
 from controller.core import commands as ask
-from controller.images import PendingChanges
+from controller.images import PendingChanges, TopicMessages
 from controller.store import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.zookeeper import CreateNode
 from tests.support.controller_scene import SiteModel, link_record, topic_request
+from wire.znodes import NO_LEADER
 
 
 def site_with_topics(*names: str) -> SiteModel:
@@ -35,7 +36,7 @@ def test_a_full_image_names_everything_but_topics_that_are_being_deleted() -> No
     model.give(ask.DeleteTopics(names=("u",)))
     pending = PendingChanges()
     pending.add_image()
-    batch = pending.batch(model.cluster, broker_epoch=7)
+    batch = pending.batch(model.cluster, broker_epoch=7, topics=TopicMessages())
     assert (batch.is_full, batch.broker_epoch, batch.controller_epoch) == (True, 7, 1)
     assert [topic.name for topic in batch.topics] == ["t"]
     assert [deleted.name for deleted in batch.deleted_topics] == ["u"]
@@ -50,10 +51,21 @@ def test_many_changes_of_a_partition_are_told_once_and_as_they_are_now() -> None
         decision = model.give(ask.BrokersListed(brokers=model.alive(*nodes)))
         for publish in publications(decision):
             pending.add(publish)
-    batch = pending.batch(model.cluster, broker_epoch=1)
+    batch = pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages())
     (topic,) = batch.topics
     (state,) = topic.partitions
     assert (batch.is_full, state.partition, state.leader, state.leader_epoch) == (False, 1, 2, 4)
+
+
+def test_what_was_built_for_one_broker_is_told_to_the_next_until_the_cluster_changes() -> None:
+    model, topics = site_with_topics("t"), TopicMessages()
+    (partition, *_) = model.cluster.topics["t"].partitions()
+    first = topics.about(model.cluster, model.cluster.topics["t"], (partition,))
+    assert topics.about(model.cluster, model.cluster.topics["t"], (partition,)) is first
+    model.give(ask.BrokersListed(brokers=model.alive(2)))
+    (state,) = topics.about(model.cluster, model.cluster.topics["t"], (partition,)).partitions
+    assert state.leader == NO_LEADER
+    assert len(topics.about(model.cluster, model.cluster.topics["t"], ()).partitions) == 0
 
 
 def test_a_topic_deleted_and_made_again_before_the_batch_left_is_told_as_both() -> None:
@@ -68,7 +80,7 @@ def test_a_topic_deleted_and_made_again_before_the_batch_left_is_told_as_both() 
         model.give(ask.CreateTopics(topics=(ask.TopicRequest(name="t", topic_id=bytes(16), partition_count=1),)))
     ):
         pending.add(publish)
-    batch = pending.batch(model.cluster, broker_epoch=1)
+    batch = pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages())
     assert again.topic_id == first_id
     assert [deleted.topic_id for deleted in batch.deleted_topics] == [first_id]
     assert [topic.topic_id for topic in batch.topics] == [bytes(16)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from runtime.logs import STATE_CHANGE, configure, get_logger, state_change_logger
+from runtime.logs import STATE_CHANGE, LogLines, configure, get_logger, state_change_logger
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +37,27 @@ def test_state_changes_have_a_file_of_their_own(tmp_path: Path) -> None:
     (line,) = changes.read_text().splitlines()
     assert "event=partition" in line
     assert "topic=orders leader=1001" in line
+
+
+def test_many_state_changes_written_at_once_are_the_lines_that_each_alone_would_be(tmp_path: Path) -> None:
+    changes = tmp_path / "state-change.log"
+    configure("broker", file=tmp_path / "broker.log", state_change_file=changes)
+    rows = [{"topic": "orders", "partition": index, "isr": [1, 2]} for index in range(3)]
+    for row in rows:
+        state_change_logger().info("partition", **row)
+    together = LogLines(STATE_CHANGE, "partition")
+    for row in rows:
+        together.add(**row)
+    together.write()
+    together.write()
+    lines = [line.partition(" ")[2] for line in changes.read_text().splitlines()]
+    assert len(lines) == 6
+    assert lines[3:] == lines[:3]
+
+
+def test_what_is_below_the_level_is_not_written(tmp_path: Path) -> None:
+    configure("broker", level="ERROR", file=tmp_path / "broker.log")
+    lines = LogLines(STATE_CHANGE, "partition")
+    lines.add(topic="orders")
+    lines.write()
+    assert not (tmp_path / "broker.log").read_text()

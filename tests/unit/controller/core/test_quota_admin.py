@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.cluster_image import ClusterImage, apply_batch
 from controller.core import commands as ask
 from controller.core.facts import ClientQuotaReplaced
-from controller.images import PendingChanges
+from controller.images import PendingChanges, TopicMessages
 from tests.support.controller_scene import SiteModel
 from wire.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 
@@ -89,11 +89,13 @@ def test_brokers_are_told_of_changed_removed_and_in_a_whole_image_of_all_quotas(
         for effect in decision.effects:
             assert isinstance(effect, ask.Publish)
             pending.add(effect)
-        image = apply_batch(image, pending.batch(model.cluster, broker_epoch=1))
+        image = apply_batch(image, pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
         assert image.quotas == model.cluster.quotas
     whole = PendingChanges()
     whole.add_image()
-    fresh = apply_batch(ClusterImage(site="a", node_id=2), whole.batch(model.cluster, broker_epoch=1))
+    fresh = apply_batch(
+        ClusterImage(site="a", node_id=2), whole.batch(model.cluster, broker_epoch=1, topics=TopicMessages())
+    )
     assert fresh.quotas == model.cluster.quotas == {HOST: {"connection_creation_rate": 2.0}}
-    again = apply_batch(fresh, whole.batch(model.cluster, broker_epoch=1))
+    again = apply_batch(fresh, whole.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
     assert again.quotas is fresh.quotas

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from controller.core import commands as ask
 from controller.core.cluster import TopicPartition
-from tests.support.controller_scene import SiteModel, topic_request
+from tests.support.controller_scene import Crashed, SiteModel, topic_request
+from wire.znodes import NO_LEADER
 
 T0 = TopicPartition("t", 0)
 
@@ -56,3 +59,62 @@ def test_one_that_stayed_and_is_dead_now_takes_nobodys_place() -> None:
     model.alive(1, 3)
     model.take_over()
     assert model.leaderships[T0].leader == 1
+
+
+def test_a_take_over_that_is_interrupted_between_two_writes_does_not_leave_a_restarted_leader_in_office() -> None:
+    for written in range(1, 3):
+        model = site()
+        restart(model, 1)
+        model.crash_after = model.commits + written
+        with suppress(Crashed):
+            model.take_over()
+        model.crash_after = None
+        model.take_over()
+        assert model.leaderships[T0].leader == 2
+        assert model.leaderships[T0].isr == (2, 3)
+
+
+def test_who_is_unreachable_loses_its_leaderships_in_the_decision_that_takes_over() -> None:
+    model = site()
+    before = model.leaderships[T0]
+    decision = model.take_over(unreachable=frozenset({1}))
+    assert model.leaderships[T0].leader == 2
+    assert model.leaderships[T0].isr == (2, 3)
+    assert model.leaderships[T0].leader_epoch == before.leader_epoch + 1
+    assert model.cluster.presumed_dead.keys() == {1}
+    (image, *_) = decision.effects
+    assert image == ask.PublishImage(node_ids=(2, 3))
+
+
+def test_who_was_wrongly_held_for_dead_at_a_take_over_is_taken_back() -> None:
+    model = site()
+    model.take_over(unreachable=frozenset({1}))
+    model.give(ask.BrokerAnswered(node_id=1, broker_epoch=model.brokers[1].epoch))
+    assert model.cluster.brokers.keys() == {1, 2, 3}
+    assert model.leaderships[T0].leader == 2
+
+
+def test_one_that_has_restarted_and_is_unreachable_again_takes_nobodys_place() -> None:
+    model = site()
+    restart(model, 1)
+    model.take_over(unreachable=frozenset({1}))
+    assert model.leaderships[T0].leader == 2
+    assert model.leaderships[T0].isr == (2, 3)
+
+
+def test_for_one_that_stayed_and_is_only_held_for_dead_the_partition_waits() -> None:
+    model = site(factor=2)
+    restart(model, 1)
+    model.take_over(unreachable=frozenset({2}))
+    assert model.leaderships[T0].leader == NO_LEADER
+    assert model.leaderships[T0].isr == (2,)
+    model.give(ask.BrokerAnswered(node_id=2, broker_epoch=model.brokers[2].epoch))
+    assert model.leaderships[T0].leader == 2
+
+
+def test_one_that_stayed_is_preferred_to_one_that_has_restarted_when_the_leader_is_unreachable() -> None:
+    model = site()
+    restart(model, 2)
+    model.take_over(unreachable=frozenset({1}))
+    assert model.leaderships[T0].leader == 3
+    assert model.leaderships[T0].isr == (3,)

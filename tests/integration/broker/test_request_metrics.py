@@ -1,0 +1,92 @@
+"""Where the time of a request goes: Kafka's phases, as a scrape shows them."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.broker.test_quotas import alter
+from tests.integration.broker.test_requests import create, records, want
+from tests.support.eventually import eventually_sync
+from tests.support.lone_broker_process import LoneBroker
+from tests.support.raw_client import RawClient
+from wire.fetch_requests import FetchRequest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+PREFIX = "kafka_network_requestmetrics_"
+PHASES = ("requestqueue", "local", "remote", "responsequeue", "responsesend")
+RESOLUTION_MS = 0.01
+
+
+def figures(broker: LoneBroker, api: str, kind: str) -> dict[str, float]:
+    """Counts or sums of an API's phases and of the total, by phase."""
+    page = urllib.request.urlopen(f"http://127.0.0.1:{broker.facts['metrics']}/metrics").read().decode()
+    return {
+        sample.name.removeprefix(PREFIX).removesuffix(f"timems_{kind}"): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name.startswith(PREFIX) and sample.name.endswith(f"timems_{kind}") and sample.labels["request"] == api
+    }
+
+
+def test_each_answered_request_counts_in_each_phase_and_the_phases_make_up_its_time(
+    start_broker: Callable[..., LoneBroker],
+) -> None:
+    broker = start_broker()
+    with RawClient(broker.port) as client:
+        create(client, "t")
+        for _ in range(3):
+            client.produce("t", records(1))
+    for api, count in (("produce", 3), ("create_topics", 1)):
+        assert figures(broker, api, "count") == dict.fromkeys((*PHASES, "throttle", "total"), count)
+        sums = figures(broker, api, "sum")
+        assert sum(sums[phase] for phase in PHASES) == pytest.approx(sums["total"], abs=count * RESOLUTION_MS)
+        assert sums["throttle"] == 0
+
+
+def test_waiting_for_records_is_remote_time(start_broker: Callable[..., LoneBroker]) -> None:
+    broker = start_broker()
+    with RawClient(broker.port) as client:
+        create(client, "t")
+        client.fetch(FetchRequest([want("t")], max_wait_ms=200, min_bytes=1))
+    sums = figures(broker, "fetch", "sum")
+    assert sums["remote"] >= 150
+    assert sums["total"] >= sums["remote"]
+
+
+def test_a_client_that_reads_slowly_makes_sending_long(start_broker: Callable[..., LoneBroker]) -> None:
+    broker = start_broker()
+    with RawClient(broker.port) as client:
+        create(client, "t", max_message_bytes=str(32 << 20))
+        client.fetch(FetchRequest([want("t")], max_wait_ms=0))
+        for _ in range(16):
+            client.produce("t", records(1, size=1 << 20))
+        everything = 64 << 20
+        client.send_fetch(FetchRequest([want("t", max_bytes=everything)], max_bytes=everything))
+        eventually_sync(lambda: figures(broker, "fetch", "count")["local"] == 2, 10_000)
+        began_s = time.monotonic()
+        assert figures(broker, "fetch", "count")["total"] == 1
+        held_ms = (time.monotonic() - began_s) * 1000
+        assert len(client.read_frame()) > 16 << 20
+    eventually_sync(lambda: figures(broker, "fetch", "count")["total"] == 2, 10_000)
+    assert figures(broker, "fetch", "sum")["responsesend"] >= held_ms
+
+
+def test_a_quota_shows_as_throttle_time(start_broker: Callable[..., LoneBroker]) -> None:
+    broker = start_broker()
+    with RawClient(broker.port, client_id="eager") as client:
+        create(client, "t")
+        alter(broker, {"client-id": "eager"}, producer_byte_rate=1000)
+        said_ms = 0
+        while not said_ms:
+            client.send_produce("t", records(1, size=20_000))
+            client.read_frame()
+            said_ms = int(figures(broker, "produce", "sum")["throttle"])
+    counts, sums = figures(broker, "produce", "count"), figures(broker, "produce", "sum")
+    assert counts["throttle"] == counts["total"]
+    assert sums["throttle"] >= said_ms > 0

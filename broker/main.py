@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -77,6 +77,14 @@ SERVICE_NAME = "antipode.control.BrokerControl"
 FETCH_SESSION_EVICTION_MS = 120_000
 
 
+OnLocked = Callable[[Sequence[str]], Awaitable[None]]
+"""Is told of the log directories as soon as this process alone has them."""
+
+
+async def _leave_alone(_directories: Sequence[str]) -> None:
+    """Where nothing has to be done about the process that had them before."""
+
+
 class SiteMembership(Protocol):
     """What a broker needs of its site's ZooKeeper (`membership.py`; tests have a lone one)."""
 
@@ -114,6 +122,7 @@ class Broker:
         self.metrics = BrokerMetrics(version=installed_version())
         self._clock = clock or SystemClock()
         self._membership = membership
+        self.on_locked: OnLocked = _leave_alone
         self._disk = RealDisk()
         self.configs = DynamicConfigs(settings)
         self._cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
@@ -351,6 +360,7 @@ class Broker:
             cluster_id = await self._membership.cluster_id(known=self._known_cluster_id())
             self._logs.open(node_id=settings.node_id, cluster_id=cluster_id)
             self._is_open = True
+            await self.on_locked([directory.path for directory in self._logs.directories])
             if not all(directory.is_clean for directory in self._logs.directories):
                 self.state = BrokerState.RECOVERING
             reports = await asyncio.to_thread(self._logs.load, lambda _: defaults)

@@ -27,8 +27,9 @@ from runtime.configuration import ConfigurationError, load_settings
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
+from runtime.own_sessions import OwnSessions
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
 
 YOUNG_OBJECTS_MAX = 10_000
 """After how many new objects garbage is looked for. By default 700: a broker that starts with 10,000 partitions would then go through all
@@ -62,13 +63,19 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
     candidate_settings = load_settings(ControllerSettings, properties)
     registry = new_registry()
     _serve_metrics(running, settings.metrics_listener, registry)
-    zookeeper = await _connect(running, settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
+    sessions = OwnSessions(settings.zookeeper_connect)
+    zookeeper = await _connect(
+        running, settings.zookeeper_connect, settings.zookeeper_session_timeout_ms, sessions.noting("broker")
+    )
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()))
+    broker.on_locked = sessions.succeed
     registry.register(broker.metrics)
     candidate = None
     if settings.is_controller_candidate:
-        candidate = ControllerCandidate(candidate_settings, grpc_server=server, registry=registry)
+        candidate = ControllerCandidate(
+            candidate_settings, grpc_server=server, registry=registry, note_session=sessions.noting("controller")
+        )
     agent = SiteAgentHost(
         site_name=settings.site,
         zookeeper_connect=settings.zookeeper_connect,
@@ -82,6 +89,7 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
         running.push_async_callback(candidate.stop)
         advertised = reachable_address(settings.grpc_listener, settings.grpc_advertised, port)
         await candidate.start(grpc_address=str(advertised))
+    running.callback(sessions.forget)
     running.push_async_callback(broker.stop)
     await broker.start(grpc_port=port)
     running.push_async_callback(agent.stop)
@@ -144,7 +152,9 @@ def _serve_metrics(running: AsyncExitStack, listener: HostPort | None, registry:
     running.callback(server.stop)
 
 
-async def _connect(running: AsyncExitStack, connect: str, session_timeout_ms: int) -> ZooKeeper:
+async def _connect(
+    running: AsyncExitStack, connect: str, session_timeout_ms: int, note_session: NoteSession = note_no_session
+) -> ZooKeeper:
     """A session, with the chroot of the connect string made when it is not there."""
     hosts, slash, chroot = connect.partition("/")
     if chroot.strip("/"):
@@ -155,7 +165,7 @@ async def _connect(running: AsyncExitStack, connect: str, session_timeout_ms: in
                 await outside.ensure_path(slash + chroot)
         finally:
             await outside.stop()
-    zookeeper = ZooKeeper(connect, session_timeout_ms=session_timeout_ms)
+    zookeeper = ZooKeeper(connect, session_timeout_ms=session_timeout_ms, note_session=note_session)
     await zookeeper.start()
     running.push_async_callback(zookeeper.stop)
     return zookeeper

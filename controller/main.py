@@ -27,7 +27,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
 from wire import znodes
 from wire.control import controller_pb2, controller_pb2_grpc
 
@@ -46,8 +46,10 @@ class ControllerCandidate:
         grpc_server: GrpcServer,
         registry: CollectorRegistry,
         clock: Clock | None = None,
+        note_session: NoteSession = note_no_session,
     ) -> None:
         self._settings = settings
+        self._note_session = note_session
         self._clock = clock or SystemClock()
         self._metrics = ControllerMetrics(registry)
         self._zookeeper: ZooKeeper | None = None
@@ -78,7 +80,11 @@ class ControllerCandidate:
         OperationalFailure when ZooKeeper does not answer or the cluster id is another than configured.
         """
         settings = self._settings
-        zookeeper = ZooKeeper(settings.zookeeper_connect, session_timeout_ms=settings.zookeeper_session_timeout_ms)
+        zookeeper = ZooKeeper(
+            settings.zookeeper_connect,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            note_session=self._note_session,
+        )
         self._zookeeper = zookeeper
         await zookeeper.start(timeout_ms=settings.zookeeper_connection_timeout_ms)
         try:

@@ -15,7 +15,7 @@ import asyncio
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -37,6 +37,23 @@ log = get_logger(__name__)
 
 REVIVAL_INTERVAL_S = 0.5
 """How often it is looked whether kazoo's connection thread has ended."""
+ENDING_TIMEOUT_MS = 2_000
+"""For attaching to a session of another process that is to end; it expires anyway."""
+
+
+class SessionKey(NamedTuple):
+    """What it takes to attach to a session."""
+
+    session_id: int
+    password: bytes
+
+
+NoteSession = Callable[[SessionKey], None]
+"""Hears which session a client has, at its start and whenever that changes."""
+
+
+def note_no_session(_key: SessionKey) -> None:
+    """For clients whose sessions nobody ends but they."""
 
 
 class SessionState(enum.Enum):
@@ -117,8 +134,11 @@ def _stat(stat: Any) -> NodeStat:
 class ZooKeeper:
     """An asynchronous ZooKeeper client for one event loop; all callbacks run on that loop."""
 
-    def __init__(self, connect: str, *, session_timeout_ms: int = 6000) -> None:
+    def __init__(
+        self, connect: str, *, session_timeout_ms: int = 6000, note_session: NoteSession = note_no_session
+    ) -> None:
         self._connect_string = connect
+        self._note_session = note_session
         self._loop = asyncio.get_running_loop()
         retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5)
         self._client = KazooClient(
@@ -158,6 +178,7 @@ class ZooKeeper:
                 f"ZooKeeper at {self._connect_string} does not answer within {timeout_ms} ms: is it running and reachable?"
             )
         self._state = SessionState.CONNECTED
+        self._tell_session()
         self._reviving = self._loop.create_task(self._revive_again_and_again(), name="ZooKeeper sessions")
 
     async def _revive_again_and_again(self) -> None:
@@ -192,8 +213,15 @@ class ZooKeeper:
         if state is self._state or self._is_stopped:
             return
         self._state = state
+        if state is SessionState.CONNECTED:
+            self._tell_session()
         for listener in tuple(self._listeners):
             listener(state)
+
+    def _tell_session(self) -> None:
+        client_id = self._client.client_id
+        if client_id:
+            self._note_session(SessionKey(int(client_id[0]), bytes(client_id[1])))
 
     async def _finish(self, pending: Any) -> Any:
         """Await kazoo's async result without holding a thread."""
@@ -313,3 +341,22 @@ class ZooKeeper:
         for failure in causes or failures:
             raise failure
         return results
+
+
+async def end_session(connect: str, key: SessionKey) -> None:
+    """End a session with everything ephemeral in it, whoever had it; does nothing when it is over or ZooKeeper does not answer soon."""
+    await asyncio.to_thread(_end_session, connect, key)
+
+
+def _end_session(connect: str, key: SessionKey) -> None:
+    client = KazooClient(
+        hosts=connect,
+        timeout=ENDING_TIMEOUT_MS / 1000,
+        client_id=(key.session_id, key.password),
+        connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5),
+    )
+    try:
+        client.start_async().wait(ENDING_TIMEOUT_MS / 1000)
+    finally:
+        client.stop()
+        client.close()

@@ -31,6 +31,8 @@ DECOMPRESSED_BYTES_MAX: Final = 512 * 1024 * 1024
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE: Final = 16
 _CHUNK_BYTES: Final = 1 << 20
+_NULL_LENGTH: Final = 1
+"""How a length of -1 is written."""
 _INT32: Final = struct.Struct(">i")
 
 
@@ -42,6 +44,21 @@ class Record(NamedTuple):
     timestamp_ms: int = 0
     headers: Sequence[tuple[str, bytes | None]] = ()
     offset: int = -1
+
+
+class RecordSpan(NamedTuple):
+    """Where a record lies in the opened body of its batch, from `start` to `end`, and what decides whether it is kept.
+
+    `after_time` is where its timestamp ends; deltas refer to the batch's base offset and base timestamp.
+    """
+
+    start: int
+    after_time: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    is_tombstone: bool
 
 
 def encode_batch(
@@ -118,13 +135,7 @@ def decode_records(buffer: Buffer) -> Iterator[Record]:
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator[Record]:
     """The records of the batch at `position`. Raises InvalidBatch when they are not what the header says."""
-    with memoryview(buffer) as view:
-        compressed = bytes(view[position + HEADER_SIZE : position + header.size_bytes])
-    try:
-        body = decompress(compressed, header.compression)
-    except Exception as error:
-        # Each codec has its own errors, some of them plain Exception or RuntimeError.
-        raise InvalidBatch(f"cannot be decompressed: {error}", position) from error
+    body = open_body(buffer, position, header)
     at = 0
     for _ in range(header.record_count):
         try:
@@ -134,6 +145,64 @@ def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator
         yield record
     if at != len(body):
         raise InvalidBatch(f"{len(body) - at} bytes after the last record", position)
+
+
+def open_body(buffer: Buffer, position: int, header: BatchHeader) -> bytes:
+    """The records section of the batch at `position` without its codec. Raises InvalidBatch."""
+    with memoryview(buffer) as view:
+        compressed = bytes(view[position + HEADER_SIZE : position + header.size_bytes])
+    try:
+        return decompress(compressed, header.compression)
+    except Exception as error:
+        # Each codec has its own errors, some of them plain Exception or RuntimeError.
+        raise InvalidBatch(f"cannot be decompressed: {error}", position) from error
+
+
+def record_spans(body: bytes, record_count: int) -> list[RecordSpan]:
+    """The records of an opened body, whose values and headers are not looked at. Raises InvalidBatch when they do not fill it."""
+    spans = []
+    at = 0
+    try:
+        for _ in range(record_count):
+            spans.append(_read_span(body, at))
+            at = spans[-1].end
+    except (IndexError, ValueError) as error:
+        raise InvalidBatch(f"record at byte {at} of its body: {error}", 0) from error
+    if at != len(body):
+        raise InvalidBatch(f"{len(body) - at} bytes after the last record", 0)
+    return spans
+
+
+def _read_span(body: bytes, start: int) -> RecordSpan:
+    """The record at `start`. What compaction spends its time on: numbers of one byte, as most are, are read in place."""
+    length, at = _read_varint(body, start)
+    end = at + length
+    if length < 0 or end > len(body):
+        raise ValueError(f"{length} bytes claimed, {len(body) - at} left")
+    byte, after_time = body[at + 1], at + 2
+    timestamp_delta = (byte >> 1) ^ -(byte & 1)
+    if byte > 127:
+        timestamp_delta, after_time = _read_varint(body, at + 1)
+    byte, at = body[after_time], after_time + 1
+    offset_delta = byte >> 1
+    if byte > 127:
+        offset_delta, at = _read_varint(body, after_time)
+    byte, key_at = body[at], at + 1
+    key_length = (byte >> 1) ^ -(byte & 1)
+    if byte > 127:
+        key_length, key_at = _read_varint(body, at)
+    at = key_at + key_length if key_length >= 0 else key_at
+    if at >= end or key_length < -1:
+        raise ValueError("a record does not have its declared size")
+    key = body[key_at:at] if key_length >= 0 else None
+    return RecordSpan(start, after_time, end, timestamp_delta, offset_delta, key, body[at] == _NULL_LENGTH)
+
+
+def with_timestamp_delta(body: bytes, span: RecordSpan, timestamp_delta: int) -> bytes:
+    """The record at `span` as it stands in a batch of another base timestamp."""
+    _, at = _read_varint(body, span.start)
+    content = b"".join((body[at : at + 1], _varint(timestamp_delta), body[span.after_time : span.end]))
+    return _varint(len(content)) + content
 
 
 def encode_record(record: Record, offset_delta: int, base_timestamp: int) -> bytes:
@@ -164,13 +233,16 @@ def _varint(value: int) -> bytes:
 
 
 def _read_varint(body: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
+    byte = body[at]
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value, shift = byte & 0x7F, 7
     while True:
-        byte = body[at]
         at += 1
+        byte = body[at]
         value |= (byte & 0x7F) << shift
         if byte < 128:
-            return (value >> 1) ^ -(value & 1), at
+            return (value >> 1) ^ -(value & 1), at + 1
         shift += 7
         if shift > 63:
             raise ValueError("a varint has more than ten bytes")

@@ -10,8 +10,8 @@ Caller: broker/log/cleaner.py.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 KEYS_MAX: Final = 2_000_000
@@ -48,6 +48,7 @@ class KeyOffsets:
 
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
         self._offsets: dict[bytes, int] = {}
+        self._newest: list[int] | None = None
         self._keys_max = keys_max
 
     def __len__(self) -> int:
@@ -58,9 +59,19 @@ class KeyOffsets:
         """No further key fits."""
         return len(self._offsets) >= self._keys_max
 
-    def note(self, key: bytes, offset: int) -> None:
-        """A record of `key`; offsets come in growing order."""
-        self._offsets[key] = offset
+    def note(self, offsets: Mapping[bytes, int]) -> None:
+        """The newest offset of each key in a batch; batches come in the order of the log."""
+        self._offsets.update(offsets)
+
+    def close(self) -> None:
+        """All records of the range have been noted: `has_newest_in` may be asked."""
+        self._newest = sorted(self._offsets.values())
+
+    def has_newest_in(self, first_offset: int, last_offset: int) -> bool:
+        """Whether any of the noted records from `first_offset` to `last_offset` is the newest of its key."""
+        assert self._newest is not None
+        index = bisect_left(self._newest, first_offset)
+        return index < len(self._newest) and self._newest[index] <= last_offset
 
     def is_newest(self, key: bytes | None, offset: int) -> bool:
         """Whether no newer record of `key` was seen. Records without a key have no place in a compacted log."""

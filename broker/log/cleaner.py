@@ -7,7 +7,8 @@ checksum. A producer's last batch stays, empty if need be, because its sequence 
 each new segment: segments join without a gap, so recovery can tell a lost segment from a compacted one. A transaction's marker
 stays while a record of it does, and after that as long as a tombstone would.
 
-Only what is dirty is read for keys: in the part that an earlier pass has cleaned, each key is there once.
+Only what is dirty is read for keys: in the part that an earlier pass has cleaned, each key is there once. Of a dirty batch that holds
+the newest record of no key nothing but the header is read again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from broker.core.cleaning_choice import Dirtiness
 from broker.core.compaction import KEYS_MAX, AbortedRange, AbortedRanges, KeyOffsets, keeps_tombstone
@@ -28,8 +30,17 @@ from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from broker.log.swapping import CLEANED_SUFFIX
 from broker.log.transaction_index import AbortedTransaction, TransactionIndex
 from runtime.disk import Disk, write_all
-from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, Compression, encode_header, read_header
-from wire.records import Record, compress, decode_batch, encode_record
+from wire.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Compression,
+    InvalidBatch,
+    encode_header,
+    read_header,
+    verify_crc,
+)
+from wire.records import RecordSpan, compress, open_body, record_spans, with_timestamp_delta
 
 _COMPRESSION_MASK = 0x07
 _DELETE_HORIZON_BIT = 0x40
@@ -37,6 +48,8 @@ _PAUSE_S_MIN = 0.01
 LITTLE_SHARE = 1 / 16
 """Of a segment's size: what counts as little that is left."""
 SEGMENT_BYTES_MAX = 2**31 - 1
+
+ReadContent = Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,19 +146,23 @@ class _Cleaning:
             if source.next_offset <= self.plan.dirty_from:
                 read.append(source)
                 continue
-            for header, content in self._batches(source):
-                if header.is_control:
-                    continue
-                for record in decode_batch(content, 0, header):
-                    if record.key is not None and not self._is_aborted(header, record):
-                        self.keys.note(record.key, record.offset)
+            for header, read_content in self._batches(source):
+                if not header.is_control:
+                    self._note_keys(header, read_content())
             read.append(source)
             if self.keys.is_full:
                 break
+        self.keys.close()
         return read
 
-    def _is_aborted(self, header: BatchHeader, record: Record) -> bool:
-        return header.is_transactional and self.aborted.holds(header.producer_id, record.offset)
+    def _note_keys(self, header: BatchHeader, content: bytes) -> None:
+        spans, base = record_spans(open_body(content, 0, header), header.record_count), header.base_offset
+        if header.is_transactional:
+            spans = [span for span in spans if not self._is_aborted(header, base + span.offset_delta)]
+        self.keys.note({span.key: base + span.offset_delta for span in spans if span.key is not None})
+
+    def _is_aborted(self, header: BatchHeader, offset: int) -> bool:
+        return header.is_transactional and self.aborted.holds(header.producer_id, offset)
 
     def _fits(self, first: SourceSegment, written_bytes: int, following: SourceSegment) -> bool:
         """Whether a segment takes another source even if nothing of it goes.
@@ -158,18 +175,21 @@ class _Cleaning:
         is_reachable = following.next_offset - first.base_offset <= RELATIVE_OFFSET_MAX
         return is_reachable and written_bytes + following.size_bytes <= size_bytes_max
 
-    def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, bytes]]:
+    def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, ReadContent]]:
+        """Headers, and what reads the batch until the next one is asked for."""
         path = f"{self.plan.directory}/{file_name(source.base_offset, LOG_SUFFIX)}"
         with storage_errors("opening", path):
             descriptor = self.disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             for position, header in scan_headers(self.disk, descriptor, path, 0, source.size_bytes):
-                with storage_errors("reading", path):
-                    content = self.disk.pread(descriptor, header.size_bytes, position)
-                self.pace.spend(len(content))
-                yield header, content
+                yield header, partial(self._read, descriptor, path, position, header.size_bytes)
         finally:
             self.disk.close(descriptor)
+
+    def _read(self, descriptor: int, path: str, position: int, size_bytes: int) -> bytes:
+        self.pace.spend(size_bytes)
+        with storage_errors("reading", path):
+            return self.disk.pread(descriptor, size_bytes, position)
 
     def _write(self, pending: deque[SourceSegment]) -> CleanedSegment:
         """Write one new segment from as many of the oldest sources as it takes."""
@@ -195,9 +215,17 @@ class _Cleaning:
     def _copy(self, source: SourceSegment, output: _Output, markers: set[int]) -> BatchHeader | None:
         """Write what stays of one source; its last batch, None when it has none."""
         last: BatchHeader | None = None
-        for header, content in self._batches(source):
+        is_dirty = source.next_offset > self.plan.dirty_from
+        for header, read_content in self._batches(source):
             last = header
-            kept = self._keep(header, content)
+            if (
+                is_dirty
+                and not header.is_control
+                and not self.keys.has_newest_in(header.base_offset, header.last_offset)
+            ):
+                kept = self._keep_nothing(header)
+            else:
+                kept = self._keep(header, read_content())
             if not kept:
                 continue
             output.add(header, kept)
@@ -211,18 +239,23 @@ class _Cleaning:
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
         if header.is_control:
             return self._keep_marker(header, content, horizon_ms)
-        records = list(decode_batch(content, 0, header))
-        kept = [record for record in records if self._keeps(header, record, horizon_ms)]
-        if kept and header.is_transactional:
-            self.transactions_with_records.add(header.producer_id)
-        needs_horizon = horizon_ms is None and any(record.value is None for record in kept)
-        if kept and len(kept) == header.record_count and not needs_horizon:
-            return content
+        body = open_body(content, 0, header)
+        kept = [span for span in record_spans(body, header.record_count) if self._keeps(header, span, horizon_ms)]
         if not kept:
-            is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
-            return _empty_batch(header) if header.producer_id >= 0 and is_last else b""
+            return self._keep_nothing(header)
+        if header.is_transactional:
+            self.transactions_with_records.add(header.producer_id)
+        needs_horizon = horizon_ms is None and any(span.is_tombstone for span in kept)
+        if len(kept) == header.record_count and not needs_horizon:
+            return content
+        _check_crc(header, content)
         new_horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms if needs_horizon else None
-        return _rewritten(header, kept, new_horizon_ms)
+        return _rewritten(header, body, kept, new_horizon_ms)
+
+    def _keep_nothing(self, header: BatchHeader) -> bytes:
+        """Nothing, or an empty batch where it is its producer's last one."""
+        is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
+        return _empty_batch(header) if header.producer_id >= 0 and is_last else b""
 
     def _keep_marker(self, header: BatchHeader, content: bytes, horizon_ms: int | None) -> bytes:
         """A marker without records of its transaction goes like a tombstone; a producer's last batch stays in any case."""
@@ -232,14 +265,23 @@ class _Cleaning:
             return content
         if horizon_ms is None:
             horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms
-            return _rewritten(header, list(decode_batch(content, 0, header)), horizon_ms)
+            _check_crc(header, content)
+            body = open_body(content, 0, header)
+            return _rewritten(header, body, record_spans(body, header.record_count), horizon_ms)
         is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
         return content if is_last or keeps_tombstone(horizon_ms, self.plan.now_ms) else b""
 
-    def _keeps(self, header: BatchHeader, record: Record, horizon_ms: int | None) -> bool:
-        if self._is_aborted(header, record) or not self.keys.is_newest(record.key, record.offset):
+    def _keeps(self, header: BatchHeader, span: RecordSpan, horizon_ms: int | None) -> bool:
+        offset = header.base_offset + span.offset_delta
+        if self._is_aborted(header, offset) or not self.keys.is_newest(span.key, offset):
             return False
-        return record.value is not None or keeps_tombstone(horizon_ms, self.plan.now_ms)
+        return not span.is_tombstone or keeps_tombstone(horizon_ms, self.plan.now_ms)
+
+
+def _check_crc(header: BatchHeader, content: bytes) -> None:
+    """A batch that is about to get a new checksum must deserve it."""
+    if not verify_crc(content, 0, header):
+        raise InvalidBatch(f"the checksum of batch {header.base_offset} is wrong, it cannot be written anew", 0)
 
 
 def _empty_batch(header: BatchHeader) -> bytes:
@@ -252,20 +294,25 @@ def _empty_batch(header: BatchHeader) -> bytes:
     return encode_header(emptied, b"")
 
 
-def _rewritten(header: BatchHeader, kept: list[Record], new_horizon_ms: int | None) -> bytes:
+def _rewritten(header: BatchHeader, body: bytes, kept: list[RecordSpan], new_horizon_ms: int | None) -> bytes:
     """The batch with fewer records. A new delete horizon takes the place of the base timestamp, and deltas refer to it."""
-    base_timestamp = header.base_timestamp if new_horizon_ms is None else new_horizon_ms
-    body = b"".join(encode_record(record, record.offset - header.base_offset, base_timestamp) for record in kept)
-    body = compress(body, Compression(header.compression))
-    largest = header.max_timestamp if header.is_log_append_time else max(record.timestamp_ms for record in kept)
+    attributes, base_timestamp = header.attributes, header.base_timestamp
+    if new_horizon_ms is None:
+        pieces = [body[span.start : span.end] for span in kept]
+    else:
+        shift_ms = base_timestamp - new_horizon_ms
+        pieces = [with_timestamp_delta(body, span, span.timestamp_delta + shift_ms) for span in kept]
+        attributes, base_timestamp = attributes | _DELETE_HORIZON_BIT, new_horizon_ms
+    packed = compress(b"".join(pieces), Compression(header.compression))
+    largest = header.base_timestamp + max(span.timestamp_delta for span in kept)
     rewritten = header._replace(
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(body),
-        attributes=header.attributes | (_DELETE_HORIZON_BIT if new_horizon_ms is not None else 0),
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(packed),
+        attributes=attributes,
         base_timestamp=base_timestamp,
-        max_timestamp=largest,
+        max_timestamp=header.max_timestamp if header.is_log_append_time else largest,
         record_count=len(kept),
     )
-    return encode_header(rewritten, body) + body
+    return encode_header(rewritten, packed) + packed
 
 
 class _Pace:

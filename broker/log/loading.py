@@ -21,8 +21,8 @@ from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
 from broker.log.descriptors import DescriptorCache
 from broker.log.errors import CorruptLog, storage_errors
-from broker.log.producer_replay import drop_snapshots_above, replay_batch, restore_producers
-from broker.log.recovery import CheckedBatch, DroppedTail, RecoveryReport, SegmentCheck
+from broker.log.producer_replay import ProducerReplay, drop_snapshots_above, restore_producers
+from broker.log.recovery import DroppedTail, RecoveryReport, SegmentCheck
 from broker.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -33,7 +33,6 @@ from broker.log.segment import (
     Segment,
     file_name,
     numbered_offset,
-    place,
 )
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY
 from broker.log.swapping import finish_swaps, has_swaps
@@ -134,7 +133,9 @@ class _Loading:
             unsure_from = segments[first_unsure].base_offset
             self.epochs.truncate_from_end(unsure_from)
             self._restore_producers(sure, unsure_from)
-            segments = self._recover(segments, first_unsure)
+            replay = ProducerReplay(self.producers)
+            segments = self._recover(segments, first_unsure, replay)
+            replay.settle()
             end = segments[-1].next_offset
             drop_snapshots_above(self.disk, self.directory, end)
         if end < log_start_offset:
@@ -258,7 +259,7 @@ class _Loading:
 
     # -- recovery ---------------------------------------------------------------------------------------------------
 
-    def _recover(self, segments: list[Segment], first: int) -> list[Segment]:
+    def _recover(self, segments: list[Segment], first: int, replay: ProducerReplay) -> list[Segment]:
         expected = segments[first].base_offset
         for index in range(first, len(segments)):
             segment = segments[index]
@@ -266,14 +267,14 @@ class _Loading:
             if gap < 0 or (0 < gap <= RELATIVE_OFFSET_MAX and not self.config.is_compacted):
                 reason = f"it begins at {segment.base_offset}, the one before ends at {expected}"
                 return self._drop_from(segments, index, reason)
-            fault = self._recover_segment(segment, is_last=segment is segments[-1])
+            fault = self._recover_segment(segment, replay, is_last=segment is segments[-1])
             expected = segment.next_offset
             if fault:
                 reason = f"the segment before it was cut at offset {expected}"
                 return self._drop_from(segments, index + 1, reason)
         return segments
 
-    def _recover_segment(self, segment: Segment, *, is_last: bool) -> str:
+    def _recover_segment(self, segment: Segment, replay: ProducerReplay, *, is_last: bool) -> str:
         segment.reset_indexes()
         segment.transactions.clear()
         descriptor = segment.file.acquire()
@@ -286,8 +287,7 @@ class _Loading:
                 base_offset=segment.base_offset,
                 epoch=self.last_epoch,
             )
-            for batch in check.batches():
-                self._take(segment, batch)
+            self._take(segment, check, replay)
             if check.fault:
                 with storage_errors("truncating", segment.path):
                     self.disk.truncate(descriptor, check.valid_bytes)
@@ -310,14 +310,19 @@ class _Loading:
         segment.transactions.flush()
         return check.fault
 
-    def _take(self, segment: Segment, batch: CheckedBatch) -> None:
-        header = batch.header
-        segment.note_batch(batch.position, place(header), self.config.index_interval_bytes)
-        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-        if header.producer_id >= 0:
-            aborted = replay_batch(self.producers, header, batch.content)
-            if aborted is not None:
-                segment.transactions.append(aborted)
+    def _take(self, segment: Segment, check: SegmentCheck, replay: ProducerReplay) -> None:
+        """Everything that follows from the segment's batches, as far as they are sound, in one pass."""
+        index_batch, assign = segment.index_batch, self.epochs.assign
+        interval_bytes = self.config.index_interval_bytes
+        for position, header in check.batches():
+            max_timestamp = header.max_timestamp if header.record_count else -1
+            index_batch(position, header.size_bytes, header.last_offset, max_timestamp, interval_bytes)
+            assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                content = check.content(position, header) if header.is_control else b""
+                aborted = replay.take(header, content)
+                if aborted is not None:
+                    segment.transactions.append(aborted)
 
     def _drop_from(self, segments: list[Segment], first: int, reason: str) -> list[Segment]:
         for segment in segments[first:]:

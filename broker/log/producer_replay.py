@@ -8,17 +8,18 @@ Callers: broker/log/loading.py, broker/log/partition_log.py.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from broker.core.producer_state import DuplicateSequence, ProducerStates
+from broker.core.producer_state import REMEMBERED_BATCHES, DuplicateSequence, ProducerStates
 from broker.log.errors import storage_errors
 from broker.log.markers import read_marker
 from broker.log.producer_snapshots import read_snapshot
 from broker.log.segment import SNAPSHOT_SUFFIX, Segment, file_name, numbered_offset
 from broker.log.transaction_index import AbortedTransaction
 from runtime.disk import Buffer, Disk
-from wire.record_batch import BatchHeader
+from wire.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 
 KEPT_SNAPSHOTS: Final = 2
 """Snapshots that are kept though no segment begins at their offset."""
@@ -57,11 +58,44 @@ def restore_producers(
             break
         notes.append(f"{path} is damaged and not used")
         _remove(disk, path)
+    replay = ProducerReplay(producers)
     for segment in segments:
         if start < segment.next_offset and segment.size_bytes:
             for header, content in segment.batches_of_producers(start):
-                replay_batch(producers, header, content)
+                replay.take(header, content)
+    replay.settle()
     return Restored(notes, used)
+
+
+class ProducerReplay:
+    """Stored batches, in order, on their way into the state; `settle` must follow the last one.
+
+    Of a producer's batches outside of transactions only the newest few leave a trace, so they wait until they are known to be those.
+    """
+
+    def __init__(self, producers: ProducerStates) -> None:
+        self._producers = producers
+        self._waiting: dict[int, deque[BatchHeader]] = {}
+
+    def take(self, header: BatchHeader, content: Buffer) -> AbortedTransaction | None:
+        """As `replay_batch`, sooner or later; `content` is needed of control batches only."""
+        producer_id = header.producer_id
+        if not header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
+            if producer_id in self._waiting:
+                self._waiting[producer_id].append(header)
+            else:
+                self._waiting[producer_id] = deque((header,), maxlen=REMEMBERED_BATCHES)
+            return None
+        for earlier in self._waiting.pop(producer_id, ()):
+            replay_batch(self._producers, earlier, b"")
+        return replay_batch(self._producers, header, content)
+
+    def settle(self) -> None:
+        """Bring what waits into the state."""
+        for waiting in self._waiting.values():
+            for header in waiting:
+                replay_batch(self._producers, header, b"")
+        self._waiting.clear()
 
 
 def replay_batch(producers: ProducerStates, header: BatchHeader, content: Buffer) -> AbortedTransaction | None:

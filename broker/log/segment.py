@@ -154,21 +154,27 @@ class Segment:
         self._has_torn_tail = False
 
     def note_batch(self, position: int, batch: PlacedBatch, index_interval_bytes: int) -> None:
-        """Index a batch that was written at `position`, the newest so far."""
-        largest = self._largest or self.largest_timestamp()
-        if batch.max_timestamp > largest[0]:
-            self._largest = largest = (batch.max_timestamp, batch.last_offset)
-        if self._bytes_since_entry > index_interval_bytes:
-            self.offset_index.append(batch.last_offset - self.base_offset, position)
-            self._append_time_entry(largest)
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += batch.size_bytes
+        """Index a batch that was written at `position`, the newest so far, and have readers near the end find it in memory."""
+        self.index_batch(position, batch.size_bytes, batch.last_offset, batch.max_timestamp, index_interval_bytes)
         self._recent_bases.append(batch.base_offset)
         self._recent_ends.append(batch.last_offset + 1)
         self._recent_positions.append(position)
         if len(self._recent_bases) > 2 * _RECENT_BATCHES_MAX:
             for recent in (self._recent_bases, self._recent_ends, self._recent_positions):
                 del recent[:_RECENT_BATCHES_MAX]
+
+    def index_batch(
+        self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
+    ) -> None:
+        """Index a batch that lies at `position`, behind all that were indexed before; -1 for the time of one without records."""
+        largest = self._largest or self.largest_timestamp()
+        if max_timestamp > largest[0]:
+            self._largest = largest = (max_timestamp, last_offset)
+        if self._bytes_since_entry > index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self._append_time_entry(largest)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
 
     def _append_time_entry(self, largest: tuple[int, int]) -> None:
         last = self.time_index.last
@@ -367,7 +373,7 @@ class Segment:
         self.write_indexes()
 
     def reset_indexes(self) -> None:
-        """Empty indexes, to be filled by `note_batch` from the first batch on."""
+        """Empty indexes, to be filled from the first batch on."""
         self.offset_index.clear()
         self.time_index.clear()
         self._forget_recent()

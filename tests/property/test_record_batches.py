@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from tests.support.kio_messages import messages
 from wire.mirror_append_codec import mirror_append_parts, parse_mirror_append
 from wire.private import MirrorAppendRequest
-from wire.record_batch import Compression, InvalidBatch, iterate_headers, verify_crc
-from wire.records import Record, decode_records, encode_batch
+from wire.record_batch import Compression, InvalidBatch, iterate_headers, read_header, verify_crc
+from wire.records import (
+    Record,
+    decode_records,
+    encode_batch,
+    encode_record,
+    open_body,
+    record_spans,
+    with_timestamp_delta,
+)
 from wire.schemas import encode
 
 RECORDS = st.lists(
@@ -42,6 +50,33 @@ def test_batches_round_trip(codec: Compression, batches: list[list[Record]], bas
     for position, header in iterate_headers(buffer, is_from_producer=True):
         assert verify_crc(buffer, position, header)
         assert header.compression == codec
+
+
+@settings(max_examples=100, deadline=None)
+@given(records=RECORDS, shift_ms=st.integers(-(2**40), 2**40))
+def test_spans_are_the_records_without_their_values(records: list[Record], shift_ms: int) -> None:
+    batch = encode_batch(records)
+    header = read_header(batch)
+    body = open_body(batch, 0, header)
+    spans = record_spans(body, header.record_count)
+    assert b"".join(body[span.start : span.end] for span in spans) == body
+    opened = list(decode_records(batch))
+    for span, record in zip(spans, opened, strict=True):
+        assert (span.key, span.is_tombstone) == (record.key, record.value is None)
+        assert span.offset_delta == record.offset
+        assert span.timestamp_delta == record.timestamp_ms - header.base_timestamp
+        elsewhere = encode_record(record, span.offset_delta, header.base_timestamp + shift_ms)
+        assert with_timestamp_delta(body, span, span.timestamp_delta - shift_ms) == elsewhere
+
+
+@settings(max_examples=200, deadline=1000)
+@given(body=st.binary(max_size=60), record_count=st.integers(0, 4))
+def test_bodies_of_random_bytes_are_records_or_invalid(body: bytes, record_count: int) -> None:
+    try:
+        spans = record_spans(body, record_count)
+    except InvalidBatch:
+        return
+    assert [span.end for span in spans][-1:] == ([len(body)] if spans else [])
 
 
 @pytest.mark.parametrize("codec", Compression)

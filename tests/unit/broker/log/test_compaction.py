@@ -13,6 +13,7 @@ from runtime.disk import RealDisk
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.log_batches import TRANSACTIONAL, batch, marker
 from tests.support.logs_on_disk import NOW_MS, config, open_log, read_all
+from wire.record_batch import InvalidBatch
 from wire.records import decode_records
 
 COMPACT = config(is_compacted=True, is_deleted=False, segment_bytes=1000, delete_retention_ms=100)
@@ -235,11 +236,34 @@ def test_a_crash_after_any_step_of_a_swap_leaves_the_old_or_the_new_records(tmp_
     assert interruptions > 15
 
 
+def test_a_batch_whose_bytes_have_changed_gets_no_new_checksum(tmp_path):
+    log = open_log(tmp_path, config=COMPACT)
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    append(log, (b"a", b"2"))
+    ready(log)
+    plan = plan_compaction(log, NOW_MS)
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes().replace(b"b\x021", b"b\x029"))
+    with pytest.raises(InvalidBatch, match="checksum"):
+        clean(plan, RealDisk())
+    assert {record[1:] for record in contents(log)} >= {(b"a", b"1"), (b"a", b"2")}
+
+
 def test_the_range_is_cut_where_memory_for_keys_ends():
     keys = KeyOffsets(keys_max=2)
-    keys.note(b"a", 0)
+    keys.note({b"a": 0})
     assert not keys.is_full
-    keys.note(b"b", 1)
+    keys.note({b"b": 1})
     assert keys.is_full
     assert keys.is_newest(b"unseen", 5)
     assert not keys.is_newest(b"a", -1)
+
+
+def test_a_range_of_offsets_has_the_newest_record_of_a_key_or_not():
+    keys = KeyOffsets()
+    keys.note({b"a": 3, b"b": 4})
+    keys.note({b"a": 9})
+    keys.close()
+    assert [keys.has_newest_in(first, last) for first, last in ((0, 3), (3, 4), (5, 8), (5, 9), (10, 20))] == [
+        *(False, True, False, True, False)
+    ]

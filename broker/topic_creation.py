@@ -43,6 +43,11 @@ class TopicCreator:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def request_missing(self, internal_topic: str, image: ClusterImage) -> None:
+        """Begin to create an internal topic that is not there."""
+        if internal_topic not in image.topics:
+            self.request([internal_topic], image)
+
     async def _create(self, names: list[str], image: ClusterImage) -> None:
         request = pb.CreateTopicsRequest(
             topics=[self.new_topic(name, image) for name in names], timeout_ms=CREATION_TIMEOUT_MS

@@ -118,7 +118,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         image=image,
         config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
         producer_ids=ProducerIds(),
-        topic_creator=SimpleNamespace(request=lambda names, image: None),
+        topic_creator=SimpleNamespace(request_missing=lambda topic, image: None),
     )
     await coordinator.stop()
     await transactions.stop()

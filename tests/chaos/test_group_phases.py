@@ -162,6 +162,7 @@ def second_cooperative_round(scene: Scene) -> None:
     reach([first, second], Stage.JOINED)
     reach([first], Stage.OUT)  # it has given a half up, and has everybody join again
     assert len(first.partitions) == PARTITIONS // 2
+    reach([second], Stage.STABLE)
     reach([first], Stage.JOINING)
     eventually_sync(lambda: (second.advance(), second.is_told_to_rebalance)[-1], WITHIN_MS)
     scene.strike_down()
@@ -241,15 +242,19 @@ def test_a_group_outlives_its_coordinator(site: ReplicatedSite, phase: Callable[
     with RawClient(site.nodes[1001].port) as client:
         topic_id = client.metadata(TOPIC).topics[0].topic_id
     scene = Scene(site, blow, struck, topic_id, f"g-{uuid.uuid4().hex}")
-    phase(scene)
-    for member in scene.members:
-        member.coordinator_lost()
-    scene.get_on(scene.members)
-    scene.strike.heal()
-    for member, commit in scene.in_flight:  # a broker that was only paused may still answer: then it must be true
-        member.holdings.settle_commit(commit)
-    scene.get_on(scene.members)
-    check(scene)
+    try:
+        phase(scene)
+        for member in scene.members:
+            member.coordinator_lost()
+        scene.get_on(scene.members)
+        scene.strike.heal()
+        for member, commit in scene.in_flight:  # a broker that was only paused may still answer: then it must be true
+            member.holdings.settle_commit(commit)
+        scene.get_on(scene.members)
+        check(scene)
+    finally:
+        for member in scene.members:
+            member.coordinator_lost()
 
 
 def check(scene: Scene) -> None:

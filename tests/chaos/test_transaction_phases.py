@@ -126,6 +126,8 @@ def offsets_in_flight(scene: Scene) -> None:
     scene.producer.add(scene.partitions)
     scene.producer.write(2, scene.partitions)
     scene.producer.add_group()
+    # with the first ones the group's coordinator asks that of the transaction, which could not answer then
+    scene.producer.commit_offsets(scene.name, 1)
     scene.strike_in_flight(lambda: scene.producer.send_offsets(scene.name, 2), OFFSETS_TOPIC)
     scene.producer.commit_offsets(scene.name, 2)
     scene.producer.end(2, is_commit=True)

@@ -83,6 +83,7 @@ class CoordinatorCalls:
         try:
             return Sent(client, api_key, version, values)
         except OSError as error:
+            client.socket.close()
             raise ConnectionLost(str(error)) from error
 
     def ask(self, api_key: int, version: int, values: Mapping[str, Any], error_of: Callable[[Any], ErrorCode]) -> Any:

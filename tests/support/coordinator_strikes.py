@@ -7,7 +7,7 @@ waits until the coordinator's own log has the record. So a test knows that the r
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -91,8 +91,11 @@ class Strike:
 
     def wait_succeeded(self) -> None:
         """Wait until every broker that is left says that another one leads."""
-        left = self._site.nodes.keys() - self._struck
-        eventually_sync(lambda: all(self._leader_at(node_id) not in self._struck | {-1} for node_id in left), WITHIN_MS)
+        self._wait_known(self._site.nodes.keys() - self._struck)
+
+    def _wait_known(self, nodes: Collection[int]) -> None:
+        gone = self._struck | {-1}
+        eventually_sync(lambda: all(self._leader_at(node_id) not in gone for node_id in nodes), WITHIN_MS)
 
     def _leader_at(self, node_id: int) -> int:
         try:
@@ -104,14 +107,15 @@ class Strike:
         return int(found.get(self._partition, -1))
 
     def heal(self) -> None:
-        """Let it go on or start it again, and wait until all replicas are in sync."""
+        """Let it go on or start it again, and wait until it knows that it coordinates no more and all replicas are in sync."""
         node = self._site.nodes[self.node_id]
         if self._blow is Blow.KILL:
             node.restart()
         else:
             node.process.resume()
+            self._wait_known([self.node_id])
         self._struck.discard(self.node_id)
-        self._site.wait_in_sync(self._topic)
+        self._site.wait_whole(self._topic)
 
 
 @contextmanager

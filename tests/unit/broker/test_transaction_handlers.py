@@ -236,17 +236,19 @@ async def test_a_transactional_id_is_described(services: Any) -> None:
     assert unknown.error_code is ErrorCode.transactional_id_not_found
 
 
-async def test_markers_are_written_for_other_coordinators(services: Any) -> None:
+@pytest.mark.parametrize("version", versions("write_txn_markers"))
+async def test_markers_are_written_for_other_coordinators(services: Any, version: int) -> None:
     marker = {
         "producer_id": 7,
         "producer_epoch": 2,
         "transaction_result": True,
         "coordinator_epoch": 4,
+        "transaction_version": 2,
         "topics": [{"name": "t", "partition_indexes": (0,)}],
     }
-    response = await ask(services, "write_txn_markers", 1, markers=[marker])
+    response = await ask(services, "write_txn_markers", version, markers=[marker])
     assert response.markers[0].topics[0].partitions[0].error_code is ErrorCode.none
-    assert services.transaction_markers.ends == [TransactionEnd(7, 2, True, 4)]
+    assert services.transaction_markers.ends == [TransactionEnd(7, 2, True, 4, 2 if version >= 2 else 0)]
 
 
 @pytest.mark.parametrize("version", versions("find_coordinator")[1:])

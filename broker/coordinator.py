@@ -175,12 +175,12 @@ class GroupCoordinator:
 
     # --- offsets
 
-    async def commit(self, command: CommitOffsets) -> PartitionsReply:
-        """OffsetCommit of a client; answers when the offsets are committed."""
+    def commit(self, command: CommitOffsets) -> asyncio.Future[Reply]:
+        """OffsetCommit of a client; a PartitionsReply when the offsets are committed. CoordinatorRefusal, at once or later."""
         error = self._routing.commit_error(command.group_id)
         if error is not ErrorCode.none:
             raise CoordinatorRefusal(error)
-        return await self._ask(self._shard(command.group_id), command, PartitionsReply)
+        return self._shard(command.group_id).begin(command)
 
     async def commit_mirrored(self, command: MirrorOffsets, *, link: str, link_epoch: int) -> PartitionsReply:
         """MirrorOffsetCommit: only while this site is passive for the group, at the link's epoch."""

@@ -1,7 +1,7 @@
 """From a frame to its handler and from the handler's response to the connection.
 
 Handlers are the modules of `broker/handlers/` that name an `API_KEY`. Most decode with kio and are coroutines
-(`handle(services, context, request) -> response`). The hot ones (Produce, Fetch, MirrorAppend, Metadata) read the frame themselves:
+(`handle(services, context, request) -> response`). The hot ones (Produce, Fetch, OffsetCommit, Metadata ...) read the frame themselves:
 `handle_frame(services, exchange, frame)` answers through the exchange, at once or later, and must not keep the frame.
 
 A request that cannot be read, or whose version was never advertised, costs the client its connection, as in Kafka; ApiVersions
@@ -16,7 +16,7 @@ import importlib
 import pkgutil
 import time
 import types
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -167,6 +167,10 @@ class Exchange:
         self._waited_ms = max(clock.monotonic_ms() - began_ms - (busy.so_far_ns() - before_ns) / 1e6, 0.0)
         return answer
 
+    def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Answer when the future is done, without a task for it; a failure in it is treated as one of the handler."""
+        waited.add_done_callback(lambda done: self._dispatcher.finish(self, answering, done))
+
     def note_handled(self) -> None:
         """The handler has answered, or the request waits from now on."""
         if not self._is_answered:
@@ -313,6 +317,17 @@ class Dispatcher:
     async def _guarded(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
         try:
             await answering
+        except Exception:
+            self._fail(exchange)
+
+    def finish(
+        self, exchange: Exchange, answering: Callable[[asyncio.Future[Any]], None], done: asyncio.Future[Any]
+    ) -> None:
+        """Let the function answer with what it waited for."""
+        if exchange.busy is not None:
+            exchange.busy.begin()
+        try:
+            answering(done)
         except Exception:
             self._fail(exchange)
 

@@ -7,7 +7,7 @@ them in the same order. Called by `coordinator.py` only, on its event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
 from kio.schema.errors import ErrorCode
@@ -37,7 +37,7 @@ from broker.core.group_turn import GroupLimits
 from broker.core.groups import Groups
 from broker.core.verification_guards import VerificationGuards
 from broker.log.markers import read_marker
-from broker.state_shard import Access, InternalLog, StateShard, plain_batches
+from broker.state_shard import Access, Content, InternalLog, StateShard
 from broker.timer_queue import TimerQueue
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -160,24 +160,26 @@ class GroupShard(StateShard[Command, Reply, Decision]):
             command.producer_id, command.guard
         )
 
-    def _batches_of(self, decision: Decision) -> bytes:
-        now_ms = self._clock.now_ms()
-        pending = [record for record in decision.records if isinstance(record, OffsetPending)]
-        if pending:
-            return _transactional_batch(pending, now_ms)
+    def _content_of(self, decision: Decision) -> Content:
         plain = []
+        pending = []
         for record in decision.records:
-            if isinstance(record, TransactionEnded):
-                return encode_marker(
-                    producer_id=record.producer_id,
-                    producer_epoch=record.producer_epoch,
-                    is_commit=record.is_commit,
-                    coordinator_epoch=record.coordinator_epoch,
-                    now_ms=now_ms,
-                )
-            if not isinstance(record, GroupChanged):
-                plain.append(group_records.encode(record))
-        return b"".join(plain_batches(plain, now_ms=now_ms))
+            match record:
+                case OffsetPending():
+                    pending.append(record)
+                case TransactionEnded():
+                    return encode_marker(
+                        producer_id=record.producer_id,
+                        producer_epoch=record.producer_epoch,
+                        is_commit=record.is_commit,
+                        coordinator_epoch=record.coordinator_epoch,
+                        now_ms=self._clock.now_ms(),
+                    )
+                case GroupChanged():
+                    pass
+                case _:
+                    plain.append(group_records.encode(record))
+        return _transactional_batch(pending, self._clock.now_ms()) if pending else plain
 
     def _apply(self, decision: Decision) -> None:
         for record in decision.records:
@@ -202,9 +204,8 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         self.timers.stop()
 
 
-def _transactional_batch(pending: Iterable[OffsetPending], now_ms: int) -> bytes:
+def _transactional_batch(records: Sequence[OffsetPending], now_ms: int) -> bytes:
     """One batch: a commit of offsets is of one producer."""
-    records = list(pending)
     return encode_batch(
         [Record(*group_records.encode(record), now_ms) for record in records],
         producer_id=records[0].producer_id,

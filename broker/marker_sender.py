@@ -25,7 +25,7 @@ from wire.client_errors import KafkaClientError
 log = get_logger(__name__)
 
 WRITE_TXN_MARKERS: Final = 27
-_VERSION: Final = 1
+_VERSION: Final = 2
 BACKOFF_INITIAL_MS: Final = 20
 BACKOFF_MAX_MS: Final = 1000
 
@@ -56,6 +56,7 @@ class MarkerSender:
             producer_epoch=transaction.producer_epoch,
             is_commit=transaction.state is TransactionState.PREPARE_COMMIT,
             coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction.client_version,
         )
         left = set(transaction.partitions)
         retrying = jittered_backoff(retry_on=_PartitionsLeft, initial_ms=BACKOFF_INITIAL_MS, max_ms=BACKOFF_MAX_MS)
@@ -122,6 +123,7 @@ def _request(end: TransactionEnd, partitions: Collection[TopicPartition]) -> Map
         "producer_epoch": end.producer_epoch,
         "transaction_result": end.is_commit,
         "coordinator_epoch": end.coordinator_epoch,
+        "transaction_version": end.transaction_version,
         "topics": topics,
     }
     return {"markers": [marker]}

@@ -83,10 +83,11 @@ class Quotas:
         return self.request.record(self._clock.monotonic_ms(), user=ANONYMOUS, client_id=client_id or "", amount=used)
 
     def mutation_permits(self, context: RequestContext, *, is_free: bool = False) -> MutationPermits:
-        """What a request that creates or deletes partitions draws on; one that only validates is free."""
+        """What a request that creates or deletes partitions draws on; one that only validates is free. Metadata is never strict."""
         now_ms = self._clock.monotonic_ms()
         share = None
         if not is_free and not self.is_exempt(context.client_software):
             share = self.mutations.share(now_ms, user=ANONYMOUS, client_id=context.client_id or "")
-        is_strict = context.api_version >= STRICT_MUTATIONS_FROM[context.api_key]
+        strict_from = STRICT_MUTATIONS_FROM.get(context.api_key)
+        is_strict = strict_from is not None and context.api_version >= strict_from
         return MutationPermits(share, is_strict=is_strict, now_ms=now_ms)

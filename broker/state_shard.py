@@ -1,9 +1,9 @@
 """One partition of an internal topic that this broker leads: its machine and its pending appends. What groups and transactions share.
 
 Commits in the measure of the machines in `core/`: decide, append, apply, answer. While one append is under way, further decisions collect
-and go out together with the next one. Commands of one lane (a group, a transactional id) run one after the other, unless the shard says
-that they may run side by side, or that what was decided may be built upon before it is in the log. An append that fails, or whose outcome
-is unknown, ends the shard: everybody who waits is told to try again, and the coordinator replays the log.
+and go out together with the next one, their plain records in one batch. Commands of one lane (a group, a transactional id) run one after
+the other, unless the shard says that they may run side by side, or that what was decided may be built upon before it is in the log. An
+append that fails, or whose outcome is unknown, ends the shard: whoever waits is told to try again, and the coordinator replays the log.
 
 What waits here is bounded by the connections: each has one request under way. Called by coordinators only, on their event loop.
 """
@@ -14,7 +14,7 @@ import asyncio
 import enum
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -33,6 +33,8 @@ APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
 """Batches of one append, unless a single decision has more."""
 
 KeyValue = tuple[bytes, bytes | None]
+Content = Sequence[KeyValue] | bytes
+"""What a decision writes: plain records, which share batches with those of other decisions, or whole batches; empty for nothing."""
 CommandT = TypeVar("CommandT")
 ReplyT = TypeVar("ReplyT")
 DecisionT = TypeVar("DecisionT")
@@ -94,7 +96,8 @@ class _Write(Generic[DecisionT]):
 
     lane: str
     decision: DecisionT
-    batches: bytes
+    content: Content
+    size_bytes: int
     is_applied: bool
 
 
@@ -146,7 +149,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """What must happen."""
 
     @abstractmethod
-    def _batches_of(self, decision: DecisionT) -> bytes:
+    def _content_of(self, decision: DecisionT) -> Content:
         """The durable records of the decision; empty when it has none."""
 
     @abstractmethod
@@ -177,14 +180,23 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     async def ask(self, command: CommandT) -> ReplyT:
         """Run a command and wait for its answer, which a later command may give. CoordinatorRefusal when the shard ends."""
         token = self._next_token
+        try:
+            return await self.begin(command)
+        finally:
+            self._requests.pop(token, None)
+
+    def begin(self, command: CommandT) -> asyncio.Future[ReplyT]:
+        """Run a command; its answer comes with the future. CoordinatorRefusal when the shard has ended, or ends."""
+        token = self._next_token
         self._next_token += 1
         request: asyncio.Future[ReplyT] = asyncio.get_running_loop().create_future()
         self._requests[token] = request
         try:
             self.submit(command, token)
-            return await request
-        finally:
+        except BaseException:
             self._requests.pop(token, None)
+            raise
+        return request
 
     def submit(self, command: CommandT, token: int = 0) -> None:
         """Run a command as soon as its lane is free. CoordinatorRefusal when the shard has ended."""
@@ -198,10 +210,10 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     def _run(self, command: CommandT, token: int) -> None:
         decision = self._decide(command, token)
-        batches = self._batches_of(decision)
+        content = self._content_of(decision)
         name, access = self._lane_of(command), self._access(command)
         lane, is_applied = self._lanes.get(name) or _Lane(), access is Access.BUILT_UPON
-        if not batches and not (is_applied and lane.write_count):
+        if not content and not (is_applied and lane.write_count):
             self._apply(decision)
             self._act(decision)
             return
@@ -210,12 +222,15 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         lane.access = access
         if is_applied:
             self._apply(decision)
-        self._unwritten.append(_Write(lane=name, decision=decision, batches=batches, is_applied=is_applied))
+        size_bytes = len(content) if isinstance(content, bytes) else sum(map(_record_bytes, content))
+        self._unwritten.append(
+            _Write(lane=name, decision=decision, content=content, size_bytes=size_bytes, is_applied=is_applied)
+        )
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     def _answer(self, token: int, reply: ReplyT) -> None:
-        request = self._requests.get(token)
+        request = self._requests.pop(token, None)
         if request is not None and not request.done():
             request.set_result(reply)
 
@@ -228,7 +243,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             while self._unwritten:
                 writes = self._next_writes()
                 # a decision without records only waits for those that it was built upon, which are in the log by now
-                if batches := b"".join(write.batches for write in writes):
+                if batches := _batches(writes, now_ms=self._clock.now_ms()):
                     await self._log.append(self.partition, batches)
                 if self.is_ended:
                     return
@@ -248,9 +263,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     def _next_writes(self) -> list[_Write[DecisionT]]:
         writes: list[_Write[DecisionT]] = []
         size_bytes = 0
-        while self._unwritten and (not writes or size_bytes + len(self._unwritten[0].batches) <= APPEND_BYTES_MAX):
+        while self._unwritten and (not writes or size_bytes + self._unwritten[0].size_bytes <= APPEND_BYTES_MAX):
             write = self._unwritten.popleft()
-            size_bytes += len(write.batches)
+            size_bytes += write.size_bytes
             writes.append(write)
         return writes
 
@@ -284,6 +299,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         for request in self._requests.values():
             if not request.done():
                 request.set_exception(CoordinatorRefusal(code))
+        self._requests.clear()
 
     async def settled(self) -> None:
         """Wait until everything decided so far is written or has failed."""
@@ -292,12 +308,36 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             await asyncio.gather(writer, return_exceptions=True)
 
 
+def _record_bytes(record: KeyValue) -> int:
+    key, value = record
+    return len(key) + len(value or b"")
+
+
+def _batches(writes: Iterable[_Write[Any]], *, now_ms: int) -> bytes:
+    """The writes in their order; the plain records of as many as possible in one batch, those of each in one if they fit there."""
+    parts: list[bytes] = []
+    plain: list[KeyValue] = []
+    size_bytes = 0
+    for write in writes:
+        content = write.content
+        if plain and (isinstance(content, bytes) or size_bytes + write.size_bytes > BATCH_BYTES_MAX):
+            parts.extend(plain_batches(plain, now_ms=now_ms))
+            plain, size_bytes = [], 0
+        if isinstance(content, bytes):
+            parts.append(content)
+        else:
+            plain.extend(content)
+            size_bytes += write.size_bytes
+    parts.extend(plain_batches(plain, now_ms=now_ms))
+    return b"".join(parts)
+
+
 def plain_batches(records: Iterable[KeyValue], *, now_ms: int) -> Iterable[bytes]:
     """The records as batches of a bounded size; nothing for no records."""
     batch: list[Record] = []
     size_bytes = 0
     for key, value in records:
-        record_bytes = len(key) + len(value or b"")
+        record_bytes = _record_bytes((key, value))
         if batch and size_bytes + record_bytes > BATCH_BYTES_MAX:
             yield encode_batch(batch)
             batch, size_bytes = [], 0

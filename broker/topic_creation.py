@@ -33,15 +33,21 @@ class TopicCreator:
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def request(self, names: Iterable[str], image: ClusterImage) -> None:
-        """Begin to create those of the topics that are not under way already."""
+    def request(self, names: Iterable[str], image: ClusterImage) -> list[str]:
+        """Begin to create those of the topics that are not under way already; which those are."""
         wanted = [name for name in names if name not in self._under_way][: UNDER_WAY_MAX - len(self._under_way)]
         if not wanted:
-            return
+            return []
         self._under_way.update(wanted)
         task = asyncio.get_running_loop().create_task(self._create(wanted, image))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return wanted
+
+    def request_missing(self, internal_topic: str, image: ClusterImage) -> None:
+        """Begin to create an internal topic that is not there."""
+        if internal_topic not in image.topics:
+            self.request([internal_topic], image)
 
     async def _create(self, names: list[str], image: ClusterImage) -> None:
         request = pb.CreateTopicsRequest(

@@ -1,8 +1,8 @@
 """Writes transaction markers into partitions that this broker leads, once, in order with everything else there.
 
-A marker of an older producer epoch or coordinator is refused. Partitions of `__consumer_offsets` go through the group coordinator, whose
-memory must see the marker where the log has it. Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by
-`hanging_transactions.py`.
+A marker of an older producer epoch or coordinator is refused, and one that was there before where each transaction has an epoch of its own.
+Partitions of `__consumer_offsets` go through the group coordinator, whose memory must see the marker where the log has it. Called by the
+WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hanging_transactions.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from broker.coordinator import GroupCoordinator
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.group_messages import EndProducerTransaction, TopicPartition
+from broker.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
 from broker.internal_log import append_and_commit
 from broker.replicas import Replicas
@@ -33,6 +34,7 @@ class TransactionEnd(NamedTuple):
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
+    transaction_version: int = 0
 
 
 class TransactionMarkers:
@@ -86,6 +88,9 @@ def _check_current(hosted: HostedPartition, end: TransactionEnd) -> None:
     if known is None:
         return
     if end.producer_epoch < known.producer_epoch:
+        raise PartitionFailure(ErrorCode.invalid_producer_epoch)
+    if end.transaction_version >= BUMPING_CLIENT_VERSION and end.producer_epoch == known.producer_epoch:
+        # it was here before: an open transaction of this epoch is the next one, which it must not end (KIP-1228)
         raise PartitionFailure(ErrorCode.invalid_producer_epoch)
     if end.coordinator_epoch < known.coordinator_epoch:
         raise PartitionFailure(ErrorCode.transaction_coordinator_fenced)

@@ -26,7 +26,7 @@ from broker.core.transaction_messages import (
 )
 from broker.core.transaction_states import Transaction
 from broker.core.transactions import TransactionLimits, Transactions
-from broker.state_shard import Access, InternalLog, StateShard, plain_batches
+from broker.state_shard import Access, Content, InternalLog, StateShard
 from broker.timer_queue import TimerQueue
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -115,9 +115,8 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
             log.info("transaction", id=command.transactional_id, partition=self.partition, reason=decision.reason)
         return decision
 
-    def _batches_of(self, decision: TransactionDecision) -> bytes:
-        records = [transaction_records.encode(record) for record in decision.records]
-        return b"".join(plain_batches(records, now_ms=self._clock.now_ms()))
+    def _content_of(self, decision: TransactionDecision) -> Content:
+        return [transaction_records.encode(record) for record in decision.records]
 
     def _apply(self, decision: TransactionDecision) -> None:
         for record in decision.records:

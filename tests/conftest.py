@@ -6,7 +6,6 @@ itself takes `own_zookeeper`. Everything that starts a process lives in `tests/s
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,17 +63,7 @@ def zookeeper_server(session_processes: Processes, tmp_path_factory: pytest.Temp
 @pytest.fixture
 def zookeeper_connect(zookeeper_server: ZooKeeperProcess) -> str:
     """A connect string with a chroot that is this test's alone, existing and empty."""
-    from kazoo.client import KazooClient
-
-    chroot = f"/test-{uuid.uuid4().hex}"
-    client = KazooClient(zookeeper_server.connect)
-    client.start(timeout=10)
-    try:
-        client.create(chroot)
-    finally:
-        client.stop()
-        client.close()
-    return zookeeper_server.connect + chroot
+    return zookeeper_server.new_chroot("test")
 
 
 @pytest.fixture

@@ -240,12 +240,16 @@ class Connection:
     async def _open_transport(self, loop: asyncio.AbstractEventLoop) -> None:
         options, ssl_context = self._options, self._options.ssl_context
         if options.receive_buffer_bytes < 0 and options.send_buffer_bytes < 0:
-            await loop.create_connection(lambda: self._stream, *self.address, ssl=ssl_context)
+            transport, _ = await loop.create_connection(lambda: self._stream, *self.address, ssl=ssl_context)
+            _keep_alive(transport)
             return
         # Buffers count for the window that is agreed on while connecting, so they are set before.
         connected = await _connected_socket(loop, self.address, options)
         host = self.address.host if ssl_context is not None else None
-        await loop.create_connection(lambda: self._stream, sock=connected, ssl=ssl_context, server_hostname=host)
+        transport, _ = await loop.create_connection(
+            lambda: self._stream, sock=connected, ssl=ssl_context, server_hostname=host
+        )
+        _keep_alive(transport)
 
     async def _compress(self, compression: Compression) -> None:
         """From here on in compressed chunks, both ways, if the broker offers it."""
@@ -291,6 +295,11 @@ async def connected(address: HostPort, options: ConnectionOptions) -> AsyncItera
         yield connection
     finally:
         connection.close()
+
+
+def _keep_alive(transport: asyncio.BaseTransport) -> None:
+    """An idle connection through something that forgets it is found out, and not first by the next request's timeout."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 async def _connected_socket(

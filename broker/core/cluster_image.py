@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from wire.client_quotas import QuotaEntity, QuotaValues, entity_from_message
 from wire.control.broker_pb2 import ControlBatch
@@ -216,14 +217,17 @@ class ClusterImage:
 
 
 CARRIERS_REMEMBERED_MAX = 100_000
+_SIGN: Final = 1 << 31
 
 
 def group_partition(group: str, partition_count: int) -> int:
-    """Partition of an internal topic that keeps the name: Java's string hash without its sign, as every Kafka client expects."""
+    """Partition of an internal topic that keeps the name: the absolute value of Java's string hash, -2^31 as 0, as in Apache Kafka."""
     code = 0
     for unit in _utf16_units(group):
         code = (31 * code + unit) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % partition_count
+    if code >= _SIGN:
+        code = (_SIGN << 1) - code if code > _SIGN else 0
+    return code % partition_count
 
 
 def _utf16_units(text: str) -> Iterator[int]:

@@ -34,6 +34,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 async def _add(services: BrokerServices, request: Any) -> ErrorCode:
     if not request.group_id:
         return ErrorCode.invalid_group_id
+    # a producer may commit for a group that nobody has looked for yet
+    services.topic_creator.request_missing(OFFSETS_TOPIC, services.image)
     try:
         partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
         reply = await services.transactions.add_partitions(

@@ -71,17 +71,12 @@ def find(services: BrokerServices, context: RequestContext, key: str, key_type: 
     """The coordinator of one key."""
     image = services.image
     if key_type == GROUP_KEY_TYPE:
-        _create_missing(services, OFFSETS_TOPIC)
+        services.topic_creator.request_missing(OFFSETS_TOPIC, image)
         return _located(image, context, _coordinator(services, image, key, is_local=context.is_own_tool))
     if key_type == TRANSACTION_KEY_TYPE:
-        _create_missing(services, TRANSACTIONS_TOPIC)
+        services.topic_creator.request_missing(TRANSACTIONS_TOPIC, image)
         return _located(image, context, services.transaction_routing.coordinator(key))
     return _unavailable("share groups are not there; groups and transactions are")
-
-
-def _create_missing(services: BrokerServices, topic: str) -> None:
-    if topic not in services.image.topics:
-        services.topic_creator.request([topic], services.image)
 
 
 def _located(image: ClusterImage, context: RequestContext, node_id: int) -> Found:

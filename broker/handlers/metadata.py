@@ -2,8 +2,9 @@
 
 Behaviour: answers with the addresses of the listener that was asked. While a broker of the site may just have died, the answer waits a
 moment for its successors (`doubts.py`). Topics that this site does not know are asked about at its peers (`unheard_topics.py`). Those
-that nobody has are created when the request and the broker allow it, and answered LEADER_NOT_AVAILABLE meanwhile; names that a link
-carries are created at the active site only.
+that nobody has are created when the request and the broker allow it, and answered LEADER_NOT_AVAILABLE meanwhile; their partitions
+count against the client's quota of mutations, as in Kafka without refusal: it rests. Names that a link carries are created at the
+active site only.
 Versions: 0 to 13. Encoded by hand (metadata_encoding.py).
 Not done: authorized operations (there are no ACLs).
 """
@@ -78,7 +79,7 @@ def answer(
     told: Told = NOTHING_TOLD,
 ) -> None:
     """Answer from the cache, merged or not, and by what peers told of topics that it does not have."""
-    image, listener = services.image, exchange.connection.listener
+    image, listener, mutation_ms = services.image, exchange.connection.listener, 0.0
     if request.topics is None or (version == 0 and not request.topics):
         body = cache.full_answer(version, image, listener)
     else:
@@ -88,16 +89,25 @@ def answer(
             and services.config.may_auto_create_topics
             and getattr(request, "allow_auto_topic_creation", True)
         )
-        topics = _topics(services, image, writer, cache, request.topics, told, may_create=may_create)
+        topics, missing = _topics(image, writer, cache, request.topics, told, may_create=may_create)
+        if missing:
+            mutation_ms = _create(services, exchange, missing)
         body = cache.answer(writer, image, listener, topics)
-    rest_ms = exchange.rest_ms()
+    rest_ms = exchange.rest_ms(mutation_ms)
     if rest_ms and version >= THROTTLE_TIME_FROM:
         body = rest_ms.to_bytes(4, "big") + body[4:]  # answers are kept encoded, and this is their first field
     exchange.answer_body([body], body_size=len(body))
 
 
+def _create(services: BrokerServices, exchange: Exchange, names: list[str]) -> float:
+    """Begin to create the topics; how long the client rests for that, in ms. What coordinators need is no client's doing."""
+    begun = services.topic_creator.request(names, services.image)
+    permits = services.quotas.mutation_permits(exchange.context)
+    permits.take(services.config.default_partition_count * len(set(begun) - {OFFSETS_TOPIC, TRANSACTIONS_TOPIC}))
+    return permits.rest_ms
+
+
 def _topics(
-    services: BrokerServices,
     image: ClusterImage,
     writer: MetadataWriter,
     cache: MetadataCache,
@@ -105,7 +115,8 @@ def _topics(
     told: Told,
     *,
     may_create: bool,
-) -> list[bytes]:
+) -> tuple[list[bytes], list[str]]:
+    """The topics' parts of the answer, and the names of those that are to be created."""
     encoded: list[bytes] = []
     missing: list[str] = []
     for entry in wanted:
@@ -125,9 +136,7 @@ def _topics(
         if answered is None and error is ErrorCode.leader_not_available and name is not None:
             missing.append(name)
         encoded.append(writer.topic(error=error, name=name, topic_id=topic_id, partitions=(), live=()))
-    if missing:
-        services.topic_creator.request(missing, image)
-    return encoded
+    return encoded, missing
 
 
 def _missing_error(image: ClusterImage, name: str, *, may_create: bool) -> ErrorCode:

@@ -7,29 +7,45 @@ their ids (UNKNOWN_TOPIC_ID when there is none).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.group_messages import CommitOffsets, CommittedOffset, TopicPartition
+from broker.core.group_messages import CommitOffsets, CommittedOffset, PartitionsReply, Reply, TopicPartition
 from broker.entities import builder, topic_id_bytes
 from broker.services import BrokerServices, RequestContext
 from broker.state_shard import CoordinatorRefusal
+from wire.offset_commit_codec import (
+    BROKERS_RETENTION_MS,
+    HIGHEST_VERSION,
+    LOWEST_VERSION,
+    NO_LEADER_EPOCH,
+    OffsetCommitRequest,
+    TopicOutcome,
+    encode_offset_commit_response,
+    parse_offset_commit_request,
+)
+
+if TYPE_CHECKING:
+    from broker.connections import Frame
+    from broker.dispatch import Exchange
 
 API_KEY = 8
-MIN_VERSION = 2
-MAX_VERSION = 10
+MIN_VERSION = LOWEST_VERSION
+MAX_VERSION = HIGHEST_VERSION
 
-_TOPIC_IDS_FROM = 10
+_TOPIC_IDS_FROM: Final = 10
 
-BROKERS_RETENTION_MS = -1
+Names = Mapping[bytes, str]
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
     """Answer an OffsetCommit request."""
-    image = services.image
-    names = image.topic_names if context.api_version >= _TOPIC_IDS_FROM else None
+    image, version = services.image, exchange.header.api_version
+    names = image.topic_names if version >= _TOPIC_IDS_FROM else None
+    request = parse_offset_commit_request(frame, exchange.header.body_position, version)
 
     def is_known(partition: TopicPartition) -> bool:
         routed = image.routed_topic(partition.topic)
@@ -38,46 +54,78 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     command = CommitOffsets(
         group_id=request.group_id,
         member_id=request.member_id,
-        group_instance_id=getattr(request, "group_instance_id", None),
-        generation=request.generation_id_or_member_epoch,
-        offsets=named_offsets(request, is_known, names),
+        group_instance_id=request.group_instance_id,
+        generation=request.generation,
+        offsets=named_offsets(request, is_known, names, retention_ms=request.retention_ms),
     )
     try:
-        reply = await services.groups.commit(command)
-        return response(API_KEY, context, request, reply.error, reply.errors, names)
+        replied = services.groups.commit(command)
     except CoordinatorRefusal as refusal:
-        return response(API_KEY, context, request, refusal.code, {}, names)
+        _answer(exchange, request, PartitionsReply(error=refusal.code), names)
+        return
+    exchange.when(replied, lambda done: _answer(exchange, request, _reply_of(done), names))
 
 
-def _name_of(topic: Any, names: Mapping[bytes, str] | None) -> str:
+def _reply_of(done: asyncio.Future[Reply]) -> PartitionsReply:
+    try:
+        reply = done.result()
+    except CoordinatorRefusal as refusal:
+        return PartitionsReply(error=refusal.code)
+    if not isinstance(reply, PartitionsReply):
+        raise TypeError(f"a commit was answered with {reply!r}")
+    return reply
+
+
+def _answer(exchange: Exchange, request: OffsetCommitRequest, reply: PartitionsReply, names: Names | None) -> None:
+    outcomes = []
+    for topic in request.topics:
+        name = _name_of(topic, names)
+        codes = [
+            (
+                named.partition_index,
+                int(_outcome(TopicPartition(name, named.partition_index), reply.error, reply.errors)),
+            )
+            for named in topic.partitions
+        ]
+        outcomes.append(TopicOutcome(topic.name, topic.topic_id, codes))
+    body = encode_offset_commit_response(outcomes, exchange.header.api_version, throttle_time_ms=exchange.rest_ms())
+    exchange.answer_body([body], body_size=len(body))
+
+
+def _outcome(partition: TopicPartition, error: ErrorCode, errors: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:
+    if error is not ErrorCode.none:
+        return error
+    unknown = ErrorCode.unknown_topic_or_partition if partition.topic else ErrorCode.unknown_topic_id
+    return errors.get(partition, unknown)
+
+
+def _name_of(topic: Any, names: Names | None) -> str:
     """The topic's name; that behind its id where requests name ids, empty for an unknown one."""
     name: str = topic.name if names is None else names.get(topic_id_bytes(topic.topic_id), "")
     return name
 
 
 def named_offsets(
-    request: Any, is_known: Callable[[TopicPartition], bool], names: Mapping[bytes, str] | None = None
+    request: Any,
+    is_known: Callable[[TopicPartition], bool],
+    names: Names | None = None,
+    *,
+    retention_ms: int = BROKERS_RETENTION_MS,
 ) -> Mapping[TopicPartition, CommittedOffset]:
     """The request's offsets of partitions that are known; `names` by topic id for a request that names ids."""
-    retention_ms = retention_of(request)
     offsets = {}
     for topic in request.topics:
+        name = _name_of(topic, names)
         for named in topic.partitions:
-            partition = TopicPartition(_name_of(topic, names), named.partition_index)
+            partition = TopicPartition(name, named.partition_index)
             if is_known(partition):
                 offsets[partition] = CommittedOffset(
                     named.committed_offset,
-                    getattr(named, "committed_leader_epoch", -1),
+                    getattr(named, "committed_leader_epoch", NO_LEADER_EPOCH),
                     named.committed_metadata or "",
                     retention_ms,
                 )
     return offsets
-
-
-def retention_of(request: Any) -> int:
-    """The retention that the client asks for (ms), -1 for the broker's."""
-    duration = getattr(request, "retention_time", None)
-    return BROKERS_RETENTION_MS if duration is None else round(duration.total_seconds() * 1000)
 
 
 def response(
@@ -86,28 +134,20 @@ def response(
     request: Any,
     error: ErrorCode,
     errors: Mapping[TopicPartition, ErrorCode],
-    names: Mapping[bytes, str] | None = None,
 ) -> Any:
-    """The outcome by partition, in the request's order; `error` stands for all when it is one."""
+    """The outcome by partition, in the order of a request of one of the other APIs that commit offsets; `error` stands for all."""
     build = builder(api_key, context.api_version)
     kind = "TxnOffsetCommit" if build.has("TxnOffsetCommitResponseTopic") else "OffsetCommit"
-
-    def outcome(partition: TopicPartition) -> ErrorCode:
-        if error is not ErrorCode.none:
-            return error
-        unknown = ErrorCode.unknown_topic_or_partition if partition.topic else ErrorCode.unknown_topic_id
-        return errors.get(partition, unknown)
-
     return build.response(
         topics=tuple(
             build.part(
                 f"{kind}ResponseTopic",
-                **({"name": topic.name} if names is None else {"topic_id": topic.topic_id}),
+                name=topic.name,
                 partitions=tuple(
                     build.part(
                         f"{kind}ResponsePartition",
                         partition_index=named.partition_index,
-                        error_code=outcome(TopicPartition(_name_of(topic, names), named.partition_index)),
+                        error_code=_outcome(TopicPartition(topic.name, named.partition_index), error, errors),
                     )
                     for named in topic.partitions
                 ),

@@ -1,6 +1,7 @@
 """WriteTxnMarkers: the coordinator's decision, to be written into partitions led here. Sent by brokers, and by tools that abort.
 
-Behaviour: answered when every in-sync replica has the markers. Versions: 1. A marker twice does no harm.
+Behaviour: answered when every in-sync replica has the markers. A marker twice does no harm. Versions: 1 and 2, which says
+whether each transaction has an epoch of its own (KIP-1228).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from broker.transaction_markers import TransactionEnd
 
 API_KEY = 27
 MIN_VERSION = 1
-MAX_VERSION = 1
+MAX_VERSION = 2
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
@@ -30,6 +31,7 @@ async def _write(services: BrokerServices, build: Any, marker: Any) -> Any:
         producer_epoch=marker.producer_epoch,
         is_commit=marker.transaction_result,
         coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=getattr(marker, "transaction_version", 0),
     )
     partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
     errors = await services.transaction_markers.write(end, partitions)

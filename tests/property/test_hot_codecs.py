@@ -1,4 +1,4 @@
-"""The hand-written Produce and Fetch codecs give and take the very bytes of kio, in every version."""
+"""The hand-written codecs of Produce, Fetch and OffsetCommit give and take the very bytes of kio, in every version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.kio_messages import messages
-from wire import fetch_codec, fetch_requests, produce_codec, schemas
+from wire import fetch_codec, fetch_requests, offset_commit_codec, produce_codec, schemas
 from wire.byte_reader import Malformed
 
 RELAXED = settings(
@@ -19,8 +19,11 @@ RELAXED = settings(
 )
 PRODUCE_VERSIONS = range(produce_codec.LOWEST_VERSION, produce_codec.HIGHEST_VERSION + 1)
 FETCH_VERSIONS = range(fetch_codec.LOWEST_VERSION, fetch_codec.HIGHEST_VERSION + 1)
+COMMIT_VERSIONS = range(offset_commit_codec.LOWEST_VERSION, offset_commit_codec.HIGHEST_VERSION + 1)
 
 OUR_NAMES = {
+    "generation_id_or_member_epoch": "generation",
+    "retention_time": "retention_ms",
     "timeout": "timeout_ms",
     "topic_data": "topics",
     "partition_data": "partitions",
@@ -118,7 +121,35 @@ def test_fetch_response_is_kios(version: int, data: st.DataObject) -> None:
     assert joined(fetch_codec.fetch_response_parts(ours, version)) == encoded
 
 
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+@RELAXED
+@given(data=st.data())
+def test_offset_commit_request_is_kios(version: int, data: st.DataObject) -> None:
+    theirs = data.draw(messages(schemas.request_type(8, version)))
+    ours = offset_commit_codec.parse_offset_commit_request(b"head" + schemas.encode(theirs), 4, version)
+    assert_agrees(comparable(ours), comparable(theirs))
+
+
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+@RELAXED
+@given(data=st.data())
+def test_offset_commit_response_is_kios(version: int, data: st.DataObject) -> None:
+    theirs = data.draw(messages(schemas.response_type(8, version)))
+    topics = [
+        offset_commit_codec.TopicOutcome(
+            getattr(topic, "name", ""),
+            getattr(topic, "topic_id", None),
+            [(partition.partition_index, partition.error_code) for partition in topic.partitions],
+        )
+        for topic in theirs.topics
+    ]
+    throttle_time_ms = comparable(getattr(theirs, "throttle_time", 0))
+    ours = offset_commit_codec.encode_offset_commit_response(topics, version, throttle_time_ms=throttle_time_ms)
+    assert ours == schemas.encode(theirs)
+
+
 PARSERS = {
+    (8, "request"): (offset_commit_codec.parse_offset_commit_request, COMMIT_VERSIONS),
     (0, "request"): (produce_codec.parse_produce_request, PRODUCE_VERSIONS),
     (0, "response"): (produce_codec.parse_produce_response, PRODUCE_VERSIONS),
     (1, "request"): (fetch_requests.parse_fetch_request, FETCH_VERSIONS),

@@ -9,6 +9,7 @@ ownerships in order the end of the first lies before the start of the second. In
 - S4 nobody commits what nobody has read.
 - S5 within an ownership offsets are read one after the other, none left out and none twice.
 - S6 in the end every record has been read.
+- S7 within a generation no partition is given to two members, and no member is told two things (`generation_violations`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,35 @@ class Commit:
     offset: int
     began_s: float
     ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a member was told to own in a generation."""
+
+    member: str
+    generation: int
+    partitions: frozenset[int]
+
+
+def generation_violations(given: Sequence[Given]) -> list[str]:
+    """One line for each breach of S7."""
+    found: list[str] = []
+    for position, later in enumerate(given):
+        for earlier in given[:position]:
+            if earlier.generation != later.generation:
+                continue
+            shared = sorted(earlier.partitions & later.partitions)
+            if earlier.member != later.member and shared:
+                found.append(
+                    f"S7 generation {later.generation}: {earlier.member} and {later.member} are both given {shared}"
+                )
+            if earlier.member == later.member and earlier.partitions != later.partitions:
+                found.append(
+                    f"S7 generation {later.generation}: {later.member} is given {sorted(earlier.partitions)} "
+                    f"and then {sorted(later.partitions)}"
+                )
+    return found
 
 
 def violations(ownerships: Sequence[Ownership], commits: Sequence[Commit], end_offsets: Mapping[int, int]) -> list[str]:

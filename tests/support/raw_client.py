@@ -30,9 +30,11 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 class RawClient:
     """One connection. Requests and responses may be sent and read apart, to pipeline."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", *, client_id: str = "raw") -> None:
+    def __init__(
+        self, port: int, host: str = "127.0.0.1", *, client_id: str = "raw", timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._client_id = client_id
-        self.socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        self.socket = socket.create_connection((host, port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation = 0
 
@@ -69,9 +71,13 @@ class RawClient:
 
     def call(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
         """Any API by its entity's fields."""
+        self.send_call(api_key, version, values)
+        return decode_response(self.read_frame(), api_key, version)
+
+    def send_call(self, api_key: int, version: int, values: Mapping[str, Any]) -> None:
+        """Send a request of any API; its answer is read apart."""
         entity = build_entity(request_type(api_key, version), values)
         self.send_bytes(encode_request(api_key, version, self._next(), self._client_id, entity))
-        return decode_response(self.read_frame(), api_key, version)
 
     def send_produce(
         self,
@@ -82,10 +88,11 @@ class RawClient:
         acks: int = -1,
         version: int = 9,
         timeout_ms: int = 5000,
+        transactional_id: str | None = None,
     ) -> int:
         """Send a Produce request; its correlation id."""
         request = ProduceRequest(
-            None, acks, timeout_ms, [TopicRecords(topic, None, [PartitionRecords(partition, records)])]
+            transactional_id, acks, timeout_ms, [TopicRecords(topic, None, [PartitionRecords(partition, records)])]
         )
         parts, size = produce_request_parts(request, version)
         correlation = self._next()
@@ -94,7 +101,7 @@ class RawClient:
         )
         return correlation
 
-    def produce(self, topic: str, records: bytes, **fields: int) -> Any:
+    def produce(self, topic: str, records: bytes, **fields: Any) -> Any:
         """Produce to one partition; its result."""
         version = fields.get("version", 9)
         self.send_produce(topic, records, **fields)

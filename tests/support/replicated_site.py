@@ -101,6 +101,14 @@ class ReplicatedSite:
 
         eventually_sync(lambda: all(is_whole(asker) for asker in self._askers), within_ms)
 
+    def kill_leader(self, topic: str, partition: int, within_ms: float = SETTLE_WITHIN_MS) -> None:
+        """Kill whoever leads the partition, wait for a successor, and start the killed one again until all are in sync."""
+        killed = self.leaders(topic)[partition]
+        self.nodes[killed].process.kill()
+        eventually_sync(lambda: self.leaders(topic)[partition] not in (killed, -1), within_ms)
+        self.nodes[killed].restart()
+        self.wait_in_sync(topic)
+
     def controller(self) -> int:
         """Node id of the active controller as metadata has it."""
         return int(self._metadata(None).controller_id)

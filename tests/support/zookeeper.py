@@ -6,9 +6,12 @@ server take the fixture `own_zookeeper`.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+from kazoo.client import KazooClient
 
 from deploy.zookeeper_server import EnsembleMember, ZooKeeperServer
 from tests.support.ports import free_ports
@@ -32,6 +35,16 @@ class ZooKeeperProcess:
     def wait_serving(self, within_ms: float = 20_000) -> None:
         """Wait until it answers requests."""
         self.process.wait_ready(self.server.is_serving, within_ms)
+
+    def new_chroot(self, name: str) -> str:
+        """A connect string with a chroot that nobody else has, existing and empty."""
+        client = KazooClient(self.connect)
+        client.start(timeout=10)
+        try:
+            return f"{self.connect}{client.create(f'/{name}-{uuid.uuid4().hex}')}"
+        finally:
+            client.stop()
+            client.close()
 
     def kill(self) -> None:
         """kill -9."""

@@ -311,6 +311,21 @@ def test_an_older_client_is_granted_its_topics_and_rests_afterwards(broker: Lone
     assert time.monotonic() - began >= 1
 
 
+def test_a_client_that_has_topics_created_by_naming_them_rests_for_their_partitions(
+    broker: LoneBroker, limited: Limited
+) -> None:
+    limited.limit(controller_mutation_rate=1)
+    names = _names(13)
+    with limited.connect() as client:
+        began = time.monotonic()
+        first = client.metadata(*names, may_create=True)
+        assert first.throttle_time >= timedelta(seconds=1)  # the bucket holds eleven
+        found = client.metadata(*names, may_create=True)
+        assert time.monotonic() - began >= 1
+        assert found.throttle_time <= first.throttle_time, "they are counted once"
+    assert all(topic.error_code is ErrorCode.none for topic in found.topics)
+
+
 def test_quotas_are_described_as_they_are_filtered(broker: LoneBroker) -> None:
     user, client = f"u-{uuid.uuid4().hex[:8]}", client_id()
     alter(broker, {"user": user}, producer_byte_rate=1, request_percentage=2.5)

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually_sync
 from tests.support.java_clients import KafkaPrograms
 from tests.support.lone_broker_process import LoneBroker
+from tests.support.raw_client import RawClient
 from tests.support.transactional_clients import (
     WITHIN_S,
     aiokafka_transactions,
@@ -32,6 +34,7 @@ SETTINGS = {
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 KILLS = 6
+WRITE_TXN_MARKERS, DESCRIBE_PRODUCERS = 27, 61
 
 
 @pytest.fixture
@@ -84,6 +87,29 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_left_open(broker:
     assert fenced.value.args[0].code() == KafkaError._FENCED
     send(second, topic, [b"second"], is_commit=True)
     assert flat(read_values(broker.bootstrap, topic, 2)) == [b"second"]
+
+
+def test_a_marker_that_comes_again_does_not_end_the_next_transaction(broker: LoneBroker, topic: str) -> None:
+    """KIP-1228: where each transaction has an epoch of its own, the marker before it has brought that epoch already."""
+    producer = transactional_producer(broker.bootstrap, "t")
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(WITHIN_S)
+    with RawClient(broker.port) as client:
+        asked = {"topics": [{"name": topic, "partition_indexes": [0]}]}
+        (open_one,) = client.call(DESCRIBE_PRODUCERS, 0, asked).topics[0].partitions[0].active_producers
+        marker = {
+            "producer_id": open_one.producer_id,
+            "producer_epoch": open_one.producer_epoch,
+            "transaction_result": False,
+            "coordinator_epoch": 1000,
+            "transaction_version": 2,
+            "topics": asked["topics"],
+        }
+        (answer,) = client.call(WRITE_TXN_MARKERS, 2, {"markers": [marker]}).markers
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.invalid_producer_epoch
+    producer.commit_transaction(WITHIN_S)
+    assert flat(read_values(broker.bootstrap, topic, 2)) == [b"open"]
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(broker: LoneBroker, topic: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kio.schema.errors import ErrorCode
 
 from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
@@ -28,7 +29,9 @@ from tests.support.site_node import SiteNode
 from tests.support.toxiproxy import Toxiproxy
 from tests.support.zookeeper import ZooKeeperProcess
 from wire.client import KafkaClient, NewTopic
+from wire.client_errors import broker_error
 from wire.clients.core.positions import ResetPolicy
+from wire.clients.offset_stores import OffsetsRefused
 from wire.clients.reader import ReaderOptions
 from wire.clients.streams import ConsumerTimeout, Stream
 from wire.clients.zookeeper_consumer import (
@@ -72,22 +75,12 @@ class Site:
         await asyncio.to_thread(librdkafka_produce, self.node.bootstrap, topic, records)
 
 
-def chroot(server: ZooKeeperProcess) -> str:
-    path = f"/consumers-{uuid.uuid4().hex[:8]}"
-    client = KazooClient(server.connect)
-    client.start(timeout=10)
-    client.create(path)
-    client.stop()
-    client.close()
-    return server.connect + path
-
-
 @pytest.fixture(scope="module")
 def site(
     session_processes: Processes, zookeeper_server: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     """One for the module."""
-    connect = chroot(zookeeper_server)
+    connect = zookeeper_server.new_chroot("consumers")
     node = SiteNode(session_processes, tmp_path_factory.mktemp("classic"), connect, 1001)
     node.wait_ready()
     yield Site(node, connect)
@@ -369,6 +362,51 @@ async def test_offsets_that_did_not_move_are_not_written_and_those_taken_but_not
     assert read.values == [1, 2, 3, 4]
 
 
+class RefusingStore:
+    """Takes no offsets the first few times."""
+
+    def __init__(self, refusal: Exception, *, refusals: int) -> None:
+        self.attempts = 0
+        self._refusal, self._refusals = refusal, refusals
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        self.attempts += 1
+        if self.attempts <= self._refusals:
+            raise self._refusal
+
+    async def fetch(self, places: Any) -> dict[tuple[str, int], int]:
+        return {}
+
+
+NOT_THERE = broker_error(ErrorCode.coordinator_not_available)
+TOO_LARGE = OffsetsRefused("t-0: offset_metadata_too_large")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "refusals", "attempts", "is_kept"),
+    [
+        pytest.param(NOT_THERE, 2, 3, True, id="a coordinator that comes back"),
+        pytest.param(NOT_THERE, 99, 6, False, id="one that does not"),
+        pytest.param(TOO_LARGE, 99, 1, False, id="a refusal for good"),
+    ],
+)
+async def test_a_commit_is_tried_again_while_that_may_help_and_so_many_times(
+    site: Site, refusal: Exception, refusals: int, attempts: int, is_kept: bool
+) -> None:
+    topic = await site.new_topic(1)
+    await site.produce(topic, 0, 1, 1)
+    async with member(site.connect, f"g-{topic}", is_auto_commit=False, commit_backoff_ms=1) as consumer:
+        (stream,) = await consumer.create_streams({topic: 1})
+        records = stream.records()
+        await anext(records)
+        store = RefusingStore(refusal, refusals=refusals)
+        consumer._store = store
+        with contextlib.nullcontext() if is_kept else pytest.raises(type(refusal)):
+            await consumer.commit()
+        assert store.attempts == attempts
+        await records.aclose()
+
+
 class Hooks:
     """Notes what it is told, and fails once when asked to."""
 
@@ -442,7 +480,7 @@ async def test_a_stream_that_is_not_read_stops_its_fetcher_and_times_out_when_no
 async def test_a_consumer_that_was_there_before_any_broker_begins_when_one_comes(
     zookeeper_server: ZooKeeperProcess, processes: Processes, tmp_path: Path
 ) -> None:
-    connect = chroot(zookeeper_server)
+    connect = zookeeper_server.new_chroot("consumers")
     async with member(connect, "early") as consumer:
         (stream,) = await consumer.create_streams({"t.*": 1}, pattern=WHITE_LIST)
         node = SiteNode(processes, tmp_path, connect, 1001)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -118,7 +119,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         image=image,
         config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
         producer_ids=ProducerIds(),
-        topic_creator=SimpleNamespace(request=lambda names, image: None),
+        topic_creator=SimpleNamespace(request_missing=lambda topic, image: None),
     )
     await coordinator.stop()
     await transactions.stop()
@@ -145,6 +146,25 @@ def request_of(api_key: int, version: int, **values: Any) -> Any:
     return build(main, values)
 
 
+class AwaitedExchange:
+    """The way to answer a handler that reads the frame itself."""
+
+    def __init__(self, version: int) -> None:
+        self.header = SimpleNamespace(api_version=version, body_position=0)
+        self.body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def rest_ms(self) -> int:
+        return 0
+
+    def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
+        waited.add_done_callback(answering)
+
+    def answer_body(self, parts: Sequence[bytes], *, body_size: int) -> None:
+        body = b"".join(parts)
+        assert len(body) == body_size
+        self.body.set_result(body)
+
+
 async def ask(services: Services, name: str, version: int, *, software: str = "", **values: Any) -> Any:
     """The handler's response after a trip through its bytes."""
     module = HANDLERS[name]
@@ -159,6 +179,10 @@ async def ask(services: Services, name: str, version: int, *, software: str = ""
     )
     request = request_of(module.API_KEY, version, **values)
     assert schemas.decode(type(request), schemas.encode(request)) == request
+    if hasattr(module, "handle_frame"):
+        exchange = AwaitedExchange(version)
+        module.handle_frame(services, exchange, schemas.encode(request))
+        return schemas.decode(schemas.response_type(module.API_KEY, version), await exchange.body)
     response = await module.handle(services, context, request)
     decoded = schemas.decode(schemas.response_type(module.API_KEY, version), schemas.encode(response))
     assert decoded == response

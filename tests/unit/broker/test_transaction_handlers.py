@@ -86,6 +86,7 @@ async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
     coordinator = TransactionCoordinator(TransactionLimits(), log, routing, clock, producer_ids=Ids(), markers=markers)
     await coordinator.on_image(image, image)
     await eventually(lambda: not coordinator.is_loading)
+    asked_for: list[str] = []
     yield SimpleNamespace(
         image=image,
         clock=clock,
@@ -93,6 +94,8 @@ async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
         transaction_routing=routing,
         transaction_markers=markers,
         groups=SimpleNamespace(partition_of=lambda group_id: 3),
+        topic_creator=SimpleNamespace(request_missing=lambda topic, image: asked_for.append(topic)),
+        asked_for=asked_for,
     )
     await coordinator.stop()
 
@@ -173,6 +176,8 @@ async def test_a_groups_partition_takes_part(services: Any, version: int) -> Non
     assert services.transactions.describe("tx").partitions == {TopicPartition("__consumer_offsets", 3)}
     refused = await ask(services, "add_offsets_to_txn", version, group_id="", **given)
     assert refused.error_code is ErrorCode.invalid_group_id
+    # the group may be one that nobody has looked for yet
+    assert services.asked_for == ["__consumer_offsets"]
 
 
 @pytest.mark.parametrize("version", versions("end_txn"))
@@ -231,17 +236,19 @@ async def test_a_transactional_id_is_described(services: Any) -> None:
     assert unknown.error_code is ErrorCode.transactional_id_not_found
 
 
-async def test_markers_are_written_for_other_coordinators(services: Any) -> None:
+@pytest.mark.parametrize("version", versions("write_txn_markers"))
+async def test_markers_are_written_for_other_coordinators(services: Any, version: int) -> None:
     marker = {
         "producer_id": 7,
         "producer_epoch": 2,
         "transaction_result": True,
         "coordinator_epoch": 4,
+        "transaction_version": 2,
         "topics": [{"name": "t", "partition_indexes": (0,)}],
     }
-    response = await ask(services, "write_txn_markers", 1, markers=[marker])
+    response = await ask(services, "write_txn_markers", version, markers=[marker])
     assert response.markers[0].topics[0].partitions[0].error_code is ErrorCode.none
-    assert services.transaction_markers.ends == [TransactionEnd(7, 2, True, 4)]
+    assert services.transaction_markers.ends == [TransactionEnd(7, 2, True, 4, 2 if version >= 2 else 0)]
 
 
 @pytest.mark.parametrize("version", versions("find_coordinator")[1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.group_history import Commit, Ownership, violations
+from tests.support.group_history import Commit, Given, Ownership, generation_violations, violations
 
 ENDS = {0: 6}
 
@@ -48,3 +48,19 @@ def test_each_breach_is_found(letter: str, ownerships: list[Ownership], commits:
 def test_who_lost_a_partition_unasked_may_believe_a_while_that_it_has_it() -> None:
     held = [owned("a", 0, 12, 0, 1, 2, is_lost=True), owned("b", 11, 20, 0, 1, 2, 3, 4, 5)]
     assert violations(held, [], ENDS) == []
+
+
+def given(member: str, generation: int, *partitions: int) -> Given:
+    return Given(member=member, generation=generation, partitions=frozenset(partitions))
+
+
+def test_a_generation_that_shares_everything_out_once_has_no_violation() -> None:
+    assert generation_violations([given("a", 1, 0, 1), given("a", 2, 0), given("b", 2, 1), given("b", 2, 1)]) == []
+
+
+@pytest.mark.parametrize(
+    "other", [given("b", 2, 1, 2), given("a", 2, 0)], ids=["two members", "one member told two things"]
+)
+def test_a_generation_that_is_shared_out_twice_is_found(other: Given) -> None:
+    (found,) = generation_violations([given("a", 2, 0, 1), other])
+    assert found.startswith("S7 generation 2")

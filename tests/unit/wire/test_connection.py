@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator
 from typing import Any
@@ -46,6 +47,15 @@ async def test_answers_come_in_the_order_of_the_requests(broker: ScriptedBroker)
         answers = await asyncio.gather(*(named(connection, str(number)) for number in range(20)))
     assert [answer.groups[0].group_id for answer in answers] == [str(number) for number in range(20)]
     assert [request.states_filter[0] for request in broker.requests(LIST_GROUPS)] == [str(n) for n in range(20)]
+
+
+@pytest.mark.parametrize("buffer_bytes", [-1, 65536])
+async def test_connections_are_kept_alive_and_send_at_once(broker: ScriptedBroker, buffer_bytes: int) -> None:
+    options = ConnectionOptions(receive_buffer_bytes=buffer_bytes, send_buffer_bytes=buffer_bytes)
+    async with connected(broker.address, options) as connection:
+        live = connection._stream.transport.get_extra_info("socket")
+        assert live.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert live.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_no_more_requests_than_allowed_are_unanswered(broker: ScriptedBroker) -> None:

@@ -266,8 +266,16 @@ def test_an_unchanged_peer_view_changes_nothing() -> None:
     assert with_peer_view(found, peer_view(topic("orders"))) is found
 
 
-# Java's String.hashCode; the last one is the well-known string with the hash -2^31, of which the sign bit is dropped.
-JAVA_HASHES = [("", 0), ("a", 97), ("ab", 97 * 31 + 98), ("\u00fc", 0xFC), ("polygenelubricants", 0)]
+# Absolute values of Java's String.hashCode; the last one is the well-known string with the hash -2^31, which has none.
+JAVA_HASHES = [
+    ("", 0),
+    ("a", 97),
+    ("ab", 97 * 31 + 98),
+    ("\u00fc", 0xFC),
+    ("Group-1", 1_958_080_579),
+    ("test-consumer-group", 1_793_216_381),
+    ("polygenelubricants", 0),
+]
 
 
 @pytest.mark.parametrize(("name", "code"), JAVA_HASHES)

@@ -97,6 +97,7 @@ async def translate_link_under(
             await load.wait_for(2)
             await strike(proxy, fault, lasting_s)
         await wait_equal(source, target, topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+        print(f"passed {fault} for {lasting_s} s", flush=True)
 
 
 @pytest.mark.java

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Self
 
 from kio.schema.errors import ErrorCode
@@ -23,7 +23,8 @@ NO_TIME = dt.timedelta(0)
 class ScriptedBroker:
     """Use as `async with ScriptedBroker() as broker`; set `broker.scripts[api_key]` to a function of request and header.
 
-    A script returns the response's values (see `build_entity`), bytes to send as they are, or None for no answer; it may be a coroutine.
+    A script returns the response's values (see `build_entity`), bytes to send as they are, pieces of bytes as an asynchronous iterator,
+    or None for no answer; it may be a coroutine.
     """
 
     def __init__(self, versions: Mapping[int, VersionRange] | None = None) -> None:
@@ -98,6 +99,10 @@ class ScriptedBroker:
         if inspect.isawaitable(answer):
             answer = await answer
         if answer is None:
+            return
+        if isinstance(answer, AsyncIterator):
+            async for piece in answer:
+                writer.write(piece)
             return
         if not isinstance(answer, bytes):
             entity = build_entity(schemas.response_type(header.api_key, header.api_version), answer)

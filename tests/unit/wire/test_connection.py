@@ -79,6 +79,32 @@ async def test_missed_deadline_closes_the_connection_and_fails_those_behind(brok
             await named(connection, "later")
 
 
+async def test_an_answer_that_takes_longer_than_the_deadline_is_waited_for_while_bytes_come(
+    broker: ScriptedBroker,
+) -> None:
+    timeout_s = 0.8
+    beyond_the_deadline_s = 2 * timeout_s
+
+    async def in_pieces(answer: bytes) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        began_s, sent = loop.time(), 0
+        while loop.time() < began_s + beyond_the_deadline_s and sent < len(answer) - 1:
+            yield answer[sent : sent + 1]
+            sent += 1
+            await asyncio.sleep(0.01)
+        yield answer[sent:]
+
+    def slow(request: Any, header: RequestHeader) -> AsyncIterator[bytes]:
+        groups = [{"group_id": "x" * 1000, "protocol_type": "", "group_state": "", "group_type": ""}]
+        entity = build_entity(schemas.response_type(LIST_GROUPS, header.api_version), {**NO_GROUPS, "groups": groups})
+        return in_pieces(frames.encode_response(LIST_GROUPS, header.api_version, header.correlation_id, entity))
+
+    broker.on(LIST_GROUPS, slow)
+    async with connected(broker.address, ConnectionOptions(request_timeout_ms=timeout_s * 1000)) as connection:
+        answer = await connection.call(LIST_GROUPS, REQUEST)
+    assert len(answer.groups) == 1
+
+
 async def test_cancelled_caller_does_not_disturb_the_others(broker: ScriptedBroker) -> None:
     go, asked = asyncio.Event(), asyncio.Event()
 

@@ -83,6 +83,7 @@ class Connection:
         self._stream = FrameStream(frame_bytes_max=options.frame_bytes_max, on_frame=self._receive, on_lost=self._lose)
         self._pending: deque[_Pending] = deque()
         self._next_correlation_id = 0
+        self._written_bytes = 0
         self._order = asyncio.Lock()
         self._slots = asyncio.Semaphore(options.in_flight_max)
         self._lost_because: str | None = None
@@ -159,6 +160,7 @@ class Connection:
             async with asyncio.timeout(timeout_ms / 1000) as limit:
                 silence = SilenceLimit(limit, self._stream.transport, timeout_s=timeout_ms / 1000)
                 future = await self._send(api_key, version, body, body_size)
+                silence.sent_until_bytes = self._written_bytes
                 frame = await future
         except TimeoutError as error:
             self.close("a request timed out")
@@ -201,6 +203,7 @@ class Connection:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         prefix = frames.request_prefix(api_key, version, correlation_id, self._options.client_id, body_size=body_size)
+        self._written_bytes += len(prefix) + body_size
         if self._compressed is None:
             self._stream.transport.writelines([prefix, *body])
         else:

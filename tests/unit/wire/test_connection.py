@@ -21,6 +21,7 @@ from wire.private import CLIENT_SOFTWARE_NAME
 
 LIST_GROUPS = 16
 NO_GROUPS = {"throttle_time": versions_answer({})["throttle_time"], "error_code": ErrorCode.none, "groups": []}
+LATER = schemas.encode(build_entity(schemas.request_type(LIST_GROUPS, 4), {"states_filter": ()}))
 REQUEST = {"states_filter": (), "types_filter": ()}
 
 
@@ -103,6 +104,21 @@ async def test_an_answer_that_takes_longer_than_the_deadline_is_waited_for_while
     async with connected(broker.address, ConnectionOptions(request_timeout_ms=timeout_s * 1000)) as connection:
         answer = await connection.call(LIST_GROUPS, REQUEST)
     assert len(answer.groups) == 1
+
+
+async def test_requests_sent_later_do_not_keep_a_silent_one_waiting(broker: ScriptedBroker) -> None:
+    broker.on(LIST_GROUPS, lambda request, header: None)
+    async with connected(broker.address, ConnectionOptions(in_flight_max=1000)) as connection:
+
+        async def chatter() -> None:
+            while connection.is_open:
+                await connection.send_unanswered(LIST_GROUPS, 4, [LATER], body_size=len(LATER))
+                await asyncio.sleep(0.005)
+
+        chattering = asyncio.create_task(chatter())
+        with pytest.raises(RequestTimedOut, match=r"list_groups: no answer within 200 ms"):
+            await named(connection, "first", timeout_ms=200)
+        await asyncio.gather(chattering, return_exceptions=True)
 
 
 async def test_cancelled_caller_does_not_disturb_the_others(broker: ScriptedBroker) -> None:

@@ -59,5 +59,7 @@ def _moved_bytes(transport: asyncio.BaseTransport, sent_until_bytes: int | None)
         return None
     if len(told) < _MOVED_AT + _MOVED.size:
         return None
+    acknowledged: int
+    received: int
     acknowledged, received = _MOVED.unpack_from(told, _MOVED_AT)
     return received + (acknowledged if sent_until_bytes is None else min(acknowledged, sent_until_bytes))

@@ -115,6 +115,17 @@ class ScriptedBroker:
         return versions_answer(offered)
 
 
+async def in_pieces(answer: bytes, *, lasting_s: float) -> AsyncIterator[bytes]:
+    """An answer that comes byte by byte for about so long, then whole."""
+    loop = asyncio.get_running_loop()
+    until_s, sent = loop.time() + lasting_s, 0
+    while loop.time() < until_s and sent < len(answer) - 1:
+        yield answer[sent : sent + 1]
+        sent += 1
+        await asyncio.sleep(0.01)
+    yield answer[sent:]
+
+
 def versions_answer(offered: Mapping[int, VersionRange], error_code: int = 0) -> dict[str, Any]:
     """Values of an ApiVersions response."""
     keys = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.scripted_broker import API_VERSIONS, ScriptedBroker, versions_answer
+from tests.support.scripted_broker import API_VERSIONS, ScriptedBroker, in_pieces, versions_answer
 from wire import frames, schemas
 from wire.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
 from wire.connection import Connection, ConnectionOptions, connected, open_connection
@@ -84,21 +84,12 @@ async def test_an_answer_that_takes_longer_than_the_deadline_is_waited_for_while
     broker: ScriptedBroker,
 ) -> None:
     timeout_s = 0.8
-    beyond_the_deadline_s = 2 * timeout_s
-
-    async def in_pieces(answer: bytes) -> AsyncIterator[bytes]:
-        loop = asyncio.get_running_loop()
-        began_s, sent = loop.time(), 0
-        while loop.time() < began_s + beyond_the_deadline_s and sent < len(answer) - 1:
-            yield answer[sent : sent + 1]
-            sent += 1
-            await asyncio.sleep(0.01)
-        yield answer[sent:]
 
     def slow(request: Any, header: RequestHeader) -> AsyncIterator[bytes]:
         groups = [{"group_id": "x" * 1000, "protocol_type": "", "group_state": "", "group_type": ""}]
         entity = build_entity(schemas.response_type(LIST_GROUPS, header.api_version), {**NO_GROUPS, "groups": groups})
-        return in_pieces(frames.encode_response(LIST_GROUPS, header.api_version, header.correlation_id, entity))
+        answer = frames.encode_response(LIST_GROUPS, header.api_version, header.correlation_id, entity)
+        return in_pieces(answer, lasting_s=2 * timeout_s)
 
     broker.on(LIST_GROUPS, slow)
     async with connected(broker.address, ConnectionOptions(request_timeout_ms=timeout_s * 1000)) as connection:
@@ -109,16 +100,11 @@ async def test_an_answer_that_takes_longer_than_the_deadline_is_waited_for_while
 async def test_requests_sent_later_do_not_keep_a_silent_one_waiting(broker: ScriptedBroker) -> None:
     broker.on(LIST_GROUPS, lambda request, header: None)
     async with connected(broker.address, ConnectionOptions(in_flight_max=1000)) as connection:
-
-        async def chatter() -> None:
-            while connection.is_open:
-                await connection.send_unanswered(LIST_GROUPS, 4, [LATER], body_size=len(LATER))
-                await asyncio.sleep(0.005)
-
-        chattering = asyncio.create_task(chatter())
+        silent = asyncio.create_task(named(connection, "first", timeout_ms=200))
+        while not (await asyncio.wait([silent], timeout=0.005))[0] and connection.is_open:
+            await connection.send_unanswered(LIST_GROUPS, 4, [LATER], body_size=len(LATER))
         with pytest.raises(RequestTimedOut, match=r"list_groups: no answer within 200 ms"):
-            await named(connection, "first", timeout_ms=200)
-        await asyncio.gather(chattering, return_exceptions=True)
+            await silent
 
 
 async def test_cancelled_caller_does_not_disturb_the_others(broker: ScriptedBroker) -> None:

@@ -16,7 +16,7 @@ from toxiproxy import Proxy, Toxiproxy
 
 from bench import antipode, apache_kafka, librdkafka, mirror_maker
 from bench.figures import Side
-from bench.mirror import MirrorPair, watch_drain
+from bench.mirror import MirrorPair, stopped_mirror, watch_drain
 from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import metered
@@ -55,10 +55,7 @@ def measure(plan: Plan) -> None:
 def _antipode_pair(directory: Path) -> Iterator[tuple[MirrorPair, Proxy]]:
     """Two sites of ours with their own toxiproxy; the mirror that came with them has been stopped."""
     with antipode.sites(directory, "--sites", "a,b") as environment:
-        child = environment.processes(process="mirror-a-b")[0].child()
-        child.stop(timeout_ms=STOP_TIMEOUT_MS)
-        with (child.directory / "mirror.properties").open("a", encoding="utf-8") as file:
-            file.writelines(f"{key}={value}\n" for key, value in SETTINGS.items())
+        child = stopped_mirror(environment, SETTINGS)
         if environment.toxiproxy is None:
             raise OperationalFailure("the sites have no toxiproxy between them")
         name = next(proxy.name for proxy in environment.link("a-b").proxies if proxy.site == "a" and proxy.kind == LINK)

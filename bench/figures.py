@@ -169,6 +169,11 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "line_share": Figure(title="share of the line", unit="of 1", pick=Pick.HIGHEST),
         "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST),
     },
+    "mirror-lossy": {
+        "mb_per_s": Figure(title="mirrored", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
+        "line_mb_per_s": Figure(title="what the line carries", unit="MB/s", pick=Pick.HIGHEST),
+        "line_share": Figure(title="share of the line", unit="of 1", pick=Pick.MEDIAN),
+    },
     "replicated": {
         "mb_per_s": Figure(title="throughput", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
         "cpu_s_per_gb": Figure(title="CPU of all brokers", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=1)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from bench.plan import Plan
 from bench.processes import cpu_s, memory, metered
 from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic, end_offset_sum
 from bench.warm_memory import touch_free_memory
+from dr.environment import Environment
 from runtime.children import Child
 from runtime.process import OperationalFailure
 from wire.client import KafkaClient
@@ -68,24 +69,34 @@ def measure(plan: Plan) -> None:
 
 
 @contextmanager
-def antipode_pair(directory: Path) -> Iterator[MirrorPair]:
-    """Two linked sites of ours; the mirror that came with them has been stopped."""
+def antipode_pair(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[MirrorPair]:
+    """Two linked sites of ours; the mirror that came with them has been stopped, and given these settings."""
     with antipode.sites(directory, "--sites", "a,b", "--no-proxy") as environment:
-        child = environment.processes(process="mirror-a-b")[0].child()
-        child.stop(timeout_ms=STOP_TIMEOUT_MS)
+        child = stopped_mirror(environment, settings or {})
         source, target = (environment.sites[site].bootstrap_servers for site in ("a", "b"))
         yield MirrorPair(side=Side.ANTIPODE, source=source, target=target, child=child, target_topic=str)
 
 
+def stopped_mirror(environment: Environment, settings: Mapping[str, str]) -> Child:
+    """The mirror of link a-b, stopped, with settings added to its file."""
+    child = environment.processes(process="mirror-a-b")[0].child()
+    child.stop(timeout_ms=STOP_TIMEOUT_MS)
+    with (child.directory / "mirror.properties").open("a", encoding="utf-8") as file:
+        file.writelines(f"{key}={value}\n" for key, value in settings.items())
+    return child
+
+
 @contextmanager
-def kafka_pair(directory: Path, topics: Sequence[str] = (DRAINED, STEADY)) -> Iterator[MirrorPair]:
+def kafka_pair(
+    directory: Path, topics: Sequence[str] = (DRAINED, STEADY), settings: Mapping[str, str] | None = None
+) -> Iterator[MirrorPair]:
     """Two Apache Kafkas and MirrorMaker 2, which mirrors topics of these names."""
     with ExitStack() as running:
         source, target = (
             running.enter_context(apache_kafka.lone_broker(directory / name, name=f"kafka-{name}")).bootstrap_servers
             for name in ("a", "b")
         )
-        child = mirror_maker.child(directory / "mirror-maker", source, target, topics)
+        child = mirror_maker.child(directory / "mirror-maker", source, target, topics, settings)
         yield MirrorPair(
             side=Side.PEER, source=source, target=target, child=child, target_topic=mirror_maker.mirrored_topic
         )
@@ -159,6 +170,23 @@ async def watch_drain(
         cpu_s_per_gb=(used_s - first_cpu_s) / (max(drained, record_bytes) / 1e9),
         cpu_s_per_gb_with_start=used_s / (count * record_bytes / 1e9),
     )
+
+
+async def arrived_mb_per_s(
+    pair: MirrorPair, began: float, source_topic: str, record_bytes: int, *, skip_s: float, duration_s: float
+) -> float:
+    """What arrives at the target in a stretch of time that begins so long after the first record has come."""
+    topic = pair.target_topic(source_topic)
+    async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
+        while not await _come(client, topic):
+            if pair.child.pid() is None or time.monotonic() - began > DRAIN_WITHIN_S:
+                raise OperationalFailure(f"{pair.child.name} mirrored nothing: {pair.child.log_tail()}")
+            await asyncio.sleep(POLL_S)
+        await asyncio.sleep(skip_s)
+        before, looked_at = await end_offset_sum(client, topic), time.monotonic()
+        await asyncio.sleep(duration_s)
+        come, took_s = await end_offset_sum(client, topic) - before, time.monotonic() - looked_at
+    return come * record_bytes / 1e6 / took_s
 
 
 async def _come(client: KafkaClient, topic: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy.apache_kafka import SERVER_JVM, program
@@ -50,11 +50,13 @@ def properties(source: str, target: str, topics: Sequence[str]) -> dict[str, str
     }
 
 
-def child(directory: Path, source: str, target: str, topics: Sequence[str]) -> Child:
-    """The process, not started; its configuration is written."""
+def child(
+    directory: Path, source: str, target: str, topics: Sequence[str], settings: Mapping[str, str] | None = None
+) -> Child:
+    """The process, not started; its configuration is written, with these settings over those that are best on one machine."""
     directory.mkdir(parents=True, exist_ok=True)
     configuration = directory / "mm2.properties"
-    lines = (f"{key} = {value}\n" for key, value in properties(source, target, topics).items())
+    lines = (f"{key} = {value}\n" for key, value in {**properties(source, target, topics), **(settings or {})}.items())
     configuration.write_text("".join(lines), encoding="utf-8")
     command = program(PROGRAM, str(configuration), jvm=(*HEAP, *SERVER_JVM))
     return Child(name="mirror-maker", command=command, directory=directory, log=directory / "mirror-maker.log")

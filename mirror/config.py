@@ -21,6 +21,7 @@ from mirror.core.sharing import Strategy
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
 from wire.compressed_stream import LEVEL_MAX, LEVEL_MIN
+from wire.security import SECURITY_KEYS, ClientSecurity, load_security
 
 OLD_SPELLINGS = {
     "queue.enqueueTimeout.ms": "queue.enqueue.timeout.ms",
@@ -33,6 +34,7 @@ OLD_SPELLINGS = {
 """Names of earlier mirrors, and ours for the same thing."""
 
 _MIB = 1024 * 1024
+ENDS = ("source", "target")
 ALIAS = r"^[A-Za-z0-9_-]+$"
 
 
@@ -79,6 +81,16 @@ class MirrorConfig(Settings):
     )
     target_bootstrap_servers: tuple[HostPort, ...] = Field(
         default=(), alias="target.bootstrap.servers", description="host:port list; empty: what the site agents say"
+    )
+    source_security: ClientSecurity = Field(
+        default_factory=ClientSecurity,
+        alias="source.security",
+        description="source.security.protocol, source.ssl.*, source.sasl.* as Kafka's clients have them",
+    )
+    target_security: ClientSecurity = Field(
+        default_factory=ClientSecurity,
+        alias="target.security",
+        description="target.security.protocol, target.ssl.*, target.sasl.* as Kafka's clients have them",
     )
     whitelist: tuple[str, ...] | None = Field(
         default=None, alias="whitelist", description="regular expressions, comma-separated, equal to the link's"
@@ -373,12 +385,24 @@ def split_patterns(text: str) -> tuple[str, ...]:
 
 def load_config(properties: Mapping[str, str]) -> MirrorConfig:
     """Settings from properties; old spellings count unless the present name is there too. ConfigurationError as usual."""
-    mapping: dict[str, str] = dict(properties)
+    mapping: dict[str, object] = dict(properties)
     for old, new in OLD_SPELLINGS.items():
         if old in mapping:
             value = mapping.pop(old)
             mapping.setdefault(new, value)
+    for end in ENDS:
+        mapping[f"{end}.security"] = _security(end, mapping)
     return load_settings(MirrorConfig, mapping)
+
+
+def _security(end: str, mapping: dict[str, object]) -> ClientSecurity:
+    """Take an end's security out of the properties; a ConfigurationError names the key as it is in the file."""
+    prefixed = {f"{end}.{name}": name for name in SECURITY_KEYS}
+    given = {name: mapping.pop(key) for key, name in prefixed.items() if key in mapping}
+    try:
+        return load_security(given)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{end}.{error.key}", error.value, error.accepted) from error
 
 
 def load_configs(properties: Mapping[str, str]) -> tuple[MirrorConfig, ...]:

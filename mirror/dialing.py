@@ -1,4 +1,4 @@
-"""How a mirror connects to its two ends: deadlines, socket buffers and compression, as the configuration says for each.
+"""How a mirror connects to its two ends: deadlines, socket buffers, security and compression, as the configuration says for each.
 
 Compression is for the end that lies across the narrow line; an end that does not offer it (any broker but Antipode's) is talked to
 without, which is counted and logged.
@@ -12,6 +12,7 @@ from mirror.config import CompressionType, MirrorConfig
 from runtime.logs import get_logger
 from wire.compressed_stream import Compression, CompressionTally
 from wire.connection import ConnectionOptions
+from wire.security import secured
 
 _log = get_logger("mirror")
 
@@ -28,11 +29,11 @@ class Dialing:
             send_buffer_bytes=config.socket_send_buffer_bytes,
         )
         self.source = replace(
-            plain,
+            secured(plain, config.source_security),
             compression=self._wish("source", config.source_compression_type, config.source_compression_level),
         )
         self.target = replace(
-            plain,
+            secured(plain, config.target_security),
             compression=self._wish("target", config.target_compression_type, config.target_compression_level),
         )
 

@@ -58,6 +58,7 @@ class MirrorDaemon:
         self._metrics_server: MetricsServer | None = None
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
+        self._explained = ""
         self._closing: list[Sharing | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
         self._sharing: Sharing | ZooKeeperSharing | None = None
         self.mirror: Mirror | None = None
@@ -152,7 +153,7 @@ class MirrorDaemon:
                 try:
                     standing = await link.open()
                 except Unreachable as error:
-                    self._admin.explain(str(error))
+                    self._explain(str(error))
                     raise
         if self._config.is_sharing:
             self._sharing = self._make_sharing(self._config.target_bootstrap_servers)
@@ -169,7 +170,7 @@ class MirrorDaemon:
                     configured = self._config.target_bootstrap_servers
                     return standing, configured or await self._links.target_bootstrap_servers()
                 except AgentsUnreachable as error:
-                    self._admin.explain(str(error))
+                    self._explain(str(error))
                     raise
         raise AgentsUnreachable("no attempt was made")
 
@@ -231,6 +232,13 @@ class MirrorDaemon:
         )
         self._closing.insert(0, sharing)
         return sharing
+
+    def _explain(self, reason: str) -> None:
+        """Why there is nothing to mirror yet: to whoever asks, and to the log as often as it changes."""
+        self._admin.explain(reason)
+        if reason != self._explained:
+            _log.warning("the link cannot be opened yet", reason=reason)
+        self._explained = reason
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():

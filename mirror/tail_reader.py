@@ -47,8 +47,10 @@ class TailReader:
         sieve: SourceSieve,
         may_append_to_others: bool,
         clock: Clock,
+        late_within_ms: float,
     ) -> None:
         self._clock = clock
+        self._late_within_ms = late_within_ms
         self._source = source
         self._target = target
         self._naming = naming
@@ -61,6 +63,8 @@ class TailReader:
         self.doubted: set[PartitionKey] = set()
         # When the target's log was last looked at, monotonic ms.
         self.looked_at_ms: dict[PartitionKey, float] = {}
+        # Partitions of which a request had no answer whose repetition the target may not recognise, and since when (monotonic ms).
+        self.unanswered_at_ms: dict[PartitionKey, float] = {}
 
     async def positions(self, ends: Mapping[PartitionKey, LogAnswer]) -> dict[PartitionKey, LogAnswer]:
         """The target's log ends (by the source's names) as positions in the source's log."""
@@ -84,6 +88,7 @@ class TailReader:
                 return Differs(f"{key}: {error}")
 
     async def _resume(self, key: PartitionKey, end: LogEnds) -> LogEnds:
+        self._await_the_late(key)
         await self._translations.have_producer(self._naming.source_alias)
         if self._translations.is_new(key):
             translation = Translation()
@@ -98,6 +103,7 @@ class TailReader:
         elif end.end_offset > translation.position.target_next:
             await self._match_tail(key, translation, end)
         translation.rest()
+        self.unanswered_at_ms.pop(key, None)
         self.looked_at_ms[key] = self._clock.monotonic_ms()
         self._settle_doubt(key, translation, has_moved=translation.position.source_next != before)
         return LogEnds(
@@ -105,6 +111,15 @@ class TailReader:
             end_offset=translation.position.source_next,
             last_epoch=translation.position.source_epoch,
         )
+
+    def _await_the_late(self, key: PartitionKey) -> None:
+        """Unreachable while a request that had no answer may still arrive: a look before that would not see its batches."""
+        waited_ms = self._clock.monotonic_ms() - self.unanswered_at_ms.get(key, -self._late_within_ms)
+        if waited_ms < self._late_within_ms:
+            raise Unreachable(
+                f"requests for {key} that had no answer may still arrive; the target's log is looked at in "
+                f"{self._late_within_ms - waited_ms:.0f} ms"
+            )
 
     def _settle_doubt(self, key: PartitionKey, translation: Translation, *, has_moved: bool) -> None:
         """The target did not take our sequence and its log does not tell why: it has forgotten, or knows a later epoch."""

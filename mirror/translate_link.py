@@ -85,6 +85,7 @@ class TranslateLink:
             sieve=self._sieve,
             may_append_to_others=config.existing_target is ExistingTarget.APPEND,
             clock=clock,
+            late_within_ms=config.request_timeout_ms,
         )
         self._mirror_maker = MirrorMakerTopics(
             config,

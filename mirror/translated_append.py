@@ -4,6 +4,10 @@ Kafka takes one batch a partition and request, so an entry of several batches be
 without waiting. Sequences keep them in order at the broker: after one that failed, those behind it are refused. Only where the target may
 not know our producer yet does the first batch go alone, since a broker takes any sequence from a producer that it does not know.
 
+A broker finds repetitions by what it remembers of a producer, and Apache Kafka forgets a producer by the times in its records: one that
+writes what is older than `producer.id.expiration.ms` (a day) is forgotten every ten minutes, whatever it is doing. So a request of old
+records that had no answer is not sent again blindly: once it can no longer arrive late, the target's log is read.
+
 More requests may be under way than the five batches that a broker remembers for finding repetitions: what a broker refuses for
 that reason starts the partition again from the target's log (`tail_reader.py`), which knows.
 """
@@ -22,7 +26,7 @@ from mirror.core.partitions import PartitionKey
 from mirror.core.renumbering import renumber
 from mirror.core.translation import BrokenOff, NotTheNextBatch, Planned, TargetWentBack, Translation
 from mirror.kafka_site import reached
-from mirror.ports import AppendAnswer, AppendPart, Unreachable
+from mirror.ports import AppendAnswer, AppendPart
 from mirror.tail_reader import TailReader
 from mirror.translations import Translations
 from runtime.clock import Clock
@@ -38,6 +42,9 @@ OPENING_LASTS_MS = 60_000
 
 SILENCE_MAX_MS = 3_600_000
 """After so long without a write the target's log is looked at again first; brokers forget a producer after a day."""
+
+OLD_RECORDS_MS = 3_600_000
+"""Records older than this may make a broker forget their producer at any moment."""
 
 _SEQUENCE_TROUBLE = frozenset(
     {
@@ -57,6 +64,7 @@ class _Part:
     translation: Translation
     to_send: list[tuple[Planned, bytes]] = field(default_factory=list)
     next_offset: int = 0
+    is_soon_forgotten: bool = False
     error: ErrorCode = ErrorCode.none
     message: str = ""
     # The partition's call before this one, and this one: they are answered in their order.
@@ -153,6 +161,14 @@ class TranslatedAppend:
         self._last_call[part.key] = planned.is_answered
         places = list(iterate_headers(part.records))
         planned.next_offset = places[-1][1].next_offset
+        oldest_ms = min(header.max_timestamp for _, header in places)
+        planned.is_soon_forgotten = oldest_ms < self._clock.now_ms() - OLD_RECORDS_MS
+        if part.key in self._tails.unanswered_at_ms:
+            planned.fail(
+                ErrorCode.offset_out_of_range,
+                "old records had no answer: the target's log is looked at before more is sent",
+            )
+            return planned
         if self._was_silent_for_long(part.key):
             planned.fail(
                 ErrorCode.offset_out_of_range, "nothing was written for long: the target's log is looked at again"
@@ -188,7 +204,7 @@ class TranslatedAppend:
         return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS
 
     async def _send(self, connection: Connection, row: _Round) -> None:
-        """One request; its outcome is noted with each part. Unreachable: nobody knows the outcome."""
+        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the outcome."""
         by_topic: dict[str, list[PartitionRecords]] = {}
         for part, _, batch in row:
             name = self._naming.target_name(part.part.key.topic)
@@ -197,9 +213,11 @@ class TranslatedAppend:
         request = ProduceRequest(None, -1, self._timeout_ms, listed)
         try:
             response = await reached(requests.request_produce(connection, request))
-        except Unreachable:
+        except BaseException:
             for part, _, _ in row:
                 self._opened_at_ms.pop(part.part.key, None)
+                if part.is_soon_forgotten:
+                    self._tails.unanswered_at_ms[part.part.key] = self._clock.monotonic_ms()
             raise
         outcomes = _by_place(response)
         for part, plan, _ in row:

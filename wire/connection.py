@@ -5,8 +5,9 @@ connection as it likes; TLS comes as an `ssl.SSLContext`. Then ApiVersions is ne
 Antipode's brokers advertise their private messages, and compression is agreed on where it is wanted and offered.
 
 Order: requests are written in the order of the calls, and Kafka answers in the order of the requests. At most `in_flight_max` are
-unanswered, further callers wait. A request that misses its deadline closes the connection, because everything behind it would wait too; a
-caller that is cancelled just does not get its answer.
+unanswered, further callers wait. A request that misses its deadline closes the connection, because everything behind it would wait too; the
+deadline is one of silence (wire/line_progress.py), so an answer that is long in coming over a slow line is waited for. A caller that is
+cancelled just does not get its answer.
 
 Not here: which broker to ask, retries, reconnection (wire/connection_pool.py, wire/client.py).
 """
@@ -32,6 +33,7 @@ from wire.compressed_stream import CompressedStream, Compression
 from wire.entity_building import build_entity
 from wire.frame_stream import FrameStream
 from wire.frames import VersionRange
+from wire.line_progress import SilenceLimit
 from wire.private import CLIENT_SOFTWARE_NAME, CODEC_ZSTD, COMPRESS_CONNECTION
 
 NEGOTIATED_VERSION: Final = 3
@@ -81,6 +83,7 @@ class Connection:
         self._stream = FrameStream(frame_bytes_max=options.frame_bytes_max, on_frame=self._receive, on_lost=self._lose)
         self._pending: deque[_Pending] = deque()
         self._next_correlation_id = 0
+        self._written_bytes = 0
         self._order = asyncio.Lock()
         self._slots = asyncio.Semaphore(options.in_flight_max)
         self._lost_because: str | None = None
@@ -152,14 +155,20 @@ class Connection:
     ) -> Answer:
         """Send an encoded body in parts, which must not change until it is answered; the response frame, not decoded."""
         timeout_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
+        silence: SilenceLimit | None = None
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(timeout_ms / 1000) as limit:
+                silence = SilenceLimit(limit, self._stream.transport, timeout_s=timeout_ms / 1000)
                 future = await self._send(api_key, version, body, body_size)
+                silence.sent_until_bytes = self._written_bytes
                 frame = await future
         except TimeoutError as error:
             self.close("a request timed out")
             detail = f"no answer within {timeout_ms:.0f} ms"
             raise RequestTimedOut(detail, node=str(self.address), api_key=api_key) from error
+        finally:
+            if silence is not None:
+                silence.end()
         with self._trusting():
             return Answer(frame, frames.response_body_position(frame, api_key, version))
 
@@ -194,6 +203,7 @@ class Connection:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         prefix = frames.request_prefix(api_key, version, correlation_id, self._options.client_id, body_size=body_size)
+        self._written_bytes += len(prefix) + body_size
         if self._compressed is None:
             self._stream.transport.writelines([prefix, *body])
         else:

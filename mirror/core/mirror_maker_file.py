@@ -3,7 +3,7 @@
 MirrorMaker's rules hold: `source->target.key` counts before `key`, and clients' settings may be given for a cluster
 (`source.consumer.key`) or a flow (`source->target.consumer.key`). Each enabled flow becomes the settings of one translate link.
 Whatever cannot be honoured is said, never passed over: a verdict for every key of the file. A file that needs what is not
-there (TLS, SASL, a policy class of somebody's own) is refused, because going on without would be worse.
+there (Java key stores, Kerberos, a policy class of somebody's own) is refused, because going on without would be worse.
 """
 
 from __future__ import annotations
@@ -157,10 +157,37 @@ _NOT_HONOURED = (
     (r"(topic|group|config\.property)\.filter\.class", "filters are topics, topics.exclude, groups and groups.exclude"),
     (r"forwarding\.admin\.class", "topics are made through the target's own Admin API"),
     (r"(metric\.reporters|metrics\..*)", "metrics are served in Prometheus's format"),
+    (r"(ssl|sasl|security)\..*", "TLS's versions and ciphers are OpenSSL's defaults on this machine"),
 )
+_SECURITY = frozenset(
+    {
+        "security.protocol",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.key.password",
+        "ssl.endpoint.identification.algorithm",
+        "sasl.mechanism",
+        "sasl.jaas.config",
+    }
+)
+"""Keys that count for all connections to a cluster, under the names that they have."""
+_SECURITY_OF_CLUSTER = "security"
+_PEM_ONLY = frozenset({"ssl.truststore.location", "ssl.keystore.location"})
 _REFUSED = (
-    (r"security\.protocol", ("PLAINTEXT",), "PLAINTEXT: TLS and SASL are not there yet"),
-    (r"(sasl|ssl)\..*", (), "none: TLS and SASL are not there yet"),
+    (
+        r"ssl\.(truststore|keystore)\.password",
+        "none: stores are PEM files, which have no password (ssl.truststore.type=PEM, ssl.keystore.type=PEM)",
+    ),
+    (
+        r"ssl\.(truststore\.certificates|keystore\.certificate\.chain|keystore\.key)",
+        "none: name a PEM file with ssl.truststore.location or ssl.keystore.location",
+    ),
+    (
+        r"sasl\.(kerberos|oauthbearer|login|client)\..*",
+        "none: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are there, by sasl.mechanism and sasl.jaas.config",
+    ),
 )
 _FLOW = re.compile(r"^(?P<source>[^.\s]+?)->(?P<target>[^.\s]+)\.(?P<rest>.+)$")
 _CLIENT = re.compile(
@@ -229,7 +256,11 @@ def _read(reading: _Reading, key: str, value: str) -> None:
 def _translate(reading: _Reading, key: str, name: str, value: str, settings: dict[str, str]) -> None:
     """Put one setting, by our name, into `settings`, and note what was done."""
     client = _CLIENT.match(name)
-    if client is not None:
+    of_cluster = name if client is None else client["rest"]
+    if of_cluster in _SECURITY:
+        settings[f"{_SECURITY_OF_CLUSTER}:{of_cluster}"] = value
+        reading.note(key, Fate.USED, "for all connections to the cluster")
+    elif client is not None:
         _translate_client(reading, key, client["side"].rpartition(".")[2], client["rest"], value, settings)
     elif name == "replication.policy.class":
         settings["topic.naming.policy"] = _policy(key, value).value
@@ -258,14 +289,9 @@ def _translate_client(reading: _Reading, key: str, side: str, name: str, value: 
 
 
 def _judge(reading: _Reading, key: str, name: str, value: str) -> None:
-    for pattern, accepted, explanation in _REFUSED:
+    for pattern, explanation in _REFUSED:
         if re.fullmatch(pattern, name):
-            if value.strip().upper() not in accepted:
-                raise UnusableFile(
-                    key, value if "password" not in name and "jaas" not in name else "(hidden)", explanation
-                )
-            reading.note(key, Fate.USED, "as it is anyway")
-            return
+            raise UnusableFile(key, "(hidden)" if "password" in name or "key" in name else value, explanation)
     for patterns, fate in ((_NOT_NEEDED, Fate.NOT_NEEDED), (_NOT_HONOURED, Fate.NOT_HONOURED)):
         for pattern, explanation in patterns:
             if re.fullmatch(pattern, name):
@@ -315,9 +341,13 @@ def _flow(reading: _Reading, source: str, target: str) -> Flow:
     ):
         for name, value in given.items():
             prefix, separator, known = name.rpartition(":")
-            if not separator or side is None or prefix == side:
+            if prefix == _SECURITY_OF_CLUSTER:
+                for end in _ends_of(side):
+                    settings[f"{end}.{known}"] = value
+            elif not separator or side is None or prefix == side:
                 settings[known] = value
     settings.pop("enabled", None)
+    _demand_pem(settings)
     settings |= {
         "link.mode": "translate",
         "link.name": f"{source}-{target}",
@@ -327,3 +357,19 @@ def _flow(reading: _Reading, source: str, target: str) -> Flow:
         "target.bootstrap.servers": reading.bootstrap[target],
     }
     return Flow(source, target, settings)
+
+
+def _ends_of(side: str | None) -> tuple[str, ...]:
+    """The ends that a cluster's security is for: the source is consumed from, the target produced to; without a cluster it is for both."""
+    return {None: ("source", "target"), "consumer": ("source",), "producer": ("target",)}[side]
+
+
+def _demand_pem(settings: Mapping[str, str]) -> None:
+    """Java's stores are JKS unless the file says otherwise."""
+    for end in ("source", "target"):
+        for location in sorted(_PEM_ONLY):
+            kind = location.replace("location", "type")
+            if settings.get(f"{end}.{location}") and settings.get(f"{end}.{kind}", "JKS").upper() != "PEM":
+                raise UnusableFile(
+                    kind, settings.get(f"{end}.{kind}", "(not set)"), f"PEM, with a PEM file as {location}"
+                )

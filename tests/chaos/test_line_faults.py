@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -75,9 +75,6 @@ async def test_an_exact_link_outlasts_long_faults(
     await exact_link_under(shuffled(LINE_FAULTS), LONG_S, end, processes, tmp_path, toxiproxy)
 
 
-Ends = Callable[[], tuple[str, str]]
-
-
 async def translate_link_under(
     faults: Sequence[LineFault],
     lasting_s: float,
@@ -86,6 +83,7 @@ async def translate_link_under(
     processes: Processes,
     tmp_path: Path,
 ) -> None:
+    """The batches are dated 1970, as those of a topic that is moved in with its history."""
     source, target = ends
     topic = f"lines-{tmp_path.name.lower().replace('_', '-')}"
     await create_topic(source, topic, PARTITIONS)
@@ -97,6 +95,7 @@ async def translate_link_under(
             await load.wait_for(2)
             await strike(proxy, fault, lasting_s)
         await wait_equal(source, target, topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+        print(f"passed {fault} for {lasting_s} s", flush=True)
 
 
 @pytest.mark.java
@@ -121,3 +120,15 @@ async def test_a_translate_link_with_apache_kafka_delivers_once_and_in_order(
         near = (await start_lone_site(processes, tmp_path, "near")).bootstrap
     ends = (proxied.bootstrap_servers, near) if faulty == "source" else (near, proxied.bootstrap_servers)
     await translate_link_under(shuffled(LINE_FAULTS), lasting_s, ends, proxy, processes, tmp_path)
+
+
+@pytest.mark.java
+async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_who_writes_them(
+    apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """A broker forgets a producer whose last records are older than a day, here at every look; then repetitions are news to it."""
+    forgetting = {"producer.id.expiration.check.interval.ms": "20"}
+    proxied, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy, forgetting)
+    ends = (apache_kafka.bootstrap_servers, proxied.bootstrap_servers)
+    faults = [fault for fault in LINE_FAULTS if fault.name in ("a black hole, back", "resets, back")]
+    await translate_link_under(faults, 4.0, ends, proxy, processes, tmp_path)

@@ -31,12 +31,14 @@ def start_apache_kafka(processes: Processes, directory: Path) -> ApacheKafka:
     return _start(processes, directory, port, controller_port, FEW_PARTITIONS)
 
 
-def start_proxied_kafka(processes: Processes, directory: Path, toxiproxy: Toxiproxy) -> tuple[ApacheKafka, Proxy]:
+def start_proxied_kafka(
+    processes: Processes, directory: Path, toxiproxy: Toxiproxy, settings: Mapping[str, str] | None = None
+) -> tuple[ApacheKafka, Proxy]:
     """A broker that all its clients reach through a proxy, by its advertised address."""
     port, controller_port = free_ports(2)
     proxy = toxiproxy.create(directory.name, f"{LOOPBACK}:{port}")
-    settings = {**FEW_PARTITIONS, "advertised.listeners": f"PLAINTEXT://{proxy.address}"}
-    kafka = _start(processes, directory, port, controller_port, settings)
+    advertised = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+    kafka = _start(processes, directory, port, controller_port, {**FEW_PARTITIONS, **advertised, **(settings or {})})
     return ApacheKafka(proxy.address, kafka.process), proxy
 
 

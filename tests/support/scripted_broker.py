@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Self
 
 from kio.schema.errors import ErrorCode
@@ -23,7 +23,8 @@ NO_TIME = dt.timedelta(0)
 class ScriptedBroker:
     """Use as `async with ScriptedBroker() as broker`; set `broker.scripts[api_key]` to a function of request and header.
 
-    A script returns the response's values (see `build_entity`), bytes to send as they are, or None for no answer; it may be a coroutine.
+    A script returns the response's values (see `build_entity`), bytes to send as they are, pieces of bytes as an asynchronous iterator,
+    or None for no answer; it may be a coroutine.
     """
 
     def __init__(self, versions: Mapping[int, VersionRange] | None = None) -> None:
@@ -99,6 +100,10 @@ class ScriptedBroker:
             answer = await answer
         if answer is None:
             return
+        if isinstance(answer, AsyncIterator):
+            async for piece in answer:
+                writer.write(piece)
+            return
         if not isinstance(answer, bytes):
             entity = build_entity(schemas.response_type(header.api_key, header.api_version), answer)
             answer = frames.encode_response(header.api_key, header.api_version, header.correlation_id, entity)
@@ -108,6 +113,17 @@ class ScriptedBroker:
     def _answer_versions(self, request: Any, header: RequestHeader) -> dict[str, Any]:
         offered = {API_VERSIONS: VersionRange(0, 3), **self.versions}
         return versions_answer(offered)
+
+
+async def in_pieces(answer: bytes, *, lasting_s: float) -> AsyncIterator[bytes]:
+    """An answer that comes byte by byte for about so long, then whole."""
+    loop = asyncio.get_running_loop()
+    until_s, sent = loop.time() + lasting_s, 0
+    while loop.time() < until_s and sent < len(answer) - 1:
+        yield answer[sent : sent + 1]
+        sent += 1
+        await asyncio.sleep(0.01)
+    yield answer[sent:]
 
 
 def versions_answer(offered: Mapping[int, VersionRange], error_code: int = 0) -> dict[str, Any]:

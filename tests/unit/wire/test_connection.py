@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.scripted_broker import API_VERSIONS, ScriptedBroker, versions_answer
+from tests.support.scripted_broker import API_VERSIONS, ScriptedBroker, in_pieces, versions_answer
 from wire import frames, schemas
 from wire.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
 from wire.connection import Connection, ConnectionOptions, connected, open_connection
@@ -22,6 +22,7 @@ from wire.private import CLIENT_SOFTWARE_NAME
 
 LIST_GROUPS = 16
 NO_GROUPS = {"throttle_time": versions_answer({})["throttle_time"], "error_code": ErrorCode.none, "groups": []}
+LATER = schemas.encode(build_entity(schemas.request_type(LIST_GROUPS, 4), {"states_filter": ()}))
 REQUEST = {"states_filter": (), "types_filter": ()}
 
 
@@ -87,6 +88,33 @@ async def test_missed_deadline_closes_the_connection_and_fails_those_behind(brok
         assert not connection.is_open
         with pytest.raises(Unreachable):
             await named(connection, "later")
+
+
+async def test_an_answer_that_takes_longer_than_the_deadline_is_waited_for_while_bytes_come(
+    broker: ScriptedBroker,
+) -> None:
+    timeout_s = 0.8
+
+    def slow(request: Any, header: RequestHeader) -> AsyncIterator[bytes]:
+        groups = [{"group_id": "x" * 1000, "protocol_type": "", "group_state": "", "group_type": ""}]
+        entity = build_entity(schemas.response_type(LIST_GROUPS, header.api_version), {**NO_GROUPS, "groups": groups})
+        answer = frames.encode_response(LIST_GROUPS, header.api_version, header.correlation_id, entity)
+        return in_pieces(answer, lasting_s=2 * timeout_s)
+
+    broker.on(LIST_GROUPS, slow)
+    async with connected(broker.address, ConnectionOptions(request_timeout_ms=timeout_s * 1000)) as connection:
+        answer = await connection.call(LIST_GROUPS, REQUEST)
+    assert len(answer.groups) == 1
+
+
+async def test_requests_sent_later_do_not_keep_a_silent_one_waiting(broker: ScriptedBroker) -> None:
+    broker.on(LIST_GROUPS, lambda request, header: None)
+    async with connected(broker.address, ConnectionOptions(in_flight_max=1000)) as connection:
+        silent = asyncio.create_task(named(connection, "first", timeout_ms=200))
+        while not (await asyncio.wait([silent], timeout=0.005))[0] and connection.is_open:
+            await connection.send_unanswered(LIST_GROUPS, 4, [LATER], body_size=len(LATER))
+        with pytest.raises(RequestTimedOut, match=r"list_groups: no answer within 200 ms"):
+            await silent
 
 
 async def test_cancelled_caller_does_not_disturb_the_others(broker: ScriptedBroker) -> None:

@@ -8,6 +8,7 @@ from mirror.config import LinkMode, load_configs, verdicts_on
 from mirror.core.mirror_maker_file import Fate, UnusableFile, read_mirror_maker_file
 from mirror.core.naming import NamingPolicy
 from runtime.configuration import ConfigurationError
+from wire.security import SecurityProtocol
 
 FILE = {
     "clusters": "primary, backup",
@@ -93,8 +94,9 @@ def test_identity_policy_by_its_class() -> None:
         ({"primary->nowhere.enabled": "true"}, "primary->nowhere.enabled"),
         ({"primary->backup.enabled": "false"}, "clusters"),
         ({"replication.policy.class": "com.example.Policy"}, "replication.policy.class"),
-        ({"primary.security.protocol": "SASL_SSL"}, "primary.security.protocol"),
-        ({"primary.sasl.jaas.config": "secret words"}, "primary.sasl.jaas.config"),
+        ({"primary.ssl.keystore.password": "secret words"}, "primary.ssl.keystore.password"),
+        ({"primary.sasl.kerberos.service.name": "kafka"}, "primary.sasl.kerberos.service.name"),
+        ({"primary.ssl.truststore.location": "/somewhere/client.jks"}, "ssl.truststore.type"),
         ({"sync.group.offsets.interval.seconds": "soon"}, "sync.group.offsets.interval.seconds"),
     ],
 )
@@ -109,3 +111,34 @@ def test_what_cannot_be_done_is_refused_by_its_key(change: dict[str, str], key: 
 
 def test_plaintext_is_what_it_is_anyway() -> None:
     assert load_configs({**FILE, "security.protocol": "PLAINTEXT"})
+
+
+def test_a_cluster_s_security_is_for_its_own_end_of_each_flow() -> None:
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="mirror" password="secret";'
+    secured = {
+        "backup.security.protocol": "SASL_PLAINTEXT",
+        "backup.sasl.mechanism": "SCRAM-SHA-512",
+        "backup.sasl.jaas.config": login,
+        "backup->primary.enabled": "true",
+    }
+    there, back = load_configs({**FILE, **secured})
+    secured_by = SecurityProtocol.SASL_PLAINTEXT
+    assert (there.source_security.protocol, there.target_security.protocol) == (SecurityProtocol.PLAINTEXT, secured_by)
+    assert (back.source_security.protocol, back.target_security.protocol) == (secured_by, SecurityProtocol.PLAINTEXT)
+    assert there.target_security.mechanism == "SCRAM-SHA-512"
+    assert not any("secret" in verdict.explanation for verdict in verdicts_on({**FILE, **secured}))
+
+
+def test_security_without_a_cluster_is_for_both_ends() -> None:
+    (config,) = load_configs({**FILE, "security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""})
+    for security in (config.source_security, config.target_security):
+        context = security.ssl_context()
+        assert context is not None
+        assert not context.check_hostname
+
+
+def test_a_login_that_cannot_be_used_is_refused_without_repeating_it() -> None:
+    login = {"primary.sasl.jaas.config": "secret words", "primary.sasl.mechanism": "PLAIN"}
+    with pytest.raises(ConfigurationError) as refused:
+        load_configs({**FILE, **login, "primary.security.protocol": "SASL_PLAINTEXT"})
+    assert "secret words" not in str(refused.value)

@@ -1,0 +1,58 @@
+"""Translate links to an Apache Kafka that demands TLS, a client's certificate and a login: both ends of the mirror over such a listener."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.processes import Processes
+from tests.support.secured_kafka import SecuredKafka, start_secured_kafka
+from tests.support.translate_links import create_topic, produce_batches, start_translate_mirror, total_end, wait_equal
+
+pytestmark = [pytest.mark.integration, pytest.mark.java]
+
+
+@pytest.fixture(scope="module")
+def secured(session_processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> SecuredKafka:
+    return start_secured_kafka(session_processes, tmp_path_factory.mktemp("secured") / "kafka")
+
+
+@pytest.mark.parametrize(
+    ("at_source", "at_target"), [("SCRAM-SHA-512", "PLAIN"), ("PLAIN", "SCRAM-SHA-256")], ids=["scram", "plain"]
+)
+async def test_a_mirror_logs_in_over_tls_at_both_ends(
+    secured: SecuredKafka, processes: Processes, tmp_path: Path, at_source: str, at_target: str
+) -> None:
+    topic = f"secured-{at_source.lower()}"
+    await create_topic(secured.plain, topic, 2)
+    await produce_batches(secured.plain, topic, 0, 0, 20)
+    settings = {
+        "whitelist": topic,
+        "link.name": topic,
+        **secured.client("source", mechanism=at_source),
+        **secured.client("target", mechanism=at_target),
+    }
+    start_translate_mirror(processes, tmp_path, "mirror", secured.secured, secured.secured, settings)
+    await wait_until_copied(secured, topic)
+    await produce_batches(secured.plain, topic, 1, 20, 20)
+    await wait_until_copied(secured, topic)
+
+
+async def test_a_wrong_password_is_said_and_nothing_is_mirrored(
+    secured: SecuredKafka, processes: Processes, tmp_path: Path
+) -> None:
+    await create_topic(secured.plain, "wrong", 1)
+    settings = {
+        "whitelist": "wrong",
+        "link.name": "wrong",
+        **secured.client("source", mechanism="SCRAM-SHA-256", password="x"),
+    }
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", secured.secured, secured.plain, settings)
+    await eventually(lambda: "login refused" in mirror.log_text(), 30_000)
+    assert await total_end(secured.plain, "a.wrong", 1) == 0
+
+
+async def wait_until_copied(secured: SecuredKafka, topic: str) -> None:
+    await wait_equal(secured.plain, secured.plain, topic, 2)

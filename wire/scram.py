@@ -1,0 +1,79 @@
+"""The client's side of SCRAM (RFC 5802, with SHA-256 of RFC 7677 and Kafka's SHA-512): proves a password without sending it, and has the
+broker prove that it knows it too. Pure but for the nonce, which the caller brings.
+"""
+
+import base64
+import hashlib
+import hmac
+from typing import Final
+
+HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+ITERATIONS_MIN: Final = 4096
+ITERATIONS_MAX: Final = 1_000_000
+"""Above it a broker would keep our loop busy for seconds."""
+
+_NO_CHANNEL_BINDING: Final = "n,,"
+
+
+class ScramRefused(Exception):
+    """The broker does not take the password, or does not know it itself."""
+
+
+class ScramClient:
+    """One exchange: `first`, `final` with what the broker answered, then `verify`. ScramRefused ends it."""
+
+    def __init__(self, mechanism: str, *, username: str, password: str, nonce: str) -> None:
+        self._hash = HASHES[mechanism]
+        self._password = password.encode()
+        self._nonce = nonce
+        escaped = username.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={escaped},r={nonce}"
+        self._expected_signature = b""
+
+    def first(self) -> bytes:
+        """Who we are."""
+        return f"{_NO_CHANNEL_BINDING}{self._first_bare}".encode()
+
+    def final(self, server_first: bytes) -> bytes:
+        """The proof, made with the broker's salt."""
+        said = _attributes(server_first)
+        nonce, iterations = said.get("r", ""), said.get("i", "")
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
+            raise ScramRefused("the broker's nonce does not continue ours")
+        if not iterations.isdigit() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
+            raise ScramRefused(f"{iterations!r} iterations: accepted are {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _decoded(said.get("s", "")), int(iterations))
+        client_key = self._signed(salted, b"Client Key")
+        binding = base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()
+        without_proof = f"c={binding},r={nonce}"
+        exchange = b",".join((self._first_bare.encode(), server_first, without_proof.encode()))
+        signature = self._signed(hashlib.new(self._hash, client_key).digest(), exchange)
+        proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
+        self._expected_signature = self._signed(self._signed(salted, b"Server Key"), exchange)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def verify(self, server_final: bytes) -> None:
+        """Whether the broker knows the password too."""
+        said = _attributes(server_final)
+        if "e" in said:
+            raise ScramRefused(said["e"])
+        if not hmac.compare_digest(_decoded(said.get("v", "")), self._expected_signature):
+            raise ScramRefused("the broker does not know the password")
+
+    def _signed(self, key: bytes, message: bytes) -> bytes:
+        return hmac.new(key, message, self._hash).digest()
+
+
+def _attributes(message: bytes) -> dict[str, str]:
+    try:
+        text = message.decode()
+    except UnicodeDecodeError as error:
+        raise ScramRefused("the broker's message is not text") from error
+    return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ScramRefused("the broker's message is not base64") from error

@@ -211,6 +211,11 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.fetchers.failing_count(),
     ),
     (
+        "kafka_server_replicafetchermanager_deadthreadcount",
+        "Fetchers that a defect has stopped; each begins anew after a moment",
+        lambda parts: parts.fetchers.broken_count(),
+    ),
+    (
         "kafka_server_leaderreplication_byte_rate",
         "Bytes per second of throttled replicas sent to followers",
         lambda parts: parts.replicas.leader_throttle.rate_per_second(parts.clock.monotonic_ms()),

@@ -79,6 +79,8 @@ class GaugeSources:
     fetch_sessions: Callable[[], FetchSessions]
     state: Callable[[], BrokerState]
     loop: LoopShare = field(default_factory=LoopShare)
+    network_loop: LoopShare = field(default_factory=LoopShare)
+    """The same loop, asked under another name: each counts from its own last question."""
 
     def seconds_since_cleaning(self) -> float:
         """Since the last pass over compacted logs; 0 before the first."""
@@ -98,6 +100,11 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
         "Share (0 to 1) of the time since the last scrape in which the event loop had nothing to do",
         lambda parts: parts.loop.idle(),
+    ),
+    (
+        "kafka_network_socketserver_networkprocessoravgidle_percent",
+        "The same share under Kafka's other name: one event loop reads, handles and answers",
+        lambda parts: parts.network_loop.idle(),
     ),
     ("kafka_server_replicamanager_partitioncount", "Partitions here", lambda parts: len(parts.replicas)),
     ("kafka_server_replicamanager_leadercount", "Partitions led here", lambda parts: parts.replicas.leader_count()),
@@ -202,6 +209,11 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "kafka_server_replicafetchermanager_failedpartitionscount",
         "Partitions that cannot be followed just now",
         lambda parts: parts.fetchers.failing_count(),
+    ),
+    (
+        "kafka_server_replicafetchermanager_deadthreadcount",
+        "Fetchers that a defect has stopped; each begins anew after a moment",
+        lambda parts: parts.fetchers.broken_count(),
     ),
     (
         "kafka_server_leaderreplication_byte_rate",

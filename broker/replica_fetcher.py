@@ -117,6 +117,8 @@ class ReplicaFetcher:
         self._names: dict[UUID, str] = {}
         self._has_changed = asyncio.Event()
         self._failures = 0
+        self.is_broken = False
+        """Whether its last round ended in a defect."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"follower of broker {source}")
 
     def __len__(self) -> int:
@@ -158,20 +160,30 @@ class ReplicaFetcher:
 
     async def _run(self) -> None:
         while True:
-            self._has_changed.clear()
             try:
-                connection = await self._connected() if self._followed else None
-                changes = self._changes()
-                if connection is None or not self._asked:
-                    await self._wait_for_work()
-                    continue
-                response = await self._fetch(connection, changes)
+                await self._round()
             except KafkaClientError as error:
                 await self._stand_back(error)
-                continue
-            if response is not None:
-                self._failures = 0
-                await self._take(response)
+            except Exception:
+                # a defect of ours: it must neither end replication from there nor go unseen
+                self.is_broken = True
+                log.exception("following broke and begins anew", leader=self.source, partitions=len(self))
+                self._disconnect("the follower begins anew")
+                await asyncio.sleep(self._settings.replica_fetch_backoff_ms / 1000)
+
+    async def _round(self) -> None:
+        self._has_changed.clear()
+        connection = await self._connected() if self._followed else None
+        changes = self._changes()
+        if connection is None or not self._asked:
+            self.is_broken = False
+            await self._wait_for_work()
+            return
+        response = await self._fetch(connection, changes)
+        if response is not None:
+            self._failures = 0
+            await self._take(response)
+            self.is_broken = False
 
     def _changes(self) -> SessionRequest[SessionKey, Position]:
         """The next request: what is to be asked for otherwise than in the one before."""

@@ -61,6 +61,10 @@ class ReplicaFetchers:
         """Followed partitions whose last answer could not be used (called from the metrics' thread)."""
         return sum(fetcher.failing_count() for fetcher in tuple(self._fetchers.values()))
 
+    def broken_count(self) -> int:
+        """Fetchers whose last round ended in a defect of ours (called from the metrics' thread)."""
+        return sum(fetcher.is_broken for fetcher in tuple(self._fetchers.values()))
+
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Take over a new image (an `ImageListener`)."""
         if self._is_stopped:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
@@ -47,6 +49,11 @@ StateChangeLog = Annotated[
 ]
 CheckOnly = Annotated[bool, typer.Option("--dry-run", help="Check the configuration, start nothing.")]
 
+Background = Annotated[
+    bool,
+    typer.Option("--daemon", help="Check the configuration, then go on apart from the terminal; needs --log-file."),
+]
+
 Properties = dict[str, str]
 
 
@@ -57,6 +64,7 @@ def broker(
     log_file: LogFile = None,
     state_change_log: StateChangeLog = None,
     is_dry_run: CheckOnly = False,
+    is_daemon: Background = False,
 ) -> None:
     """Run one broker of a site, with its controller candidate and site agent.
 
@@ -75,7 +83,12 @@ def broker(
         load_settings(ControllerSettings, properties)
 
     properties = _read("broker", config, override, log_level, (log_file, state_change_log))
-    _run(lambda stop: run_broker(properties, stop), lambda: check(properties), is_dry_run=is_dry_run)
+    _run(
+        lambda stop: run_broker(properties, stop),
+        lambda: check(properties),
+        is_dry_run=is_dry_run,
+        background=_background(log_file, is_daemon=is_daemon),
+    )
 
 
 def controller(
@@ -85,6 +98,7 @@ def controller(
     log_file: LogFile = None,
     state_change_log: StateChangeLog = None,
     is_dry_run: CheckOnly = False,
+    is_daemon: Background = False,
 ) -> None:
     """Run a controller candidate alone, for sites whose brokers do not stand for election.
 
@@ -101,6 +115,7 @@ def controller(
         lambda stop: run_controller(properties, stop),
         lambda: load_settings(ControllerSettings, properties),
         is_dry_run=is_dry_run,
+        background=_background(log_file, is_daemon=is_daemon),
     )
 
 
@@ -111,6 +126,7 @@ def mirror(
     log_file: LogFile = None,
     state_change_log: StateChangeLog = None,
     is_dry_run: CheckOnly = False,
+    is_daemon: Background = False,
 ) -> None:
     """Run the mirror daemon of a link, beside the link's target.
 
@@ -133,7 +149,7 @@ def mirror(
     async def run(stop: asyncio.Event) -> None:
         await run_all(load_configs(properties), stop)
 
-    _run(run, check, is_dry_run=is_dry_run)
+    _run(run, check, is_dry_run=is_dry_run, background=_background(log_file, is_daemon=is_daemon))
 
 
 def bridge(
@@ -142,6 +158,7 @@ def bridge(
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
     is_dry_run: CheckOnly = False,
+    is_daemon: Background = False,
 ) -> None:
     """Run the HTTP bridge: produce, consume in groups and administer a site over HTTP, as with the Kafka REST proxy.
 
@@ -154,7 +171,12 @@ def bridge(
     from cli.bridge.main import run_bridge
 
     properties = _read("bridge", config, override, log_level, (log_file, None))
-    _run(lambda stop: run_bridge(properties, stop), lambda: load_bridge_settings(properties), is_dry_run=is_dry_run)
+    _run(
+        lambda stop: run_bridge(properties, stop),
+        lambda: load_bridge_settings(properties),
+        is_dry_run=is_dry_run,
+        background=_background(log_file, is_daemon=is_daemon),
+    )
 
 
 def _tell_verdicts(properties: Properties) -> None:
@@ -188,7 +210,19 @@ def parse_property(text: str, *, option: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _run(main: Callable[[asyncio.Event], Awaitable[None]], check: Callable[[], object], *, is_dry_run: bool) -> None:
+def _background(log_file: Path | None, *, is_daemon: bool) -> Path | None:
+    if is_daemon and log_file is None:
+        raise usage_error("--daemon needs --log-file: nobody would see what it says")
+    return log_file if is_daemon else None
+
+
+def _run(
+    main: Callable[[asyncio.Event], Awaitable[None]],
+    check: Callable[[], object],
+    *,
+    is_dry_run: bool,
+    background: Path | None,
+) -> None:
     with failures_as_messages():
         try:
             check()
@@ -197,4 +231,21 @@ def _run(main: Callable[[asyncio.Event], Awaitable[None]], check: Callable[[], o
     if is_dry_run:
         typer.echo("the configuration is good; nothing was started")
         raise typer.Exit(ExitCode.DONE)
+    if background is not None:
+        typer.echo(f"process {_start_in_background(background)} goes on; it says the rest in {background}")
+        raise typer.Exit(ExitCode.DONE)
     raise typer.Exit(run_daemon(main))
+
+
+def _start_in_background(log: Path) -> int:
+    """Start this very command again in a session of its own; its pid."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--daemon"]
+    with log.open("ab") as output:
+        started = subprocess.Popen(
+            [sys.executable, "-m", "cli.main", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return started.pid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,7 +35,7 @@ def describe(
     Example: antipode log-dirs describe --topic orders --output json
     """
     with failures_as_messages():
-        directories = ask_cluster(bootstrap_server, lambda client: _directories(client, broker))
+        directories = ask_cluster(bootstrap_server, lambda client: directories_of(client, broker))
     logs = [log for directory in directories for log in directory.pop("logs") if topic is None or log["topic"] == topic]
     if topic is not None:
         columns = ("broker", "directory", "topic", "partition", "bytes", "offsets behind", "is coming")
@@ -76,7 +77,8 @@ def _show(output: OutputFormat, rows: list[dict[str, Any]], columns: tuple[str, 
         print_table("", columns, [tuple(row.values()) for row in rows])
 
 
-async def _directories(client: KafkaClient, brokers: list[int] | None) -> list[dict[str, Any]]:
+async def directories_of(client: KafkaClient, brokers: Sequence[int] | None) -> list[dict[str, Any]]:
+    """The log directories of these brokers, or of all, each with its logs."""
     metadata = await client.metadata([])
     wanted = sorted(metadata.brokers) if brokers is None else brokers
     found = []
@@ -124,7 +126,7 @@ async def _move(client: KafkaClient, node: int, topic: str, partition: int, path
 
 
 async def _check_move(client: KafkaClient, node: int, topic: str, partition: int, path: str) -> None:
-    directories = await _directories(client, [node])
+    directories = await directories_of(client, [node])
     online = [directory["directory"] for directory in directories if directory["state"] == "online"]
     if path.rstrip("/") not in online:
         raise OperationalFailure(f"broker {node} has no log directory {path} online; it has {', '.join(online)}")

@@ -9,12 +9,12 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cli import reassignment
+from cli import reassignment, reassignment_directories
 from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
 from cli.output import (
     Output,
@@ -27,7 +27,8 @@ from cli.output import (
     usage_error,
 )
 from cli.reassignment import Ongoing, Outcome
-from cli.reassignment_plan import Place, UnusablePlan, parse_plan, plan_document, propose
+from cli.reassignment_directories import DONE, ELSEWHERE, MISSING, MOVING
+from cli.reassignment_plan import Place, Replica, UnusablePlan, parse_directories, parse_plan, plan_document, propose
 from runtime.process import ExitCode, OperationalFailure
 
 if TYPE_CHECKING:
@@ -42,6 +43,16 @@ app = typer.Typer(
 POLL_INTERVAL_S = 0.3
 LOOKS_MAX = 30
 """How often a broker is asked that may know less than the controller."""
+
+
+class Throttles(NamedTuple):
+    """Bytes per second that each broker may take for moves from others, and between its log directories; None is no bound."""
+
+    moves: int | None
+    log_directories: int | None
+
+
+NO_THROTTLES = Throttles(None, None)
 PlanFile = Annotated[
     Path, typer.Argument(help="Plan in the JSON of kafka-reassign-partitions.sh.", exists=True, dir_okay=False)
 ]
@@ -97,6 +108,10 @@ def execute(
     throttle: Annotated[
         int | None, typer.Option(help="Bytes per second and broker that moves may take; else no bound.", min=1)
     ] = None,
+    log_dirs_throttle: Annotated[
+        int | None,
+        typer.Option(help="Bytes per second and broker that moves between its log directories may take.", min=1),
+    ] = None,
     does_wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until everything has moved.")] = True,
     is_keeping_throttle: KeepThrottle = False,
     is_dry_run: DryRun = False,
@@ -104,27 +119,34 @@ def execute(
 ) -> None:
     """Carry a plan out, and show how far it is. Given again with another throttle it goes on under that one.
 
+    Replicas for which the plan names a log directory, not `any`, come to lie there, also those that stay on their broker.
+
     A throttle holds back new replicas alone, never those in sync, and is removed at the end. What is interrupted goes on by itself;
     `antipode reassign verify` looks at it again and then removes the throttle.
 
     Example: antipode reassign execute plan.json --throttle 50000000
     """
-    wanted = _read(file)
+    wanted, directories = _read(file)
+    throttles = Throttles(throttle, log_dirs_throttle)
     with failures_as_messages():
         before = ask_cluster(
             bootstrap_server,
-            lambda client: _execute(client, wanted, throttle=throttle, is_dry_run=is_dry_run),
+            lambda client: _execute(client, wanted, directories, throttles=throttles, is_dry_run=is_dry_run),
             is_site_local=True,
         )
         moved = {place: replicas for place, replicas in wanted.items() if replicas != before[place]}
         if output is OutputFormat.TEXT:
             _show(before, moved)
+            _show_directories(directories)
         if does_wait and not is_dry_run:
-            ask_cluster(bootstrap_server, lambda client: _watch(client, wanted), is_site_local=True)
-            if throttle is not None and not is_keeping_throttle:
-                ask_cluster(bootstrap_server, lambda client: _end_throttle(client, wanted), is_site_local=True)
+            ask_cluster(bootstrap_server, lambda client: _watch(client, wanted, directories), is_site_local=True)
+            if throttles != NO_THROTTLES and not is_keeping_throttle:
+                ask_cluster(
+                    bootstrap_server, lambda client: _end_throttle(client, wanted, directories), is_site_local=True
+                )
     if output is OutputFormat.JSON:
-        document = {"before": plan_document(before), "moves": len(moved), "is_dry_run": is_dry_run}
+        document = {"before": plan_document(before), "moves": len(moved), "log_directories": len(directories)}
+        document["is_dry_run"] = is_dry_run
         print_json({**document, "is_complete": does_wait and not is_dry_run})
     else:
         done = "would be moved" if is_dry_run else "are where they shall be" if does_wait else "are moving"
@@ -138,22 +160,32 @@ def verify(
     is_keeping_throttle: KeepThrottle = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """How far a plan is; when everything has moved, its throttle is removed. Exit code 1 when something is neither there nor on its way.
+    """How far a plan is; when everything has moved, its throttles are removed. Exit code 1 when something is neither there nor on its way.
 
     Example: antipode reassign verify plan.json --output json
     """
-    wanted = _read(file)
+    wanted, directories = _read(file)
     with failures_as_messages():
-        states = ask_cluster(bootstrap_server, lambda client: _states(client, wanted), is_site_local=True)
-        is_complete = all(state == "done" for state in states.values())
+        states, lying = ask_cluster(
+            bootstrap_server, lambda client: _all_states(client, wanted, directories), is_site_local=True
+        )
+        found = [*states.values(), *lying.values()]
+        is_complete = all(state == DONE for state in found)
         if is_complete and not is_keeping_throttle:
-            ask_cluster(bootstrap_server, lambda client: _end_throttle(client, wanted), is_site_local=True)
+            ask_cluster(bootstrap_server, lambda client: _end_throttle(client, wanted, directories), is_site_local=True)
     rows = [{"topic": place.topic, "partition": place.partition, "state": state} for place, state in states.items()]
+    replicas = [
+        {**replica.place._asdict(), "broker": replica.node_id, "log_directory": directories[replica], "state": state}
+        for replica, state in lying.items()
+    ]
     if output is OutputFormat.JSON:
-        print_json({"is_complete": is_complete, "partitions": rows})
+        print_json({"is_complete": is_complete, "partitions": rows, "replicas": replicas})
     else:
         print_table(str(file), ("topic", "partition", "state"), [tuple(row.values()) for row in rows])
-    if "elsewhere" in states.values():
+        if replicas:
+            columns = ("topic", "partition", "broker", "log directory", "state")
+            print_table("", columns, [tuple(row.values()) for row in replicas])
+    if not {ELSEWHERE, MISSING}.isdisjoint(found):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -172,7 +204,7 @@ def cancel(
     """
     if (file is None) is not is_all:
         raise usage_error("say what to cancel: a plan, or --all")
-    named = None if file is None else set(_read(file))
+    named = None if file is None else set(_read(file)[0])
     with failures_as_messages():
         places = ask_cluster(
             bootstrap_server,
@@ -220,9 +252,11 @@ def _node_ids(text: str) -> list[int]:
         raise usage_error(f"--brokers {text!r} is not usable: accepted are node ids, such as 1001,1002") from error
 
 
-def _read(file: Path) -> dict[Place, tuple[int, ...]]:
+def _read(file: Path) -> tuple[dict[Place, tuple[int, ...]], dict[Replica, str]]:
+    """The replicas of the plan, and the log directories that it names."""
     try:
-        return parse_plan(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        return parse_plan(text), parse_directories(text)
     except (UnusablePlan, UnicodeDecodeError) as error:
         raise usage_error(f"{file} is not usable: {error}") from error
 
@@ -240,6 +274,12 @@ def _show(before: Mapping[Place, tuple[int, ...]], after: Mapping[Place, tuple[i
         for place, replicas in sorted(after.items())
     ]
     print_table("", ("topic", "partition", "replicas now", "replicas then"), rows)
+
+
+def _show_directories(directories: Mapping[Replica, str]) -> None:
+    if directories:
+        rows = [(*place, node_id, path) for (place, node_id), path in sorted(directories.items())]
+        print_table("", ("topic", "partition", "broker", "log directory then"), rows)
 
 
 def _text(replicas: tuple[int, ...]) -> str:
@@ -278,7 +318,12 @@ async def _propose(
 
 
 async def _execute(
-    client: KafkaClient, wanted: dict[Place, tuple[int, ...]], *, throttle: int | None, is_dry_run: bool
+    client: KafkaClient,
+    wanted: dict[Place, tuple[int, ...]],
+    directories: dict[Replica, str],
+    *,
+    throttles: Throttles,
+    is_dry_run: bool,
 ) -> dict[Place, tuple[int, ...]]:
     topics = sorted({place.topic for place in wanted})
     metadata = await reassignment.site_metadata(client, topics)
@@ -292,12 +337,21 @@ async def _execute(
     absent = {node for replicas in wanted.values() for node in replicas} - brokers.keys()
     if absent:
         raise OperationalFailure(f"broker {min(absent)} is not there; brokers of this site: {_text(tuple(brokers))}")
+    await reassignment_directories.check(client, directories)
     if is_dry_run:
         return before
-    if throttle is not None:
-        await reassignment.throttle(client, before, wanted, throttle)
+    if throttles.moves is not None:
+        await reassignment.throttle(client, before, wanted, throttles.moves)
+    if throttles.log_directories is not None:
+        await reassignment.throttle_directories(client, _movers(directories), throttles.log_directories)
+    await reassignment_directories.tell(client, directories)
     _check(await reassignment.order(client, dict(wanted)), "cannot move")
+    await reassignment_directories.tell_until_there(client, directories)
     return before
+
+
+def _movers(directories: Mapping[Replica, str]) -> set[int]:
+    return {replica.node_id for replica in directories}
 
 
 def _check(outcomes: list[Outcome], what: str) -> None:
@@ -314,12 +368,18 @@ async def _states(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> 
     metadata = await reassignment.site_metadata(client, sorted({place.topic for place in wanted}))
     now = reassignment.assignment(metadata, wanted)
     return {
-        place: "moving" if place in moving else "done" if now[place] == replicas else "elsewhere"
+        place: MOVING if place in moving else DONE if now[place] == replicas else ELSEWHERE
         for place, replicas in sorted(wanted.items())
     }
 
 
-async def _watch(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> None:
+async def _all_states(
+    client: KafkaClient, wanted: dict[Place, tuple[int, ...]], directories: dict[Replica, str]
+) -> tuple[dict[Place, str], dict[Replica, str]]:
+    return await _states(client, wanted), await reassignment_directories.states(client, directories)
+
+
+async def _watch(client: KafkaClient, wanted: dict[Place, tuple[int, ...]], directories: dict[Replica, str]) -> None:
     """Show a bar, on a terminal, until nothing of the plan is moving."""
     columns: list[Any] = [
         TextColumn("moving"),
@@ -329,23 +389,31 @@ async def _watch(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> N
         TimeElapsedColumn(),
     ]
     with Progress(*columns, console=error_console, disable=not error_console.is_terminal) as bar:
-        task = bar.add_task("moving", total=len(wanted))
+        total = len(wanted) + len(directories)
+        task = bar.add_task("moving", total=total)
         while True:
-            moving = (await reassignment.ongoing(client)).keys() & wanted.keys()
-            bar.update(task, completed=len(wanted) - len(moving))
-            if not moving:
+            lying = await reassignment_directories.states(client, directories)
+            moving_count = len((await reassignment.ongoing(client)).keys() & wanted.keys())
+            moving_count += sum(state == MOVING for state in lying.values())
+            bar.update(task, completed=total - moving_count)
+            if not moving_count:
                 break
             await asyncio.sleep(POLL_INTERVAL_S)
     for _ in range(LOOKS_MAX):
-        elsewhere = [place for place, state in (await _states(client, wanted)).items() if state != "done"]
+        states, lying = await _all_states(client, wanted, directories)
+        elsewhere: list[Place | Replica] = [place for place, state in states.items() if state != DONE]
+        elsewhere += [replica for replica, state in lying.items() if state != DONE]
         if not elsewhere:
             return
         await asyncio.sleep(POLL_INTERVAL_S)
     raise OperationalFailure(f"{elsewhere[0]} is not where it shall be: its move was cancelled or replaced")
 
 
-async def _end_throttle(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> None:
-    await reassignment.remove_throttle(client, {place.topic for place in wanted})
+async def _end_throttle(
+    client: KafkaClient, wanted: dict[Place, tuple[int, ...]], directories: dict[Replica, str]
+) -> None:
+    topics = {place.topic for place in wanted}
+    await reassignment.remove_throttle(client, topics, movers=_movers(directories))
 
 
 async def _cancel(client: KafkaClient, named: set[Place] | None, *, keep: bool, is_dry_run: bool) -> list[Place]:

@@ -21,6 +21,7 @@ ELECT_LEADERS, INCREMENTAL_ALTER_CONFIGS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENT
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
 LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
+LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 LEADER_REPLICAS, FOLLOWER_REPLICAS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 TIMEOUT_MS = 30_000
 Changes = Mapping[str, str | None]
@@ -141,8 +142,16 @@ async def throttle(client: KafkaClient, before: Plan, plan: Plan, bytes_per_seco
         await _alter(client, node, {LEADER_RATE: rate, FOLLOWER_RATE: rate})
 
 
-async def remove_throttle(client: KafkaClient, topics: Collection[str]) -> None:
-    """End what `throttle` set, at the topics and at every broker of the site that lives."""
+async def throttle_directories(client: KafkaClient, nodes: Collection[int], bytes_per_second: int) -> None:
+    """Bound what moves between the log directories of each of these brokers may take."""
+    for node in sorted(nodes):
+        await _alter(client, node, {LOG_DIRS_RATE: str(bytes_per_second)})
+
+
+async def remove_throttle(client: KafkaClient, topics: Collection[str], *, movers: Collection[int] = ()) -> None:
+    """End what `throttle` set, at the topics and at every broker of the site that lives; at `movers` also `throttle_directories`."""
+    for node in sorted(movers):
+        await _alter(client, node, {LOG_DIRS_RATE: None})
     for topic in sorted(topics):
         await _alter(client, topic, {LEADER_REPLICAS: None, FOLLOWER_REPLICAS: None})
     for node in sorted((await client.metadata([])).brokers):

@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 VERSION = 1
+ANY_DIRECTORY = "any"
+"""Kafka's word for whichever log directory the broker chooses."""
 
 
 class Place(NamedTuple):
@@ -27,6 +29,16 @@ class Place(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class Replica(NamedTuple):
+    """A partition's replica on one broker."""
+
+    place: Place
+    node_id: int
+
+    def __str__(self) -> str:
+        return f"{self.place} on broker {self.node_id}"
+
+
 Plan = Mapping[Place, tuple[int, ...]]
 """Replicas by partition, the preferred leader first."""
 
@@ -37,6 +49,36 @@ class UnusablePlan(ValueError):
 
 def parse_plan(text: str) -> dict[Place, tuple[int, ...]]:
     """A plan in the JSON of kafka-reassign-partitions.sh. UnusablePlan names what is wrong."""
+    plan: dict[Place, tuple[int, ...]] = {}
+    for entry in _entries(text):
+        place, replicas = _entry(entry)
+        if place in plan:
+            raise UnusablePlan(f"{place} is named twice")
+        plan[place] = replicas
+    if not plan:
+        raise UnusablePlan("it names no partition")
+    return plan
+
+
+def parse_directories(text: str) -> dict[Replica, str]:
+    """The log directories that the plan asks for, without those that may be any. UnusablePlan as `parse_plan`."""
+    directories: dict[Replica, str] = {}
+    for entry in _entries(text):
+        place, replicas = _entry(entry)
+        paths = entry.get("log_dirs", [ANY_DIRECTORY] * len(replicas))
+        if not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
+            raise UnusablePlan(f"{place} needs log_dirs as a list of texts; given: {json.dumps(paths)}")
+        if len(paths) != len(replicas):
+            raise UnusablePlan(
+                f"{place} has {len(replicas)} replicas and {len(paths)} log_dirs; accepted: one for each"
+            )
+        for node_id, path in zip(replicas, paths, strict=True):
+            if path != ANY_DIRECTORY:
+                directories[Replica(place, node_id)] = path.rstrip("/") or path
+    return directories
+
+
+def _entries(text: str) -> list[Any]:
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -47,15 +89,7 @@ def parse_plan(text: str) -> dict[Place, tuple[int, ...]]:
         )
     if document.get("version", VERSION) != VERSION:
         raise UnusablePlan(f"version {document['version']} is not known; accepted: {VERSION}")
-    plan: dict[Place, tuple[int, ...]] = {}
-    for entry in document["partitions"]:
-        place, replicas = _entry(entry)
-        if place in plan:
-            raise UnusablePlan(f"{place} is named twice")
-        plan[place] = replicas
-    if not plan:
-        raise UnusablePlan("it names no partition")
-    return plan
+    return list(document["partitions"])
 
 
 def _entry(entry: Any) -> tuple[Place, tuple[int, ...]]:
@@ -66,11 +100,6 @@ def _entry(entry: Any) -> tuple[Place, tuple[int, ...]]:
         raise UnusablePlan(f"{json.dumps(entry)} needs topic, partition and replicas ({error!r})") from error
     if not replicas or len(set(replicas)) != len(replicas):
         raise UnusablePlan(f"{place} needs replicas, each on another broker; given: {list(replicas)}")
-    directories = [path for path in entry.get("log_dirs", ()) if path != "any"]
-    if directories:
-        raise UnusablePlan(
-            f"{place} asks for log directory {directories[0]}; accepted: any (`antipode log-dirs move` moves a log between directories)"
-        )
     return place, replicas
 
 
@@ -90,7 +119,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "topic": place.topic,
             "partition": place.partition,
             "replicas": list(replicas),
-            "log_dirs": ["any"] * len(replicas),
+            "log_dirs": [ANY_DIRECTORY] * len(replicas),
         }
         for place, replicas in sorted(plan.items())
     ]
@@ -185,12 +214,17 @@ class _Proposal:
         return self._crowding([*replicas[:position], node, *replicas[position + 1 :]]) <= self._crowding(replicas)
 
     def _spread_leaders(self) -> None:
+        """Again and again until nothing changes: what one partition gives up may be the room that an earlier one lacked."""
         leading: Counter[int] = Counter(replicas[0] for replicas in self._plan.values())
-        for place in sorted(self._plan):
-            replicas = self._plan[place]
-            best = min(replicas, key=lambda node: (leading[node], replicas.index(node)))
-            if leading[replicas[0]] - leading[best] >= 2:
-                leading[replicas[0]] -= 1
-                leading[best] += 1
-                replicas.remove(best)
-                replicas.insert(0, best)
+        has_changed = True
+        while has_changed:
+            has_changed = False
+            for place in sorted(self._plan):
+                replicas = self._plan[place]
+                best = min(replicas, key=lambda node: (leading[node], replicas.index(node)))
+                if leading[replicas[0]] - leading[best] >= 2:
+                    leading[replicas[0]] -= 1
+                    leading[best] += 1
+                    replicas.remove(best)
+                    replicas.insert(0, best)
+                    has_changed = True

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from kazoo.exceptions import KazooException
 
+from controller.admin_requests import AdminRequests
 from controller.balance_rule import BalanceRule
 from controller.channels import BrokerChannels
 from controller.core import commands as ask
@@ -29,6 +31,7 @@ from controller.watches import follow
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
 from wire import znodes
+from wire.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 from wire.control.cluster_pb2 import LinkRecord
 
 COMMANDS_QUEUED_MAX = 1000
@@ -63,6 +66,9 @@ class ActiveController:
             COMMANDS_QUEUED_MAX
         )
         self._has_changed = asyncio.Condition()
+        self._requests = AdminRequests(
+            self.submit, self._writer, cluster=lambda: self.cluster, changed=self._has_changed
+        )
         self._producer_ids_lock = asyncio.Lock()
         self._is_over = False
 
@@ -129,6 +135,7 @@ class ActiveController:
                 for watch in self._watches():
                     tasks.create_task(watch)
                 tasks.create_task(self._retry_deletions())
+                tasks.create_task(self._requests.complete_again_and_again())
                 if self._balance is not None:
                     tasks.create_task(self._balance_leaders(self._balance))
                 tasks.create_task(self._channels.raise_failure())
@@ -227,6 +234,8 @@ class ActiveController:
             follow(self._reader.deletion_marks, self._on_deletion_marks),
             follow(self._reader.config_changes, self._on_config_changes),
             follow(self._reader.links, self._on_links),
+            follow(partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
+            follow(partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
         ]
 
     async def _on_brokers(self, brokers: dict[int, Broker]) -> None:

@@ -60,6 +60,10 @@ def _windows(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
+FoundRequest = tuple[bytes, int] | None
+"""A request in ZooKeeper with the version of its node; None when there is none."""
+
+
 class ClusterReader:
     """Reads parts of the cluster; used by a controller that takes over and by its watches."""
 
@@ -184,6 +188,11 @@ class ClusterReader:
         except znodes.MalformedZnode as error:
             _log.error("a client quota is left out", problem=str(error))
             return {}
+
+    async def request(self, path: str, watch: Watch | None = None) -> FoundRequest:
+        """A request that another tool left; the watch fires when one comes, changes or goes."""
+        found = await self._zookeeper.get_or_none(path, watch=watch)
+        return None if found is None else (found[0], found[1].version)
 
     async def config_changes(self, watch: Watch | None = None) -> dict[str, str]:
         """Notices of config changes that wait, by path: the entity named, empty when it cannot be understood."""

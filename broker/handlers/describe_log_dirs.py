@@ -11,10 +11,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.entities import builder
+from broker.log.checkpoints import TopicPartition
 from broker.log.errors import StorageError
 from broker.log.log_directory import LogDirectory
 from broker.log.log_store import LogStore
-from broker.log.partition_log import PartitionLog
 from broker.services import BrokerServices, RequestContext
 
 API_KEY = 35
@@ -37,13 +37,13 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 
 def _directory(build: Any, logs: LogStore, directory: LogDirectory, wanted: set[tuple[str, int]] | None) -> Any:
     topics: dict[str, list[Any]] = {}
-    for log, lag, is_future in _contents(logs, directory):
-        if wanted is None or (log.topic, log.partition) in wanted:
-            topics.setdefault(log.topic, []).append(
+    for (topic, index), size_bytes, lag, is_future in _contents(logs, directory):
+        if wanted is None or (topic, index) in wanted:
+            topics.setdefault(topic, []).append(
                 build.part(
                     "DescribeLogDirsPartition",
-                    partition_index=log.partition,
-                    partition_size=log.size_bytes,
+                    partition_index=index,
+                    partition_size=size_bytes,
                     offset_lag=lag,
                     is_future_key=is_future,
                 )
@@ -56,13 +56,16 @@ def _directory(build: Any, logs: LogStore, directory: LogDirectory, wanted: set[
     return _result(build, directory.path, ErrorCode.none, topics=topics, sizes=sizes)
 
 
-def _contents(logs: LogStore, directory: LogDirectory) -> list[tuple[PartitionLog, int, bool]]:
-    """Each log here, how far it is behind, and whether it is the copy of a move."""
-    here = [(log, max(log.high_watermark - log.log_end_offset, 0), False) for log in directory.logs.values()]
+def _contents(logs: LogStore, directory: LogDirectory) -> list[tuple[TopicPartition, int, int, bool]]:
+    """Each log here, its size, how far it is behind, and whether it is the copy of a move, be it one that has not begun."""
+    here = [
+        (key, log.size_bytes, max(log.high_watermark - log.log_end_offset, 0), False)
+        for key, log in directory.logs.items()
+    ]
     coming = [
-        (move.future, move.lag, True)
+        (move.key, 0 if move.future is None else move.future.size_bytes, move.lag, True)
         for move in logs.moves.values()
-        if move.target is directory and move.future is not None
+        if move.target is directory
     ]
     return here + coming
 

@@ -133,7 +133,7 @@ class ServedConnection:
             self.on_close = None
             self._dispatcher.handle(self, memoryview(self._frames.popleft()))  # type: ignore[arg-type]
 
-    def answer(self, parts: Any, *, rest_ms: float = 0.0) -> None:
+    def answer(self, parts: Any, *, rest_ms: float = 0.0, on_sent: Any = None) -> None:
         """Send the parts, or nothing."""
         self.on_close = None
         if parts is not None and not self.is_closed:

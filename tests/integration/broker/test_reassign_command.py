@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from tests.support.eventually import eventually_sync
+from tests.support.java_clients import REASSIGN, KafkaPrograms
 from tests.support.processes import Processes
 from tests.support.replicated_site import NODES, ReplicatedSite
 
@@ -120,3 +121,59 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     site.nodes[SECOND].restart()
     site.wait_in_sync(TOPIC, (FIRST, SECOND))
     assert "say which partitions" in operator.run("elect", "preferred", code=2)
+
+
+def test_a_plan_may_name_log_directories(
+    processes: Processes, tmp_path: Path, zookeeper_connect: str, kafka_programs: KafkaPrograms
+) -> None:
+    site = ReplicatedSite(processes, tmp_path, zookeeper_connect, log_directories=("one", "two"))
+    operator = Operator(site)
+    create(site, [FIRST, SECOND])
+    lying = {row["broker"]: row["directory"] for row in operator.run("log-dirs", "describe", "--topic", TOPIC)}
+    stays = (
+        lying[FIRST].replace("/one", "/two") if lying[FIRST].endswith("/one") else lying[FIRST].replace("/two", "/one")
+    )
+    comes = str(Path(lying[FIRST]).parent.parent / f"node-{THIRD}" / "two")
+    entry = {"topic": TOPIC, "partition": 0, "replicas": [FIRST, THIRD], "log_dirs": [stays, comes]}
+    plan, wrong = tmp_path / "plan.json", tmp_path / "wrong.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    wrong.write_text(json.dumps({"version": 1, "partitions": [{**entry, "log_dirs": ["any", "/nowhere"]}]}))
+    assert f"broker {THIRD} has no log directory /nowhere" in operator.run("reassign", "execute", str(wrong), code=1)
+    assert operator.run("reassign", "execute", str(plan), "--dry-run")["log_directories"] == 2
+    before = operator.run("reassign", "verify", str(plan), code=1)
+    assert [row["state"] for row in before["replicas"]] == ["elsewhere", "missing"]
+    done = operator.run("reassign", "execute", str(plan), "--log-dirs-throttle", "900000000")
+    assert done["is_complete"]
+    assert operator.run("reassign", "execute", str(plan))["is_complete"]  # as after an interruption
+    assert {row["state"] for row in operator.run("reassign", "verify", str(plan))["replicas"]} == {"done"}
+    lying = {row["broker"]: row["directory"] for row in operator.run("log-dirs", "describe", "--topic", TOPIC)}
+    assert lying == {FIRST: stays, THIRD: comes}
+    assert not any("log.dirs.io" in row["config"] for row in operator.run("configs", "show", "--broker", str(FIRST)))
+    given = ("--bootstrap-server", site.bootstrap, "--reassignment-json-file", str(plan), "--verify")
+    said = kafka_programs.run(REASSIGN, *given).decode()
+    assert f"Reassignment of replica {TOPIC}-0-{FIRST} completed successfully." in said
+    assert f"Reassignment of replica {TOPIC}-0-{THIRD} completed successfully." in said
+
+
+def test_kafkas_own_tool_moves_logs_between_directories_and_ours_verifies_its_plan(
+    processes: Processes, tmp_path: Path, zookeeper_connect: str, kafka_programs: KafkaPrograms
+) -> None:
+    site = ReplicatedSite(processes, tmp_path, zookeeper_connect, log_directories=("one", "two"))
+    operator = Operator(site)
+    create(site, [FIRST, SECOND])
+    (home,) = (
+        row["directory"] for row in operator.run("log-dirs", "describe", "--topic", TOPIC) if row["broker"] == FIRST
+    )
+    nodes = Path(home).parent.parent
+    wanted = [str(nodes / f"node-{THIRD}" / "two"), str(nodes / f"node-{SECOND}" / "two")]
+    plan = tmp_path / "plan.json"
+    entry = {"topic": TOPIC, "partition": 0, "replicas": [THIRD, SECOND], "log_dirs": wanted}
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    given = ("--bootstrap-server", site.bootstrap, "--reassignment-json-file", str(plan))
+    said = kafka_programs.run(REASSIGN, *given, "--execute").decode()
+    assert f"Successfully started moving log directory to {wanted[0]} for replica {TOPIC}-0 with broker {THIRD}" in said
+    eventually_sync(
+        lambda: all(row["state"] == "done" for row in operator.run("reassign", "verify", str(plan))["replicas"]),
+        60_000,
+    )
+    assert "completed successfully" in kafka_programs.run(REASSIGN, *given, "--verify").decode()

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.reassignment_plan import Place, UnusablePlan, parse_partitions, parse_plan, plan_document, propose
+from cli.reassignment_plan import (
+    Place,
+    Replica,
+    UnusablePlan,
+    parse_directories,
+    parse_partitions,
+    parse_plan,
+    plan_document,
+    propose,
+)
 
 T0, T1, T2 = (Place("t", index) for index in range(3))
 
@@ -29,12 +38,23 @@ def test_a_plan_is_read_as_it_is_written() -> None:
         ('{"partitions": []}', "no partition"),
         ('{"partitions": [{"topic": "t", "partition": 0}]}', "needs topic, partition and replicas"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}', "each on another broker"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["d"]}]}', "log directory d"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": []}]}',
+            "1 replicas and 0 log_dirs",
+        ),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": "d"}]}', "log_dirs as a list"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [2]}]}', "log_dirs as a list"),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused_with_the_reason(text: str, complaint: str) -> None:
     with pytest.raises(UnusablePlan, match=complaint):
-        parse_plan(text)
+        (parse_plan(text), parse_directories(text))
+
+
+def test_log_directories_are_read_by_replica_and_any_means_none() -> None:
+    entry = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "log_dirs": ["any", "/d/", "e/f"]}
+    assert parse_directories(json.dumps({"partitions": [entry]})) == {Replica(T0, 2): "/d", Replica(T0, 3): "e/f"}
+    assert parse_directories(json.dumps(plan_document({T0: (1, 2)}))) == {}
 
 
 def test_what_is_spread_evenly_stays() -> None:

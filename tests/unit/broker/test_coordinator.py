@@ -32,6 +32,7 @@ from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.record_batch import iterate_headers
 from wire.records import Record, encode_batch
 
 PARTITIONS = 4
@@ -189,11 +190,24 @@ async def test_an_offset_is_answered_only_once_it_is_committed(site: Site) -> No
     assert site.committed() == 4
 
 
-async def test_commits_that_come_together_share_an_append(site: Site) -> None:
+async def test_commits_that_come_together_share_a_batch(site: Site) -> None:
     await site.loaded()
     assert await asyncio.gather(*(site.commit(offset) for offset in range(50))) == [ErrorCode.none] * 50
     assert site.log.append_count == 1
     assert len(site.log.records(HOME)) == 50
+    (batches,) = site.log.appends[HOME]
+    assert len(list(iterate_headers(batches))) == 1
+
+
+async def test_what_one_decision_writes_is_not_spread_over_batches_by_others(site: Site) -> None:
+    """A log is cut between batches: half a decision must not be what is left of it."""
+    await site.loaded()
+    metadata = "m" * 4000
+    many = {TopicPartition("t", index): CommittedOffset(1, 3, metadata) for index in range(100)}
+    commands = [CommitOffsets(group_id=GROUP, offsets=many) for _ in range(2)]
+    await asyncio.gather(*(site.coordinator.commit(command) for command in commands))
+    (batches,) = site.log.appends[HOME]
+    assert [header.record_count for _, header in iterate_headers(batches)] == [100, 100]
 
 
 @pytest.mark.parametrize("is_appended", [False, True])

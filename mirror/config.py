@@ -158,9 +158,7 @@ class MirrorConfig(Settings):
     link_refresh_interval_ms: int = Field(
         default=1000, alias="link.refresh.interval.ms", ge=50, description="50 ms or more"
     )
-    group_sync_interval_ms: int = Field(
-        default=1000, alias="group.sync.interval.ms", ge=50, description="50 ms or more"
-    )
+    group_sync_interval_ms: int = Field(default=500, alias="group.sync.interval.ms", ge=50, description="50 ms or more")
     config_sync_interval_ms: int = Field(
         default=5000, alias="config.sync.interval.ms", ge=50, description="50 ms or more"
     )

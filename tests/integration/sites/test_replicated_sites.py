@@ -9,7 +9,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.site_comparison import caught_up, log_ends, site_client
+from tests.support.site_comparison import batches, caught_up, log_ends, site_client
+from wire.records import decode_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -75,6 +76,37 @@ async def test_each_site_loses_a_leader_and_a_failover_still_loses_nothing(start
         load.finish()
         await load.check_log(sites.bootstrap("b"))
     assert committed(sites, "b") == 7
+
+
+async def test_a_sync_link_between_replicated_sites_keeps_what_was_acknowledged_through_every_loss(
+    start_sites: SitesStarter,
+) -> None:
+    """The source loses a leader, then the standby loses one, then the whole source is lost under load."""
+    sites = start_sites("--brokers", "3", "--sync", "block")
+    admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(20)
+    with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as load:
+        load.wait_acknowledged(300)
+        await kill_a_leader(sites, "a")
+        load.wait_acknowledged(300)
+        await kill_a_leader(sites, "b")
+        load.wait_acknowledged(300)
+        for index in range(3):
+            sites.broker("a", index).kill()
+        told = [load.acknowledged_values(partition) for partition in range(PARTITIONS)]
+        ended = sites.command("failover", LINK, "--to", "b", "--accept-data-loss")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    async with site_client(sites.bootstrap("b")) as client:
+        ends = await log_ends(client)
+        for partition, values in enumerate(told):
+            key = (TOPIC, partition)
+            kept = {
+                record.offset: bytes(record.value or b"")
+                async for _, data in batches(client, key, 0, ends[key])
+                for record in decode_records(data)
+            }
+            assert values, "nothing was acknowledged"
+            assert {offset: kept.get(offset) for offset in values} == values
 
 
 async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_died(start_sites: SitesStarter) -> None:

@@ -169,6 +169,12 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "line_share": Figure(title="share of the line", unit="of 1", pick=Pick.HIGHEST),
         "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST),
     },
+    "mirror-groups": {
+        "p50_ms": Figure(title="commit at the target, p50", unit="ms", pick=Pick.LOWEST),
+        "longest_ms": Figure(
+            title="commit at the target, longest", unit="ms", pick=Pick.LOWEST, target=Target(below=1_000)
+        ),
+    },
     "mirror-lossy": {
         "mb_per_s": Figure(title="mirrored", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=1)),
         "line_mb_per_s": Figure(title="what the line carries", unit="MB/s", pick=Pick.HIGHEST),

@@ -1,4 +1,5 @@
-"""Mirrors: how fast one drains 2 GB that waited for it, what CPU that takes, how soon it begins, and its lag at 10 MB/s.
+"""Mirrors: how fast one drains 2 GB that waited for it, what CPU that takes, how soon it begins, and its lag at 1,000 records/s and at
+10 MB/s.
 
 Ours between two sites of ours, MirrorMaker 2 between two Apache Kafkas, one pair after the other, never both running. Each mirror process
 is started anew when the records wait already. Throughput and CPU are those from the first records seen at the target to the last; the start
@@ -29,11 +30,12 @@ from runtime.process import OperationalFailure
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError, Unreachable
 
-DRAINED, STEADY = "drained", "steady"
+DRAINED = "drained"
+STEADY_BYTES_PER_S = {"steady-small": 1e6, "steady": 10e6}
+"""By topic: 1,000 and 10,000 records a second."""
 RECORD_BYTES = 1_000
 DRAIN_BYTES = 2e9
 DRAIN_WITHIN_S = 300
-STEADY_BYTES_PER_S = 10e6
 STEADY_S, STEADY_SKIPPED_S = 25.0, 5.0
 POLL_S = 0.02
 
@@ -88,7 +90,7 @@ def stopped_mirror(environment: Environment, settings: Mapping[str, str]) -> Chi
 
 @contextmanager
 def kafka_pair(
-    directory: Path, topics: Sequence[str] = (DRAINED, STEADY), settings: Mapping[str, str] | None = None
+    directory: Path, topics: Sequence[str] = (DRAINED, *STEADY_BYTES_PER_S), settings: Mapping[str, str] | None = None
 ) -> Iterator[MirrorPair]:
     """Two Apache Kafkas and MirrorMaker 2, which mirrors topics of these names."""
     with ExitStack() as running:
@@ -105,7 +107,7 @@ def kafka_pair(
 def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
     count = plan.scaled(DRAIN_BYTES / RECORD_BYTES, least=2_000)
     plan.say(f"writing {count:,} records of 1 KB to the source of {pair.child.name}")
-    for topic in (DRAINED, STEADY):
+    for topic in (DRAINED, *STEADY_BYTES_PER_S):
         create_topic(pair.source, topic)
     librdkafka.produce(pair.source, DRAINED, payloads(RECORD_BYTES), count, {"acks": "1"})
     check_complete(pair.source, DRAINED, count)
@@ -123,14 +125,19 @@ def _measure_running(plan: Plan, pair: MirrorPair, directory: Path, count: int) 
     with metered(pid) as usage:
         drain = asyncio.run(watch_drain(pair, pid, began, DRAINED, count))
     plan.record("mirror", "drain, 1 KB", pair.side, usage, **drain._asdict(), peak_mb=memory(pid).peak_bytes / 1e6)
-    plan.say(f"steady load through {pair.child.name}")
+    for topic, bytes_per_s in STEADY_BYTES_PER_S.items():
+        _measure_steady(plan, pair, pid, directory, topic, bytes_per_s)
+
+
+def _measure_steady(plan: Plan, pair: MirrorPair, pid: int, directory: Path, topic: str, bytes_per_s: float) -> None:
+    plan.say(f"{bytes_per_s / 1e6:g} MB/s through {pair.child.name}")
     with metered(pid) as usage:
         lags = measured_lag_ms(
             pair.source,
             pair.target,
-            (STEADY, pair.target_topic(STEADY)),
+            (topic, pair.target_topic(topic)),
             directory,
-            bytes_per_s=STEADY_BYTES_PER_S,
+            bytes_per_s=bytes_per_s,
             duration_s=max(3.0, STEADY_S * plan.scale),
             skip_s=max(1.0, STEADY_SKIPPED_S * plan.scale),
         )
@@ -141,7 +148,7 @@ def _measure_running(plan: Plan, pair: MirrorPair, directory: Path, count: int) 
         "lag_max_ms": max(lags),
         "cores": usage.cpu_s / usage.wall_s,
     }
-    plan.record("mirror", "steady, 10 MB/s", pair.side, usage, **values)
+    plan.record("mirror", f"steady, {bytes_per_s / 1e6:g} MB/s", pair.side, usage, **values)
 
 
 async def watch_drain(

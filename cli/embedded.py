@@ -61,6 +61,7 @@ from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
+from wire.links import SyncPolicy
 
 PORTS_FILE = "ports.json"
 ENVIRONMENT_FILE = "environment.json"
@@ -68,12 +69,13 @@ ENVIRONMENT_FILE = "environment.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFilters:
-    """What the links of embedded sites carry; regular expressions on whole names."""
+    """What the links of embedded sites carry, by regular expressions on whole names, and whether the source waits for the target."""
 
     topic_whitelist: tuple[str, ...] = (".*",)
     topic_blacklist: tuple[str, ...] = ()
     group_whitelist: tuple[str, ...] = (".*",)
     group_blacklist: tuple[str, ...] = ()
+    sync: SyncPolicy = SyncPolicy.NONE
 
 
 def layout_in_directory(wishes: Wishes) -> Layout:
@@ -340,7 +342,7 @@ def create_proxies(layout: Layout) -> None:
 
 
 async def ensure_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
-    """Make the link unless it is there. OperationalFailure when it is there with other filters."""
+    """Make the link unless it is there. OperationalFailure when it is there with other filters, or another sync policy."""
     channels = Channels()
     try:
         source, target = (
@@ -354,7 +356,8 @@ async def ensure_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
         elif not _has_filters_of(stored, spec):
             raise OperationalFailure(
                 f"link {mirror.name} exists and carries topics {','.join(stored.topic_whitelist)} without "
-                f"{','.join(stored.topic_blacklist) or 'exception'}; give the same --whitelist and --blacklist, or another --dir"
+                f"{','.join(stored.topic_blacklist) or 'exception'}, sync policy {stored.sync_policy or 'none'}; give the same "
+                "--whitelist, --blacklist and --sync, or another --dir"
             )
     finally:
         await channels.close()
@@ -380,6 +383,7 @@ def _link_spec(mirror: MirrorLayout, filters: LinkFilters) -> LinkSpec:
         topic_blacklist=filters.topic_blacklist,
         group_whitelist=filters.group_whitelist,
         group_blacklist=filters.group_blacklist,
+        sync=filters.sync,
     )
 
 
@@ -395,4 +399,5 @@ def _has_filters_of(record: LinkRecord, spec: LinkSpec) -> bool:
         tuple(record.topic_blacklist),
         tuple(record.group_whitelist),
         tuple(record.group_blacklist),
-    ) == (spec.topic_whitelist, spec.topic_blacklist, spec.group_whitelist, spec.group_blacklist)
+        record.sync_policy,
+    ) == (spec.topic_whitelist, spec.topic_blacklist, spec.group_whitelist, spec.group_blacklist, spec.sync.value)

@@ -121,6 +121,8 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
     title = f"mirror of {reply.link} ({reply.mode or 'not known yet'}): {reply.state}; {reply.reason}"
     if reply.paused_topics:
         title += f"; paused: {', '.join(reply.paused_topics)}"
+    if reply.acls:
+        title += f"; {reply.acls}"
     print_table(title, ("topic", "partition", "state", "lag", "lag ms", "mirrored", "reason"), rows)
 
 

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from cli.daemons import parse_property
-from cli.links import split_list
+from cli.links import SyncChoice, split_list
 from cli.output import Output, OutputFormat, console, print_json, report_progress, usage_error
 from cli.site_layout import Wishes, check
 from runtime.process import run_daemon
+from wire.links import SyncPolicy
 
 DEFAULT_DIRECTORY = Path("out/sites")
 
@@ -38,6 +39,12 @@ def up(
     has_bridge: Annotated[
         bool, typer.Option("--bridge/--no-bridge", help="Run the HTTP bridge over the linked sites.")
     ] = False,
+    sync: Annotated[
+        SyncChoice | None,
+        typer.Option(
+            help="Acknowledge acks=all only when the target has it, too: block, or degrade when it is silent."
+        ),
+    ] = None,
     broker_config: Annotated[
         list[str] | None, typer.Option("--broker-config", help="A broker property, key=value; may be given again.")
     ] = None,
@@ -59,7 +66,11 @@ def up(
         has_link=has_link,
         has_bridge=has_bridge,
     )
-    filters = LinkFilters(topic_whitelist=split_list(whitelist), topic_blacklist=split_list(blacklist))
+    filters = LinkFilters(
+        topic_whitelist=split_list(whitelist),
+        topic_blacklist=split_list(blacklist),
+        sync=SyncPolicy.NONE if sync is None else SyncPolicy(sync.value),
+    )
     try:
         check(wishes, whitelist=filters.topic_whitelist, blacklist=filters.topic_blacklist)
         overrides = dict(parse_property(text, option="--broker-config") for text in broker_config or ())

@@ -72,6 +72,8 @@ class Ports:
     open_progress: Callable[[], ProgressPort] | None = None
     # What compressed connections save, by end.
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
+    # How far ACLs are followed, for those who ask.
+    acls: Callable[[], str] = lambda: ""
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
 
@@ -179,6 +181,7 @@ class Mirror:
             self._outage,
             self.pauses,
             self._ports.verifier,
+            self._ports.acls,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:

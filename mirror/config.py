@@ -158,9 +158,7 @@ class MirrorConfig(Settings):
     link_refresh_interval_ms: int = Field(
         default=1000, alias="link.refresh.interval.ms", ge=50, description="50 ms or more"
     )
-    group_sync_interval_ms: int = Field(
-        default=1000, alias="group.sync.interval.ms", ge=50, description="50 ms or more"
-    )
+    group_sync_interval_ms: int = Field(default=500, alias="group.sync.interval.ms", ge=50, description="50 ms or more")
     config_sync_interval_ms: int = Field(
         default=5000, alias="config.sync.interval.ms", ge=50, description="50 ms or more"
     )
@@ -269,6 +267,15 @@ class MirrorConfig(Settings):
     is_syncing_configs: bool = Field(
         default=True, alias="sync.topic.configs.enabled", description="true keeps topic configs like the source's"
     )
+    is_syncing_acls: bool = Field(
+        default=False, alias="sync.topic.acls.enabled", description="true gives copies the source's ACLs, for reading"
+    )
+    acl_sync_interval_ms: int = Field(default=5000, alias="acl.sync.interval.ms", ge=50, description="50 ms or more")
+    acl_principal_blacklist: tuple[str, ...] = Field(
+        default=(),
+        alias="antipode.acl.principals.exclude",
+        description="regular expressions of principals, such as User:admin, whose ACLs stay at home",
+    )
     is_emitting_heartbeats: bool = Field(
         default=True, alias="emit.heartbeats.enabled", description="true writes MirrorMaker 2's heartbeats at both ends"
     )
@@ -329,6 +336,7 @@ class MirrorConfig(Settings):
         "group_blacklist",
         "high_priority_topics",
         "low_priority_topics",
+        "acl_principal_blacklist",
         mode="before",
     )
     @classmethod
@@ -342,6 +350,7 @@ class MirrorConfig(Settings):
         "group_blacklist",
         "high_priority_topics",
         "low_priority_topics",
+        "acl_principal_blacklist",
     )
     @classmethod
     def _patterns(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:

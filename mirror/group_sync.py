@@ -1,13 +1,15 @@
 """Brings consumer groups' offsets along: reads them at the source, clamps them to what is mirrored, writes them at the target.
 
-One round an interval. A group with members at the target is left alone, and so is every offset that `core/offsets.py` would
-not move. What the source had is remembered only once it has been carried, so that a failed write is tried again.
+One round an interval, in few requests however many groups there are: on a long line a round trip for each would be too many. A group with
+members at the target is left alone, and so is every offset that `core/offsets.py` would not move. What the source had is remembered only
+once it has been carried, so that a failed write is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -22,6 +24,12 @@ from runtime.logs import get_logger
 from wire.links import carries_group
 
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+
+COMMITS_AT_ONCE = 5
+"""As many requests as a connection has under way."""
+
+REST_SHARE = 0.2
+"""Of the interval, which is rested at least: rounds that take long do not follow each other without a pause."""
 
 _log = get_logger("mirror.groups")
 
@@ -56,12 +64,14 @@ class GroupSync:
     async def run(self) -> None:
         """Carry offsets each interval until cancelled."""
         while True:
+            began_ms = self._clock.monotonic_ms()
             try:
                 await self.round()
                 self._tell("")
             except Unreachable as error:
                 self._tell(str(error))
-            await asyncio.sleep(self._interval_s)
+            took_s = (self._clock.monotonic_ms() - began_ms) / 1000
+            await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * REST_SHARE))
 
     async def round(self) -> None:
         """Carry once. Unreachable when a site does not answer; what was carried before it failed stays carried."""
@@ -70,12 +80,33 @@ class GroupSync:
             self._at_target.clear()
             return
         groups = [group for group in await self._source.groups() if carries_group(link.record, group)]
-        states = await self._target.groups() if groups else {}
-        for group in groups:
-            offsets = self._carriable(await self._source.offsets(group))
-            if offsets:
-                await self._carry(group, offsets, is_active=states.get(group, "") in ACTIVE_STATES, link=link)
+        if groups:
+            found, states = await asyncio.gather(self._source.offsets_of(groups), self._target.groups())
+            carriable = {group: self._carriable(offsets) for group, offsets in found.items()}
+            await self._read_at_target(carriable)
+            turns = asyncio.Semaphore(COMMITS_AT_ONCE)
+
+            async def carry(group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+                async with turns:
+                    is_active = states.get(group, "") in ACTIVE_STATES
+                    await self._carry(group, offsets, is_active=is_active, link=link)
+
+            await _all(carry(group, offsets) for group, offsets in carriable.items() if offsets)
         self.synced_at_ms = self._clock.now_ms()
+
+    async def _read_at_target(self, carriable: dict[str, dict[PartitionKey, GroupOffset]]) -> None:
+        """What the target has of groups of which that is not known; where it does not say, the group waits for the next round."""
+        unknown = [
+            group for group, offsets in carriable.items() if any((group, key) not in self._at_target for key in offsets)
+        ]
+        if not unknown:
+            return
+        found = await self._target.offsets_of(unknown)
+        for group in unknown:
+            if group in found:
+                self._at_target |= {(group, key): offset for key, offset in found[group].items()}
+            else:
+                del carriable[group]
 
     def _carriable(self, offsets: Mapping[PartitionKey, GroupOffset]) -> dict[PartitionKey, GroupOffset]:
         """Those of partitions that are mirrored and whose target log is known."""
@@ -90,9 +121,6 @@ class GroupSync:
     async def _carry(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, is_active: bool, link: LinkStanding
     ) -> None:
-        if any((group, key) not in self._at_target for key in offsets):
-            found = await self._target.offsets(group)
-            self._at_target |= {(group, key): offset for key, offset in found.items()}
         wanted: dict[PartitionKey, GroupOffset] = {}
         for key, offset in offsets.items():
             commit = offset_to_commit(
@@ -140,3 +168,10 @@ class GroupSync:
         if problem and problem != self._problem:
             _log.warning("group offsets cannot be carried", reason=problem)
         self._problem = problem
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all, then raise what the first of them raised: what others carried stays carried."""
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome

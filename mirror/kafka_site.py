@@ -20,6 +20,7 @@ from wire.broker_requests import (
     LATEST_TIMESTAMP,
     CommittedOffset,
     EpochQuery,
+    FetchedOffset,
     OffsetQuery,
     TopicPartition,
 )
@@ -115,12 +116,12 @@ class KafkaSite:
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         """All committed offsets of a group."""
-        found = await reached(self._client.committed(group))
-        return {
-            PartitionKey(*key): GroupOffset(at.offset, at.leader_epoch, at.metadata or "")
-            for key, at in found.items()
-            if not at.error_code and at.offset >= 0
-        }
+        return _group_offsets(await reached(self._client.committed(group)))
+
+    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
+        """All committed offsets of several groups, in one request to each coordinator; a group that is just moving is left out."""
+        found = await reached(self._client.committed_by_groups(groups))
+        return {group: _group_offsets(offsets) for group, offsets in found.items()}
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
@@ -135,6 +136,14 @@ class KafkaSite:
     async def close(self) -> None:
         """Drop all connections."""
         await self._client.close()
+
+
+def _group_offsets(found: Mapping[TopicPartition, FetchedOffset]) -> dict[PartitionKey, GroupOffset]:
+    return {
+        PartitionKey(*key): GroupOffset(at.offset, at.leader_epoch, at.metadata or "")
+        for key, at in found.items()
+        if not at.error_code and at.offset >= 0
+    }
 
 
 async def reached(call: Awaitable[Result]) -> Result:

@@ -210,6 +210,10 @@ class GroupPort(Protocol):
         """All committed offsets of a group."""
         ...
 
+    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
+        """All committed offsets of several groups at once; a group that is just moving is left out."""
+        ...
+
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
     ) -> Mapping[PartitionKey, ErrorCode]:

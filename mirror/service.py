@@ -48,6 +48,8 @@ class MirrorParts:
     outage: Callable[[], tuple[FlowState, str] | None]
     pauses: Pauses
     verifier: Verifier | None
+    # How far the ACLs of topics are followed; empty where they are not meant to be.
+    acls: Callable[[], str] = lambda: ""
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -153,6 +155,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         groups_synced_at_ms=parts.groups_synced_at_ms(),
         mode=link.record.mode,
         paused_topics=parts.pauses.patterns,
+        acls=parts.acls(),
     )
 
 

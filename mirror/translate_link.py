@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from mirror.acl_sync import AclSync
 from mirror.assembly import Ports
 from mirror.config import ExistingTarget, MirrorConfig
 from mirror.core.naming import HEARTBEATS, NamingPolicy
@@ -33,6 +34,7 @@ from runtime.logs import get_logger
 from wire.client import KafkaClient
 from wire.connection import ConnectionOptions
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.links import carries_topic
 
 PIPELINED_REQUESTS_MAX = 64
 """Produce requests under way on one connection; a batch each of several partitions."""
@@ -96,6 +98,8 @@ class TranslateLink:
             clock=clock,
         )
 
+        self._acls = self._make_acl_sync() if config.is_syncing_acls else None
+
     async def open(self) -> LinkStanding:
         """Read what is known of the link. Unreachable while an end does not answer; OperationalFailure when one refuses."""
         await self.translations.load()
@@ -121,6 +125,9 @@ class TranslateLink:
             replication_factor=config.replication_factor,
             is_syncing_configs=config.is_syncing_configs,
         )
+        workers = {"offset-map": self.translations.keep_saved, "mirror-maker": self._mirror_maker.run}
+        if self._acls is not None:
+            workers["acls"] = self._acls.run
         return Ports(
             source=self._source,
             target=target,
@@ -130,10 +137,8 @@ class TranslateLink:
             open_fetch=self._open_fetch,
             open_append=self._open_append,
             read_link=self._read_link,
-            workers={
-                "offset-map": self.translations.keep_saved,
-                "mirror-maker": self._mirror_maker.run,
-            },
+            workers=workers,
+            acls=self._acl_status,
             finish=self._finish,
             tallies=self._dialing.tallies,
             verifier=TranslateVerifier(
@@ -174,6 +179,20 @@ class TranslateLink:
             clock=self._clock,
             timeout_ms=self._config.request_timeout_ms,
         )
+
+    def _make_acl_sync(self) -> AclSync:
+        record = standing_of(self._config).record
+        return AclSync(
+            source=self._source_client,
+            target=self._target_client,
+            naming=self._config.naming,
+            carries=lambda topic: carries_topic(record, topic),
+            excluded_principals=self._config.acl_principal_blacklist,
+            interval_ms=self._config.acl_sync_interval_ms,
+        )
+
+    def _acl_status(self) -> str:
+        return "" if self._acls is None else self._acls.status
 
     async def _have_producers(self) -> None:
         """A producer id of ours for each site whose records may pass, noted at the target before they do."""

@@ -144,7 +144,14 @@ class TranslatedTarget:
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         """The group's offsets in copies, as offsets of the source."""
-        found = await self._target.offsets(group)
+        return self._in_source_offsets(await self._target.offsets(group))
+
+    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
+        """As `offsets`, of several groups at once."""
+        found = await self._target.offsets_of(groups)
+        return {group: self._in_source_offsets(offsets) for group, offsets in found.items()}
+
+    def _in_source_offsets(self, found: Mapping[PartitionKey, GroupOffset]) -> dict[PartitionKey, GroupOffset]:
         by_target = {self._at_target(key): (key, translation) for key, translation in self._translations.known()}
         known: dict[PartitionKey, GroupOffset] = {}
         for key, at in found.items():

@@ -36,6 +36,8 @@ NO_OFFSET: Final = -1
 
 # From these versions on topics go by id alone; names serve everybody.
 _LAST_WITH_NAMES: Final = {0: 12, 1: 12, OFFSET_COMMIT: 9, OFFSET_FETCH: 9}
+_FIRST_WITH_GROUPS: Final = 8
+"""Of OffsetFetch."""
 
 TopicPartition = tuple[str, int]
 Result = TypeVar("Result")
@@ -250,6 +252,23 @@ async def request_committed(
     response = await connection.call(OFFSET_FETCH, values, version=version)
     found = response.groups[0] if hasattr(response, "groups") else response
     _check(connection, OFFSET_FETCH, getattr(found, "error_code", ErrorCode.none))
+    return _fetched_offsets(found)
+
+
+async def request_committed_by_groups(
+    connection: Connection, group_ids: Sequence[str]
+) -> dict[str, dict[TopicPartition, FetchedOffset]]:
+    """All offsets of several groups from their coordinator, in one request where it takes one (KIP-709). A group that it does not
+    coordinate is left out."""
+    version = connection.version_for(OFFSET_FETCH, highest=_LAST_WITH_NAMES[OFFSET_FETCH])
+    if version < _FIRST_WITH_GROUPS:
+        return {group_id: await request_committed(connection, group_id) for group_id in group_ids}
+    groups = [{"group_id": one, "topics": None, "member_id": None, "member_epoch": -1} for one in group_ids]
+    response = await connection.call(OFFSET_FETCH, {"groups": groups, "require_stable": False}, version=version)
+    return {group.group_id: _fetched_offsets(group) for group in response.groups if not group.error_code}
+
+
+def _fetched_offsets(found: Any) -> dict[TopicPartition, FetchedOffset]:
     return {
         (topic.name, at.partition_index): FetchedOffset(
             at.error_code, at.committed_offset, getattr(at, "committed_leader_epoch", -1), at.metadata

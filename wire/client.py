@@ -407,6 +407,23 @@ class KafkaClient:
             group_id, lambda connection: requests.request_committed(connection, group_id, wanted)
         )
 
+    async def committed_by_groups(self, group_ids: Iterable[str]) -> dict[str, dict[TopicPartition, FetchedOffset]]:
+        """All offsets of several groups, a request to each coordinator. One attempt: groups whose coordinator has moved are left out."""
+        wanted = list(group_ids)
+        nodes = await asyncio.gather(*(self.coordinator(group_id) for group_id in wanted))
+        by_node: dict[int, list[str]] = {}
+        for group_id, node_id in zip(wanted, nodes, strict=True):
+            by_node.setdefault(node_id, []).append(group_id)
+        found: dict[str, dict[TopicPartition, FetchedOffset]] = {}
+        try:
+            for node_id, of_node in by_node.items():
+                found |= await requests.request_committed_by_groups(await self.connection(node_id), of_node)
+        finally:
+            for group_id in wanted:
+                if group_id not in found:
+                    self.forget_coordinator(group_id)
+        return found
+
     async def commit(
         self,
         group_id: str,

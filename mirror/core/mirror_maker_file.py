@@ -77,6 +77,7 @@ _RENAMED = {
     "replication.policy.separator": "replication.policy.separator",
     "sync.group.offsets.enabled": "sync.group.offsets.enabled",
     "sync.topic.configs.enabled": "sync.topic.configs.enabled",
+    "sync.topic.acls.enabled": "sync.topic.acls.enabled",
     "emit.heartbeats.enabled": "emit.heartbeats.enabled",
     "emit.checkpoints.enabled": "emit.checkpoints.enabled",
     "emit.offset-syncs.enabled": "emit.offset-syncs.enabled",
@@ -87,6 +88,7 @@ _RENAMED = {
 _SECONDS = {
     "refresh.topics.interval.seconds": "topics.refresh.interval.ms",
     "sync.topic.configs.interval.seconds": "config.sync.interval.ms",
+    "sync.topic.acls.interval.seconds": "acl.sync.interval.ms",
     "sync.group.offsets.interval.seconds": "group.sync.interval.ms",
     "emit.heartbeats.interval.seconds": "emit.heartbeats.interval.ms",
     "emit.checkpoints.interval.seconds": "emit.checkpoints.interval.ms",
@@ -153,7 +155,6 @@ _NOT_NEEDED = (
     (r"(offset\.flush\..*|producer\.override.*|consumer\.override.*)", "there is no Connect"),
 )
 _NOT_HONOURED = (
-    (r"sync\.topic\.acls\..*", "ACLs are not carried"),
     (r"(topic|group|config\.property)\.filter\.class", "filters are topics, topics.exclude, groups and groups.exclude"),
     (r"forwarding\.admin\.class", "topics are made through the target's own Admin API"),
     (r"(metric\.reporters|metrics\..*)", "metrics are served in Prometheus's format"),
@@ -329,6 +330,7 @@ def _flow(reading: _Reading, source: str, target: str) -> Flow:
     settings = {
         # MirrorMaker's own defaults where ours are others.
         "sync.group.offsets.enabled": "false",
+        "sync.topic.acls.enabled": "true",
         "offset-syncs.topic.location": "source",
         "isolation.level": "read_uncommitted",
         "replication.factor": "2",

@@ -6,10 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
+from tests.support.mirror_sites import describe_mirror
 from tests.support.processes import Processes
 from tests.support.secured_kafka import SecuredKafka, start_secured_kafka
 from tests.support.translate_links import create_topic, produce_batches, start_translate_mirror, total_end, wait_equal
+from wire.acls import (
+    ALLOW,
+    LITERAL,
+    OPERATION_READ,
+    OPERATION_WRITE,
+    TopicAcl,
+    create_topic_acls,
+    delete_topic_acls,
+    topic_acls,
+)
+from wire.client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
@@ -56,3 +69,42 @@ async def test_a_wrong_password_is_said_and_nothing_is_mirrored(
 
 async def wait_until_copied(secured: SecuredKafka, topic: str) -> None:
     await wait_equal(secured.plain, secured.plain, topic, 2)
+
+
+async def test_acls_of_the_source_are_followed_and_those_of_the_target_left_alone(
+    secured: SecuredKafka, processes: Processes, tmp_path: Path
+) -> None:
+    await create_topic(secured.plain, "guarded", 1)
+    reader = TopicAcl("guarded", LITERAL, "User:reader", "*", OPERATION_READ, ALLOW)
+    writer = TopicAcl("guarded", LITERAL, "User:writer", "*", OPERATION_WRITE, ALLOW)
+    copied, made_there = reader._replace(resource_name="a.guarded"), writer._replace(resource_name="a.guarded")
+    async with KafkaClient(secured.plain) as client:
+
+        async def at_target() -> set[TopicAcl]:
+            return {acl for acl in await topic_acls(client) if acl.resource_name == "a.guarded"}
+
+        async def has(*acls: TopicAcl) -> bool:
+            return await at_target() == set(acls)
+
+        await create_topic_acls(client, [reader, writer, made_there])
+        settings = {"whitelist": "guarded", "sync.topic.acls.enabled": "true", "acl.sync.interval.ms": "200"}
+        start_translate_mirror(processes, tmp_path, "mirror", secured.plain, secured.plain, settings)
+        await eventually(lambda: has(copied, made_there), 30_000)
+        await delete_topic_acls(client, [reader])
+        await eventually(lambda: has(made_there), 30_000)
+
+
+async def test_a_cluster_without_an_authorizer_is_named_in_the_mirror_s_status(
+    secured: SecuredKafka, apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    await create_topic(secured.plain, "unguarded", 1)
+    settings = {"whitelist": "unguarded", "sync.topic.acls.enabled": "true", "acl.sync.interval.ms": "50"}
+    target = apache_kafka.bootstrap_servers
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", secured.plain, target, settings)
+    reason = "the target has no authorizer (security_disabled)"
+
+    async def says_so() -> bool:
+        return reason in (await describe_mirror(mirror)).acls
+
+    await eventually(says_so, 30_000)
+    assert mirror.log_text().count(reason) == 1

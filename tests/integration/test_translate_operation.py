@@ -121,7 +121,7 @@ async def test_a_mirror_maker_file_runs_as_it_is(
     await wait_equal(source, target, "as-it-is", target_topic="east.as-it-is")
     said = mirror.log_text()
     assert "tasks.max: not needed" in said
-    assert "sync.topic.acls.enabled: not honoured" in said
+    assert "sync.topic.acls.enabled: used" in said
     mirror.stop()
     assert mirror.exit_code == 0
 

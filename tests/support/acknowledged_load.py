@@ -73,6 +73,8 @@ class AcknowledgedLoad:
         self._thread.join()
         self._producer.purge()
         self._producer.flush()
+        # A client that lives on would ask whoever gets the sites' ports next for its topic, which makes it there.
+        del self._producer
 
     def start(self) -> None:
         """Begin."""

@@ -75,6 +75,8 @@ class MemorySite:
         self.topic_configs: dict[str, dict[str, str]] = {}
         self.group_offsets: dict[str, dict[PartitionKey, GroupOffset]] = {}
         self.group_states: dict[str, str] = {}
+        self.moving_groups: set[str] = set()
+        self.offset_requests = 0
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
         self.changed = asyncio.Event()
@@ -141,6 +143,10 @@ class MemorySite:
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         self._check()
         return dict(self.group_offsets.get(group, {}))
+
+    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
+        self.offset_requests += 1
+        return {group: await self.offsets(group) for group in groups if group not in self.moving_groups}
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int

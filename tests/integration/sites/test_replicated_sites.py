@@ -77,6 +77,33 @@ async def test_each_site_loses_a_leader_and_a_failover_still_loses_nothing(start
     assert committed(sites, "b") == 7
 
 
+async def test_a_sync_link_between_replicated_sites_keeps_what_was_acknowledged_through_every_loss(
+    start_sites: SitesStarter,
+) -> None:
+    """The source loses a leader, then the standby loses one, then the whole source is lost under load."""
+    sites = start_sites("--brokers", "3", "--sync", "block")
+    admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(20)
+    with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as load:
+        load.wait_acknowledged(300)
+        await kill_a_leader(sites, "a")
+        load.wait_acknowledged(300)
+        await kill_a_leader(sites, "b")
+        load.wait_acknowledged(300)
+        for index in range(3):
+            sites.broker("a", index).kill()
+        for command in (
+            ("failover", LINK, "--to", "b", "--accept-data-loss"),
+            # Until then the new source waits for its own standby, the site that is lost.
+            ("links", "delete", LINK, "--skip-unreachable", "--yes"),
+        ):
+            ended = sites.command(*command)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+        load.wait_acknowledged(300)
+        load.finish()
+        await load.check_log(sites.bootstrap("b"))
+
+
 async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_died(start_sites: SitesStarter) -> None:
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})

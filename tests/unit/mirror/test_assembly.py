@@ -290,6 +290,33 @@ async def test_groups_are_carried_clamped_and_left_alone_while_active_at_the_tar
         await eventually(lambda: world.target.group_offsets["live"] == {FIRST: GroupOffset(6)})
 
 
+async def test_however_many_groups_there_are_a_round_is_one_question() -> None:
+    world = world_with()
+    groups = {f"group-{number}": {FIRST: GroupOffset(number % 7)} for number in range(300)}
+    world.source.group_offsets.update(groups)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: world.target.group_offsets == groups)
+        await mirror.stop(drain_timeout_ms=1000)
+        rounds = world.source.offset_requests
+    assert rounds < len(groups)
+
+
+async def test_a_group_of_which_the_target_does_not_tell_waits_and_does_not_go_back() -> None:
+    """M4."""
+    world = world_with()
+    world.source.group_offsets |= {"billing": {FIRST: GroupOffset(3)}, "other": {FIRST: GroupOffset(1)}}
+    world.target.group_offsets["billing"] = {FIRST: GroupOffset(6)}
+    world.target.moving_groups.add("billing")
+    async with mirroring(world):
+        await eventually(lambda: world.target.group_offsets.get("other") == {FIRST: GroupOffset(1)})
+        world.target.moving_groups.clear()
+        asked = world.target.offset_requests
+        await eventually(lambda: world.target.offset_requests > asked)
+        world.source.group_offsets["billing"] = {FIRST: GroupOffset(7)}
+        await eventually(lambda: world.target.group_offsets["billing"] == {FIRST: GroupOffset(7)})
+    assert [offset for group, _, offset in world.target.commits if group == "billing"] == [7]
+
+
 async def test_a_stop_with_a_dead_target_says_what_is_left() -> None:
     world = world_with()
     async with mirroring(world) as mirror:

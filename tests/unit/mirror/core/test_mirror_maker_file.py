@@ -71,7 +71,7 @@ def test_every_key_of_the_file_gets_a_verdict() -> None:
     assert list(verdicts) == list(FILE)
     assert verdicts["tasks.max"].fate is Fate.NOT_NEEDED
     assert verdicts["exactly.once.source.support"].fate is Fate.NOT_NEEDED
-    assert verdicts["sync.topic.acls.enabled"].fate is Fate.NOT_HONOURED
+    assert verdicts["sync.topic.acls.enabled"].fate is Fate.USED
     assert verdicts["some.thing"].fate is Fate.UNKNOWN
     assert all(verdict.explanation for verdict in verdicts.values())
 

@@ -1,0 +1,90 @@
+"""How soon a commit of a consumer group at the source can be read at the target: a hundred groups commit at once, again and again.
+
+Between two sites of ours only: MirrorMaker 2 translates by samples, so that an offset need not ever be current there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from bench import librdkafka
+from bench.figures import Side, percentile
+from bench.mirror import MirrorPair, antipode_pair
+from bench.payloads import payloads
+from bench.plan import Plan
+from bench.processes import metered
+from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic, end_offset_sum
+from runtime.process import OperationalFailure
+from wire.broker_requests import CommittedOffset
+from wire.client import KafkaClient
+from wire.client_errors import BrokerError, Unreachable
+
+TOPIC = "grouped"
+PLACE = (TOPIC, 0)
+RECORDS = 10_000
+GROUPS = 100
+ROUNDS = 40
+POLL_S = 0.01
+CURRENT_WITHIN_S = 30
+
+
+def measure(plan: Plan) -> None:
+    """Samples go to the plan."""
+    if Side.ANTIPODE not in plan.sides:
+        return
+    for repeat in range(plan.repeats):
+        with antipode_pair(plan.directory / f"mirror-groups-{repeat}") as pair:
+            create_topic(pair.source, TOPIC)
+            librdkafka.produce(pair.source, TOPIC, payloads(100), RECORDS, {"acks": "1"})
+            check_complete(pair.source, TOPIC, RECORDS)
+            try:
+                pid = pair.child.start()
+                with metered(pid) as usage:
+                    delays_ms = asyncio.run(_delays_ms(pair, plan.scaled(ROUNDS, least=3)))
+                values = {"p50_ms": percentile(delays_ms, 50), "longest_ms": max(delays_ms)}
+                plan.record("mirror-groups", f"{GROUPS} groups commit", pair.side, usage, **values)
+            finally:
+                pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
+
+
+async def _delays_ms(pair: MirrorPair, rounds: int) -> list[float]:
+    """From each group's acknowledged commit until the target has it."""
+    groups = [f"group-{number}" for number in range(GROUPS)]
+    found: list[float] = []
+    async with (
+        KafkaClient(pair.source) as source,
+        KafkaClient(pair.target, site_local=True) as target,
+    ):
+        await _until_all_came(target)
+        for offset in range(1, rounds + 1):
+            committed_at: dict[str, float] = {}
+            for group in groups:
+                await source.commit(group, {PLACE: CommittedOffset(offset)})
+                committed_at[group] = time.monotonic()
+            found += await _arrivals_ms(target, committed_at, offset)
+    return found
+
+
+async def _arrivals_ms(target: KafkaClient, committed_at: dict[str, float], offset: int) -> list[float]:
+    waiting, found = dict(committed_at), []
+    deadline = time.monotonic() + CURRENT_WITHIN_S
+    while waiting:
+        offsets = await target.committed_by_groups(waiting)
+        now = time.monotonic()
+        if now > deadline:
+            raise OperationalFailure(f"{len(waiting)} groups are not at offset {offset} at the target")
+        for group, at in offsets.items():
+            if PLACE in at and at[PLACE].offset == offset:
+                found.append((now - waiting.pop(group)) * 1000)
+        await asyncio.sleep(POLL_S)
+    return found
+
+
+async def _until_all_came(target: KafkaClient) -> None:
+    come = 0
+    while come < RECORDS:
+        await asyncio.sleep(POLL_S)
+        with contextlib.suppress(BrokerError, Unreachable):
+            come = await end_offset_sum(target, TOPIC)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -60,6 +61,7 @@ class HostedPartition:
         "state",
         "topic",
         "topic_id",
+        "topic_uuid",
         "write_error",
     )
 
@@ -76,6 +78,8 @@ class HostedPartition:
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
+        self.topic_uuid = UUID(bytes=topic_id)
+        """The same, as requests have it."""
         self.index = index
         self.key = (topic, index)
         self.log = log

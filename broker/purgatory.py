@@ -7,6 +7,7 @@ fetch once, after the producers have their answers. A waiting request says itsel
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Hashable, Iterable
 from typing import Final, Protocol
 
@@ -37,6 +38,7 @@ class Purgatory:
         self._waiting: WaitingRequests[Waiter] = WaitingRequests(tick_ms=TICK_MS)
         self._changes: dict[Hashable, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._next_tick_ms = math.inf
         self._has_emptied: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
@@ -45,8 +47,7 @@ class Purgatory:
     def wait(self, waiter: Waiter, *, keys: Iterable[Hashable], timeout_ms: float) -> WaitingRequest[Waiter]:
         """Let the request wait; the entry can be given to `forget`."""
         entry = self._waiting.add(waiter, keys=keys, deadline_ms=self._clock.monotonic_ms() + timeout_ms)
-        if self._timer is None:
-            self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
+        self._tick_at(self._waiting.expiry_of(entry))
         return entry
 
     def forget(self, entry: WaitingRequest[Waiter]) -> None:
@@ -85,19 +86,28 @@ class Purgatory:
                     entry.request.complete()
         self._note_emptied()
 
+    def _tick_at(self, at_ms: float) -> None:
+        """Look for requests whose time has run out at `at_ms`, unless that happens earlier anyway."""
+        if at_ms >= self._next_tick_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next_tick_ms = at_ms
+        self._timer = self._loop.call_later(max(at_ms - self._clock.monotonic_ms(), 0) / 1000, self._tick)
+
     def _tick(self) -> None:
-        self._timer = None
+        self._timer, self._next_tick_ms = None, math.inf
         for waiter in self._waiting.expire(self._clock.monotonic_ms()):
             waiter.complete()
         self._note_emptied()
-        if len(self._waiting) and self._timer is None:
-            self._timer = self._loop.call_later(TICK_MS / 1000, self._tick)
+        if len(self._waiting):
+            self._tick_at(self._waiting.next_expiry_ms())
 
     def stop(self) -> None:
         """Complete everything that waits: the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._next_tick_ms = None, math.inf
         for waiter in self._waiting.drain():
             waiter.complete()
         self._note_emptied()

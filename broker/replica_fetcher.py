@@ -116,6 +116,11 @@ class ReplicaFetcher:
         self._swept_at_ms = 0.0
         self._names: dict[UUID, str] = {}
         self._has_changed = asyncio.Event()
+        self._is_waiting = False
+        """Whether a fetch waits for its answer."""
+        self._is_given_up = False
+        """Whether the latest fetch was not waited for any longer."""
+        self._interruption: asyncio.TimerHandle | None = None
         self._failures = 0
         self.is_broken = False
         """Whether its last round ended in a defect."""
@@ -128,9 +133,12 @@ class ReplicaFetcher:
         """Fetch these too, or with their new leader epoch."""
         for hosted in partitions:
             self._followed[hosted.key] = FollowedPartition(hosted)
-            self._names[topic_id_of(hosted)] = hosted.topic
+            self._names[hosted.topic_uuid] = hosted.topic
             self._due[hosted.key] = None
             self._has_changed.set()
+        if self._is_waiting and self._has_changed.is_set() and self._interruption is None:
+            loop = asyncio.get_running_loop()
+            self._interruption = loop.call_later(INTERRUPTION_GRACE_MS / 1000, self._interrupt)
 
     def leave(self, key: PartitionKey) -> None:
         """Fetch this one no more."""
@@ -190,7 +198,7 @@ class ReplicaFetcher:
         now_ms = self._clock.monotonic_ms()
         if self._session.is_new:
             self._asked.clear()
-            self._names = {topic_id_of(followed.hosted): key[0] for key, followed in self._followed.items()}
+            self._names = {followed.hosted.topic_uuid: key[0] for key, followed in self._followed.items()}
         if self._session.is_new or now_ms - self._swept_at_ms > SWEEP_MS:
             self._swept_at_ms = now_ms
             self._due.update(dict.fromkeys(self._followed))
@@ -201,7 +209,7 @@ class ReplicaFetcher:
             followed, asked = self._followed.get(key), self._asked.get(key)
             wanted: Asked | None = None
             if followed is not None and followed.may_fetch(now_ms) and not self._is_throttled(followed, now_ms):
-                wanted = Asked(topic_id_of(followed.hosted), position_of(followed.hosted, now_ms=now_ms))
+                wanted = Asked(followed.hosted.topic_uuid, position_of(followed.hosted, now_ms=now_ms))
             self._keep_paused(key, followed, now_ms)
             if asked is not None and (wanted is None or wanted.topic_id != asked.topic_id):
                 forgotten.add((asked.topic_id, key[1]))
@@ -271,28 +279,34 @@ class ReplicaFetcher:
     ) -> FetchResponse | None:
         """One fetch; None when it was given up because there are new partitions to ask for, or its session is lost."""
         request = self._request(changes)
-        fetching = asyncio.ensure_future(request_fetch(connection, request))
-        changing = asyncio.ensure_future(self._has_changed.wait())
+        self._is_waiting, self._is_given_up = True, False
         try:
-            await asyncio.wait({fetching, changing}, return_when=asyncio.FIRST_COMPLETED)
-            if not fetching.done():
-                await asyncio.wait({fetching}, timeout=INTERRUPTION_GRACE_MS / 1000)
-            if not fetching.done():
-                self._disconnect("there is more to ask for")
-                return None
-            response = fetching.result()
-        except BaseException:
+            # awaited here and not in a task: each turn of the loop is a turn that producers wait
+            response = await request_fetch(connection, request)
+        except BaseException as error:
             self._session.reset()
+            if self._is_given_up and isinstance(error, KafkaClientError):
+                return None
             raise
         finally:
-            fetching.cancel()
-            changing.cancel()
+            self._is_waiting = False
+            if self._interruption is not None:
+                self._interruption.cancel()
+                self._interruption = None
+        if self._is_given_up:
+            return None
         if response.error_code:
             log.info("fetch session starts anew", leader=self.source, code=error_code(response.error_code).name)
             self._session.reset()
             return None
         self._session.answered(response.session_id)
         return response
+
+    def _interrupt(self) -> None:
+        """The fetch that is under way has not been answered in time: there is more to ask for."""
+        self._interruption = None
+        self._is_given_up = True
+        self._disconnect("there is more to ask for")
 
     def _request(self, session: SessionRequest[SessionKey, Position]) -> FetchRequest:
         settings = self._settings
@@ -422,8 +436,3 @@ class ReplicaFetcher:
                 continue
             end_here = hosted.log.log_end_offset
             resume_in_range(hosted, resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here))
-
-
-def topic_id_of(hosted: HostedPartition) -> UUID:
-    """The topic's id as requests have it."""
-    return UUID(bytes=hosted.topic_id)

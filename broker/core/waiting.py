@@ -7,6 +7,7 @@ An entry leaves in exactly one way, once: `remove` or `expire`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -58,6 +59,17 @@ class TimingWheel:
                 self.count -= 1
                 return
 
+    def expiry_of(self, deadline_ms: float) -> float:
+        """When `advance` may hand out an entry of this deadline: up to a tick later."""
+        return (deadline_ms // self.tick_ms + 1) * self.tick_ms
+
+    def next_expiry_ms(self) -> float:
+        """When `advance` has to be called again, after it was called once: nothing is due before. Infinite when nothing waits."""
+        for tick in range(self._current_tick + 1, self._current_tick + 1 + self.slot_count):
+            if self._slots[tick % self.slot_count]:
+                return tick * self.tick_ms
+        return math.inf
+
     def advance(self, now_ms: float) -> list[WaitingRequest[object]]:
         """Entries whose deadline has passed, removed, the earliest first."""
         target = int(now_ms // self.tick_ms)
@@ -99,6 +111,14 @@ class WaitingRequests(Generic[RequestT]):
             self._watchers.setdefault(key, {})[id(entry)] = entry
         self._wheel.add(entry)  # type: ignore[arg-type]
         return entry
+
+    def expiry_of(self, entry: WaitingRequest[RequestT]) -> float:
+        """When `expire` hands it out, if it is still here."""
+        return self._wheel.expiry_of(entry.deadline_ms)
+
+    def next_expiry_ms(self) -> float:
+        """When `expire` has to be called again, after it was called once; infinite when nothing waits."""
+        return self._wheel.next_expiry_ms()
 
     def is_watched(self, key: Hashable) -> bool:
         """True when somebody waits for the key; cheap, for the hot path."""

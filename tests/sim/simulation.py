@@ -9,6 +9,7 @@ from random import Random
 from unittest.mock import patch
 
 import controller.main
+from runtime.zookeeper import NoteSession
 from tests.sim.administrator import Administrator
 from tests.sim.clients import Consumer, Producer, Router, client_process
 from tests.sim.endings import missing_for_wholeness, unsound_endings
@@ -119,10 +120,10 @@ class Simulation:
 
     @contextmanager
     def _zookeeper_door(self) -> Iterator[None]:
-        def door(_: str, *, session_timeout_ms: int) -> SimZooKeeper:
+        def door(_: str, *, session_timeout_ms: int, note_session: NoteSession) -> SimZooKeeper:
             process = CURRENT.get()
             assert process is not None
-            return SimZooKeeper(self.world, process, session_timeout_ms=session_timeout_ms)
+            return SimZooKeeper(self.world, process, session_timeout_ms=session_timeout_ms, note_session=note_session)
 
         with patch.object(controller.main, "ZooKeeper", door):
             yield

@@ -18,12 +18,15 @@ from runtime.zookeeper import (
     CreateNode,
     DeleteNode,
     NodeStat,
+    NoteSession,
+    SessionKey,
     SessionListener,
     SessionState,
     SetNode,
     TransactionStep,
     Watch,
     ZooKeeper,
+    note_no_session,
 )
 from tests.sim.network import End
 from tests.sim.virtual_loop import Process
@@ -37,8 +40,16 @@ _BROKEN = WatchedEvent(EventType.NONE, KeeperState.CONNECTING, None)
 class SimZooKeeper(ZooKeeper):
     """One client's session."""
 
-    def __init__(self, world: World, process: Process, *, session_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        process: Process,
+        *,
+        session_timeout_ms: int,
+        note_session: NoteSession = note_no_session,
+    ) -> None:
         self._world = world
+        self._note_session = note_session
         self._process = process
         self._timeout_s = session_timeout_ms / 1000
         self._listeners: list[SessionListener] = []
@@ -60,6 +71,9 @@ class SimZooKeeper(ZooKeeper):
     async def start(self, *, timeout_ms: int = 10_000) -> None:
         self._process.spawn(self._stay_connected(), name="zookeeper client")
         await self._connected.wait()
+
+    def _tell_session(self) -> None:
+        self._note_session(SessionKey(self._session, b""))
 
     async def stop(self) -> None:
         if self._is_stopped:

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 import pytest
 
 from broker.purgatory import Purgatory
+from runtime.clock import SystemClock
 from tests.support.clock import ManualClock
 
 
@@ -35,3 +36,39 @@ async def test_emptied_returns_when_the_last_one_is_gone_whatever_way(way_out: s
     await asyncio.gather(*emptied)
     await purgatory.emptied()
     purgatory.stop()
+
+
+async def test_a_short_wait_ends_in_time_though_a_long_one_began_before() -> None:
+    purgatory = Purgatory(SystemClock())
+    is_over = asyncio.Event()
+
+    class Short(_Waiter):
+        def complete(self) -> None:
+            is_over.set()
+
+    purgatory.wait(_Waiter(), keys=["long"], timeout_ms=3_600_000)
+    purgatory.wait(Short(), keys=["short"], timeout_ms=20)
+    await asyncio.wait_for(is_over.wait(), 30)
+    assert len(purgatory) == 1
+    purgatory.stop()
+
+
+async def test_what_ends_early_does_not_keep_others_from_ending() -> None:
+    purgatory = Purgatory(SystemClock())
+    endings: list[str] = []
+    are_over = asyncio.Event()
+
+    class Named(_Waiter):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def complete(self) -> None:
+            endings.append(self.name)
+            if len(endings) == 3:
+                are_over.set()
+
+    for name, timeout_ms in (("b", 40), ("notified", 10), ("c", 80)):
+        purgatory.wait(Named(name), keys=[name], timeout_ms=timeout_ms)
+    purgatory.notify("notified")
+    await asyncio.wait_for(are_over.wait(), 30)
+    assert endings == ["notified", "b", "c"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,3 +89,20 @@ def test_the_wheel_agrees_with_a_plain_list(script: list[tuple[str, int]]) -> No
             assert all(deadline > now_ms - 10 for deadline in alive.values())
         assert len(waiting) == len(alive)
         assert len(waiting.watchers("all")) == len(alive)
+
+
+@given(waits=st.lists(st.floats(0, 20_000), min_size=1, max_size=20))
+def test_nothing_is_due_before_the_next_expiry_and_nothing_waits_past_it(waits: list[float]) -> None:
+    waiting: WaitingRequests[float] = WaitingRequests(tick_ms=5)
+    waiting.expire(1_000_000.0)
+    left = [1_000_000.0 + wait_ms for wait_ms in waits]
+    for deadline_ms in left:
+        waiting.add(deadline_ms, keys=[0], deadline_ms=deadline_ms)
+    while left:
+        next_ms = waiting.next_expiry_ms()
+        assert next_ms <= min(left) + 5
+        assert not waiting.expire(next_ms - 0.01)
+        for due_ms in waiting.expire(next_ms):
+            assert due_ms <= next_ms
+            left.remove(due_ms)
+    assert waiting.next_expiry_ms() == math.inf

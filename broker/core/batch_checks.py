@@ -1,9 +1,8 @@
 """What a leader and a follower demand of a record batch before it may enter a log. Pure; works on headers alone.
 
 The structure of a header (lengths, counts, magic) is checked by wire/record_batch.py while it is read; here are the rules
-that depend on who sends the batch and on the topic. Records stay closed, with two consequences: the timestamp bounds of
-KIP-937 are applied to the batch's first and largest timestamp, which include every violation by the largest one, and a
-compacted topic's demand that every record has a key is not checked here (the cleaner drops keyless records).
+that depend on who sends the batch and on the topic. Records stay closed, except where the topic is compacted and each must have a
+key. The timestamp bounds of KIP-937 are applied to the batch's first and largest timestamp, which include every violation by the largest.
 
 Callers: broker/log/partition_log.py; the produce path turns `BatchRejected.code` into the response.
 """
@@ -16,7 +15,8 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from broker.core.topic_configs import LogConfig
-from wire.record_batch import BatchHeader
+from wire.record_batch import BatchHeader, Buffer, InvalidBatch
+from wire.records import open_body, record_spans
 
 _CODEC_MAX: Final = 4
 
@@ -36,6 +36,7 @@ class BatchLimits:
 
     message_bytes_max: int
     is_log_append_time: bool
+    must_have_keys: bool
     timestamp_before_ms_max: int
     timestamp_after_ms_max: int
 
@@ -45,6 +46,7 @@ class BatchLimits:
         return cls(
             message_bytes_max=config.message_bytes_max,
             is_log_append_time=config.is_log_append_time,
+            must_have_keys=config.is_compacted,
             timestamp_before_ms_max=config.timestamp_before_ms_max,
             timestamp_after_ms_max=config.timestamp_after_ms_max,
         )
@@ -74,6 +76,16 @@ def check_produced(header: BatchHeader, limits: BatchLimits, now_ms: int) -> Non
         raise BatchRejected(ErrorCode.invalid_record, "transactional batch without a producer id")
     if not limits.is_log_append_time:
         _check_timestamps(header, limits, now_ms)
+
+
+def check_keys(records: Buffer, position: int, header: BatchHeader) -> None:
+    """Refuse a client's batch at `position` for a compacted topic when a record has no key: compaction would drop it."""
+    try:
+        spans = record_spans(open_body(records, position, header), header.record_count)
+    except InvalidBatch as error:
+        raise BatchRejected(ErrorCode.invalid_record, f"records cannot be read: {error}") from error
+    if any(span.key is None for span in spans):
+        raise BatchRejected(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
 
 
 def _check_timestamps(header: BatchHeader, limits: BatchLimits, now_ms: int) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.batch_checks import BatchLimits, BatchRejected, check_continues, check_produced
+from broker.core.batch_checks import BatchLimits, BatchRejected, check_continues, check_keys, check_produced
 from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange, ProducerStates
 from broker.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.markers import read_marker
@@ -75,6 +75,8 @@ def take_from_producer(
         header = received
         if is_from_client:
             check_produced(header, limits, now_ms)
+            if limits.must_have_keys:
+                check_keys(records, position, header)
         if limits.is_log_append_time:
             header = header._replace(max_timestamp=now_ms)
         if header.producer_id >= 0 and not _ask_producers(

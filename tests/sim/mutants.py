@@ -287,7 +287,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=ClusterWriter,
         name="write",
         substitute=_writes_unguarded,
-        known_seed=35,
+        known_seed=271,
     ),
     Mutant(
         title="proposed in-sync replicas are taken unchecked",

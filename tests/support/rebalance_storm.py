@@ -108,14 +108,14 @@ class Member:
         from confluent_kafka import KafkaException, TopicPartition
 
         began_s = time.monotonic()
-        offsets = [
-            TopicPartition(owned.topic, owned.partition, self._owned[owned.partition].offsets[-1] + 1)
-            for owned in self._consumer.assignment()
-            if owned.partition in self._owned and self._owned[owned.partition].offsets
-        ]
-        if not offsets:
-            return True
         try:
+            offsets = [
+                TopicPartition(owned.topic, owned.partition, self._owned[owned.partition].offsets[-1] + 1)
+                for owned in self._consumer.assignment()
+                if owned.partition in self._owned and self._owned[owned.partition].offsets
+            ]
+            if not offsets:
+                return True
             answered = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
             self.refused_commits += 1

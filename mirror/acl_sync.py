@@ -14,7 +14,8 @@ from kio.schema.errors import ErrorCode
 from mirror.core.acls import changes, wanted_acls
 from mirror.core.naming import Naming
 from runtime.logs import get_logger
-from wire.acls import TopicAcl, create_topic_acls, delete_topic_acls, topic_acls
+from wire.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
+from wire.acls import TopicAcl
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError, KafkaClientError, UnsupportedApi
 

@@ -13,13 +13,15 @@ import psutil
 import pytest
 
 from bench.figures import SECTIONS
+from bench.lossy_line import may_be_made
 from tests.support.eventually import eventually_sync
 
 REPOSITORY = Path(__file__).parents[2]
 TINY = ("--scale", "0.002", "--repeats", "1", "--no-peer", "--output", "json")
 WITHIN_S = 400
 OF_SITES = ("replicated", "partitions", "compaction", "recovery")
-OF_BROKERS = tuple(name for name in SECTIONS if name not in OF_SITES)
+OF_LINES = ("mirror-groups", *(("mirror-lossy",) if may_be_made() else ()))
+OF_BROKERS = tuple(name for name in SECTIONS if name not in (*OF_SITES, "mirror-groups", "mirror-lossy"))
 
 
 def _start(results: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -33,8 +35,11 @@ def _start(results: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    "sections", [OF_BROKERS, pytest.param(OF_SITES, marks=pytest.mark.long)], ids=["of-brokers", "of-sites"]
+    "sections",
+    [OF_BROKERS, pytest.param(OF_SITES, marks=pytest.mark.long), pytest.param(OF_LINES, marks=pytest.mark.long)],
+    ids=["of-brokers", "of-sites", "of-lines"],
 )
+@pytest.mark.timeout(WITHIN_S + 20)
 def test_every_section_is_measured_and_kept_as_json(tmp_path: Path, sections: tuple[str, ...]) -> None:
     output, errors = (running := _start(tmp_path, "--only", ",".join(sections))).communicate(timeout=WITHIN_S)
     assert running.returncode == 0, errors

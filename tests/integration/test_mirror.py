@@ -21,6 +21,9 @@ from wire.control.cluster_pb2 import LinkPhase
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
+LARGEST_VALUE_BYTES = 1_048_000
+"""As much as the default `max.message.bytes` lets through."""
+
 
 INTERNAL = {"__consumer_offsets", "__transaction_state"}
 
@@ -47,7 +50,7 @@ async def wait_for_state(mirror: RunningProcess, state: str, reason: str = "") -
 
 
 async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_path: Path) -> None:
-    """M1, M8: codecs, empty partitions, transactions, null values; and the page of metrics."""
+    """M1, M8: codecs, empty partitions, transactions, null values, the largest record, no time; and the page of metrics."""
     pair = await start_pair(processes, tmp_path)
     await pair.create("orders", 4)
     async with KafkaClient(pair.source.bootstrap) as client:
@@ -55,6 +58,7 @@ async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_pa
             for partition in range(3):
                 values = [(b"key", None), (None, b"value" * 50), (b"", b"")]
                 await client.produce("orders", partition, batch(values, codec=codec, timestamp_ms=1_700_000_000_000))
+        await client.produce("orders", 2, batch([b"x" * LARGEST_VALUE_BYTES], timestamp_ms=-1))
     await asyncio.to_thread(commit_one, pair.source.bootstrap)
     mirror = pair.start_mirror()
     await pair.caught_up("orders", 4)

@@ -12,16 +12,8 @@ from tests.support.mirror_sites import describe_mirror
 from tests.support.processes import Processes
 from tests.support.secured_kafka import SecuredKafka, start_secured_kafka
 from tests.support.translate_links import create_topic, produce_batches, start_translate_mirror, total_end, wait_equal
-from wire.acls import (
-    ALLOW,
-    LITERAL,
-    OPERATION_READ,
-    OPERATION_WRITE,
-    TopicAcl,
-    create_topic_acls,
-    delete_topic_acls,
-    topic_acls,
-)
+from wire.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
+from wire.acls import ALLOW, LITERAL, OPERATION_READ, OPERATION_WRITE, TopicAcl
 from wire.client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]

@@ -309,7 +309,9 @@ async def connected(address: HostPort, options: ConnectionOptions) -> AsyncItera
 
 def _keep_alive(transport: asyncio.BaseTransport) -> None:
     """An idle connection through something that forgets it is found out, and not first by the next request's timeout."""
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connected = transport.get_extra_info("socket")
+    if connected is not None:  # a simulated line has none
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 async def _connected_socket(

@@ -106,7 +106,8 @@ class Killer:
 
 SHORT = {"members": 20, "partitions": 12, "gusts": 3}
 KILLED_PROTOCOLS = ("consumer", "cooperative")
-"""Without eager members: librdkafka's were seen to hand out one record of an assignment before (offset 0, then 20, where 20 was committed).
+"""Without eager members: after leaders died, librdkafka's were seen to hand out records of an assignment before (0 to 19, then 30).
+Between the two the coordinator had answered 30 and nobody had asked where the log begins, so no broker had sent them there.
 What eager members are promised while coordinators die is shown request by request in `test_group_phases.py`."""
 LONG = {"members": MEMBERS, "partitions": PARTITIONS, "gusts": GUSTS}
 

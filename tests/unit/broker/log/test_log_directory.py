@@ -159,7 +159,7 @@ async def test_compacted_logs_shrink_and_one_that_does_not_decode_is_said_once(t
                 header = read_header(records)
                 records = encode_header(header, b"\xff" * 20) + b"\xff" * 20
                 records = records[:8] + (69).to_bytes(4, "big") + records[12:]
-            target.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS)
+            target.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, is_from_client=target is log)
     for target in (log, broken):
         target.advance_high_watermark(target.log_end_offset)
         await target.flush()

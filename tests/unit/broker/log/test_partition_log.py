@@ -17,6 +17,7 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.log_batches import TRANSACTIONAL, batch, marker
 from tests.support.logs_on_disk import NOW_MS, fill, open_log, read_all
 from wire.record_batch import read_header
+from wire.records import Compression, Record, encode_batch, seal_batch
 
 
 def append(log, records, *, leader_epoch=0, now_ms=NOW_MS, **options):
@@ -77,6 +78,29 @@ def test_what_a_client_may_not_send_has_its_error_code(tmp_path, records, code):
     with pytest.raises(BatchRejected) as refusal:
         append(log, records)
     assert refusal.value.code is code
+    assert log.log_end_offset == 0
+
+
+def keyed(*keys: bytes | None, compression: Compression = Compression.NONE) -> bytes:
+    return encode_batch([Record(key=key, value=b"v", timestamp_ms=NOW_MS) for key in keys], compression=compression)
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+def test_a_compacted_topic_takes_no_client_s_record_without_a_key(tmp_path, compression):
+    log = open_log(tmp_path, is_compacted=True)
+    append(log, keyed(b"a", b"", compression=compression))
+    for records in (keyed(b"a", None, compression=compression), keyed(None, compression=compression)):
+        with pytest.raises(BatchRejected, match="without a key") as refusal:
+            append(log, records)
+        assert refusal.value.code is ErrorCode.invalid_record
+    assert log.log_end_offset == 2
+
+
+def test_a_compacted_topic_takes_no_records_that_cannot_be_read(tmp_path):
+    log = open_log(tmp_path, is_compacted=True)
+    with pytest.raises(BatchRejected, match="cannot be read") as refusal:
+        append(log, seal_batch(b"no records", record_count=2, base_timestamp=NOW_MS, max_timestamp=NOW_MS))
+    assert refusal.value.code is ErrorCode.invalid_record
     assert log.log_end_offset == 0
 
 

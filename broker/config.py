@@ -10,48 +10,27 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from broker.core.read_replicas import LEADER_SELECTOR, SELECTORS
+from broker.core.topic_configs import LogConfig
+from broker.foreign_configs import (
+    CONTROLLER_KEYS,
+    check_supported,
+    reason_without_effect,
+    without_controller_listeners,
+)
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import ConfigurationError, Settings, load_settings, unknown_keys
 from runtime.logs import get_logger
-from wire.topic_configs import TOPIC_CONFIGS
+from wire.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
 
 log = get_logger(__name__)
 
 PLAINTEXT: Final = "PLAINTEXT"
-KNOWN_PREFIXES: Final = (
-    "advertised.",
-    "antipode.",
-    "auto.",
-    "broker.",
-    "connections.",
-    "controller.quota.",
-    "default.",
-    "fetch.",
-    "controlled.",
-    "group.",
-    "inter.",
-    "listener",
-    "log.",
-    "max.",
-    "message.",
-    "node.",
-    "num.",
-    "offsets.",
-    "producer.",
-    "queued.",
-    "quota.",
-    "replica.",
-    "replication.",
-    "leader.",
-    "follower.",
-    "socket.",
-    "transaction.",
-    "transactional.",
-    "zookeeper.",
-)
+SECURITY_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Listeners of these names have these protocols unless the map says otherwise, as in Kafka."""
+
 SITE_NODES: Final = 1000
 """Node ids of site number N are N * 1000 to N * 1000 + 999, so that the sites of an exact link never share one."""
 SITE_NUMBER_MAX: Final = 1023
@@ -282,14 +261,6 @@ class BrokerSettings(Settings):
     properties: dict[str, str] = Field(default={}, exclude=True)
     """All keys as given: core/topic_configs.py finds the site-wide defaults of topic configs in them."""
 
-    @field_validator("listener_protocols")
-    @classmethod
-    def _only_plaintext(cls, protocols: dict[str, str]) -> dict[str, str]:
-        for name, protocol in protocols.items():
-            if protocol != PLAINTEXT:
-                raise ValueError(f"listener {name} asks for {protocol}; only {PLAINTEXT} is there")
-        return protocols
-
     @property
     def log_dir(self) -> str:
         """The first log folder, where the cluster-wide files live."""
@@ -305,16 +276,19 @@ _OTHER_SPELLINGS: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 
 def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
-    """Settings from properties; ConfigurationError names key, value and what is accepted, unknown keys are logged."""
+    """Settings from properties; ConfigurationError names key, value and what is accepted. Keys without effect are logged."""
     mapping: dict[str, object] = dict(properties)
     for other, key in _OTHER_SPELLINGS.items():
         if other in mapping:
             mapping.setdefault(key, mapping.pop(other))
+    check_supported(properties)
+    mapping.update(without_controller_listeners(properties))
     mapping["properties"] = dict(properties)
     settings = load_settings(BrokerSettings, mapping)
     _check_listeners(settings)
     _check_node_id(settings)
-    _warn_of_unknown(mapping)
+    _check_topic_defaults(properties)
+    _warn_of_idle(mapping)
     return settings
 
 
@@ -331,9 +305,25 @@ def _check_listeners(settings: BrokerSettings) -> None:
             settings.inter_broker_listener,
             f"no such listener; accepted: {', '.join(sorted(names))}",
         )
-    for name in names:
-        if name not in settings.listener_protocols and name != PLAINTEXT and settings.listener_protocols:
+    protocols = settings.listener_protocols
+    for name in sorted(names):
+        if name not in protocols and name not in SECURITY_PROTOCOLS and protocols:
             raise ConfigurationError("listener.security.protocol.map", name, "the listener is missing from the map")
+        protocol = protocols.get(name, name if name in SECURITY_PROTOCOLS else PLAINTEXT)
+        if protocol != PLAINTEXT:
+            raise ConfigurationError(
+                "listener.security.protocol.map",
+                f"{name}:{protocol}",
+                f"accepted: {PLAINTEXT}; listeners have no other protocol",
+            )
+
+
+def _check_topic_defaults(properties: Mapping[str, str]) -> None:
+    """The site's defaults of topic configs, such as `log.retention.ms`, so that a dry run finds a wrong one too."""
+    try:
+        LogConfig.from_topic_configs(properties, {})
+    except InvalidTopicConfig as error:
+        raise ConfigurationError(error.key, error.value, error.accepted or str(error)) from error
 
 
 def _check_node_id(settings: BrokerSettings) -> None:
@@ -346,8 +336,14 @@ def _check_node_id(settings: BrokerSettings) -> None:
         )
 
 
-def _warn_of_unknown(mapping: Mapping[str, object]) -> None:
-    topic_keys = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
+def _warn_of_idle(mapping: Mapping[str, object]) -> None:
+    """Say of each key that nobody reads here why, or that it is not known."""
+    read_elsewhere = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
     for key in unknown_keys(BrokerSettings, mapping):
-        if key not in topic_keys and key != "properties" and key.startswith(KNOWN_PREFIXES):
+        if key in read_elsewhere or key in CONTROLLER_KEYS or key == "properties":
+            continue
+        reason = reason_without_effect(key)
+        if reason is None:
             log.warning("configuration key is not known to this broker", key=key)
+        else:
+            log.warning("configuration key has no effect here", key=key, reason=reason)

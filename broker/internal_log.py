@@ -69,13 +69,13 @@ class InternalLog:
 async def append_and_commit(replicas: Replicas, hosted: HostedPartition, records: bytes, *, timeout_ms: float) -> int:
     """Append what the broker itself wrote and wait until every in-sync replica has it; the last offset. PartitionFailure."""
     info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False)
+    commit = _Commit(replicas, hosted, info.last_offset)
     if hosted.log.needs_flush:
         try:
             await hosted.log.flush()
         except StorageError as error:
             raise failure_of(error) from error
-    if hosted.state.high_watermark <= info.last_offset:
-        await _Commit(replicas, hosted, info.last_offset).wait(timeout_ms)
+    await commit.wait(timeout_ms)
     return info.last_offset
 
 
@@ -91,6 +91,9 @@ class _Commit:
 
     async def wait(self, timeout_ms: float) -> None:
         """Return when the records are committed. PartitionFailure when leadership or time ran out."""
+        if self.changed(self._hosted.key, 0):
+            self.complete()
+            return await self._done
         entry = self._replicas.produces.wait(self, keys=[self._hosted.key], timeout_ms=timeout_ms)
         try:
             await self._done

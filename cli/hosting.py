@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from kazoo.exceptions import NodeExistsError
 from prometheus_client import CollectorRegistry
 
-from broker.config import load_broker_settings
+from broker.config import BrokerSettings, load_broker_settings
 from broker.main import Broker
 from broker.membership import Membership
 from controller.config import ControllerSettings
@@ -64,9 +64,7 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
     registry = new_registry()
     _serve_metrics(running, settings.metrics_listener, registry)
     sessions = OwnSessions(settings.zookeeper_connect)
-    zookeeper = await _connect(
-        running, settings.zookeeper_connect, settings.zookeeper_session_timeout_ms, sessions.noting("broker")
-    )
+    zookeeper = await _connect(running, settings, sessions.noting("broker"))
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()))
     broker.on_locked = sessions.succeed
@@ -112,7 +110,7 @@ async def _start_controller(running: AsyncExitStack, properties: Mapping[str, st
     settings = load_settings(ControllerSettings, properties)
     registry = new_registry()
     _serve_metrics(running, settings.metrics_listener, registry)
-    await _connect(running, settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
+    await _connect(running, settings)
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     candidate = ControllerCandidate(settings, grpc_server=server, registry=registry)
     port = await server.start(is_ready=False)
@@ -153,20 +151,24 @@ def _serve_metrics(running: AsyncExitStack, listener: HostPort | None, registry:
 
 
 async def _connect(
-    running: AsyncExitStack, connect: str, session_timeout_ms: int, note_session: NoteSession = note_no_session
+    running: AsyncExitStack,
+    settings: BrokerSettings | ControllerSettings,
+    note_session: NoteSession = note_no_session,
 ) -> ZooKeeper:
     """A session, with the chroot of the connect string made when it is not there."""
+    connect, timeout_ms = settings.zookeeper_connect, settings.zookeeper_connection_timeout_ms
+    session_timeout_ms = settings.zookeeper_session_timeout_ms
     hosts, slash, chroot = connect.partition("/")
     if chroot.strip("/"):
         outside = ZooKeeper(hosts, session_timeout_ms=session_timeout_ms)
-        await outside.start()
+        await outside.start(timeout_ms=timeout_ms)
         try:
             with suppress(NodeExistsError):
                 await outside.ensure_path(slash + chroot)
         finally:
             await outside.stop()
     zookeeper = ZooKeeper(connect, session_timeout_ms=session_timeout_ms, note_session=note_session)
-    await zookeeper.start()
+    await zookeeper.start(timeout_ms=timeout_ms)
     running.push_async_callback(zookeeper.stop)
     return zookeeper
 

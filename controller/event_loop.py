@@ -262,7 +262,11 @@ class ActiveController:
     async def _on_config_changes(self, notices: dict[str, str]) -> None:
         """Take the configs over that the notices name, then remove the notices: nobody else reads them here."""
         for topic in {entity.removeprefix("topics/") for entity in notices.values() if entity.startswith("topics/")}:
-            configs = await self._reader.topic_configs(topic)
+            try:
+                configs = await self._reader.topic_configs(topic)
+            except znodes.MalformedZnode as error:
+                _log.error("configs written by somebody else are not taken over", problem=str(error))
+                continue
             await self._tell(ask.TopicConfigsRead(topic=topic, configs=configs or {}))
         if any(entity.startswith(("users/", "clients/", "ips/")) for entity in notices.values()):
             await self._tell(ask.ClientQuotasRead(quotas=await self._reader.quotas()))

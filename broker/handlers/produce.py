@@ -11,7 +11,7 @@ counts with its size against the client's quota when it is answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
@@ -56,12 +56,21 @@ _HINTED_ERRORS = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoc
 class _Append:
     """What one request has appended so far."""
 
-    __slots__ = ("appended", "error_count", "topics")
+    __slots__ = ("appended", "error_count", "led_since", "topics")
 
     def __init__(self) -> None:
         self.topics: list[TopicProduced] = []
         self.appended: list[tuple[HostedPartition, int]] = []
+        self.led_since: dict[tuple[str, int], int] = {}
+        """For what is to be flushed first, since which epoch it is led without a break; taken right after the append."""
         self.error_count = 0
+
+    def to_flush(self) -> list[HostedPartition]:
+        """What has to be on disk before the answer."""
+        found = [hosted for hosted, _ in self.appended if hosted.log.needs_flush]
+        if found:
+            self.led_since = {hosted.key: hosted.state.led_since_epoch for hosted, _ in self.appended}
+        return found
 
 
 def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
@@ -77,8 +86,7 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         exchange.later(_append_or_relay(services, exchange, _copied(request)))
         return
     done = _append_all(services, services.image, request, header.api_version)
-    to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
-    if to_flush:
+    if to_flush := done.to_flush():
         exchange.later(_finish_flushed(services, exchange, request, done, to_flush))
     else:
         _finish(services, exchange, request, done)
@@ -108,8 +116,7 @@ async def _append_admitted(
         done = _append_all(services, services.image, request, exchange.header.api_version, admission)
     finally:
         admission.end()
-    to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
-    if to_flush:
+    if to_flush := done.to_flush():
         await _finish_flushed(services, exchange, request, done, to_flush)
     else:
         _finish(services, exchange, request, done)
@@ -119,8 +126,8 @@ async def _append_or_relay(services: BrokerServices, exchange: Exchange, request
     """Leaderships are on the move: wait for that, and let the new leaders append what they lead now."""
     await services.hand_over.moved()
     done = _append_all(services, services.image, request, exchange.header.api_version)
+    to_flush = done.to_flush()
     done.topics = await relay(services, request, done.topics)
-    to_flush = [hosted for hosted, _ in done.appended if hosted.log.needs_flush]
     if to_flush:
         await _finish_flushed(services, exchange, request, done, to_flush)
     else:
@@ -222,32 +229,37 @@ async def _finish_flushed(
     to_flush: list[HostedPartition],
 ) -> None:
     results = await asyncio.gather(*(hosted.log.flush() for hosted in to_flush), return_exceptions=True)
-    failed = set()
+    failed: dict[tuple[str, int], ErrorCode] = {}
     for hosted, result in zip(to_flush, results, strict=True):
         if isinstance(result, StorageError):
-            failed.add(hosted.key)
+            failed[hosted.key] = ErrorCode.kafka_storage_error
             services.replicas.storage_failed(result)
         elif isinstance(result, BaseException):
             raise result
+    for hosted, _ in done.appended if request.acks == ACKS_ALL else ():
+        if not hosted.state.is_leader or hosted.state.led_since_epoch != done.led_since[hosted.key]:
+            # not led without a break during the flush: other records may stand where these were
+            failed.setdefault(hosted.key, ErrorCode.not_leader_or_follower)
     if failed:
         _replace_failed(done, failed)
     _finish(services, exchange, request, done)
 
 
-def _replace_failed(done: _Append, failed: set[tuple[str, int]]) -> None:
+def _replace_failed(done: _Append, failed: Mapping[tuple[str, int], ErrorCode]) -> None:
     names = {hosted.topic_id: hosted.topic for hosted, _ in done.appended}
     done.error_count += len(failed)
     done.appended = [(hosted, offset) for hosted, offset in done.appended if hosted.key not in failed]
     done.topics = [
         topic._replace(
             partitions=[
-                PartitionProduced(partition.partition_index, ErrorCode.kafka_storage_error)
-                if (topic.name or names.get(topic_id_bytes(topic.topic_id), ""), partition.partition_index) in failed
-                else partition
+                partition
+                if (error := failed.get((name, partition.partition_index))) is None
+                else PartitionProduced(partition.partition_index, error)
                 for partition in topic.partitions
             ]
         )
         for topic in done.topics
+        for name in [topic.name or names.get(topic_id_bytes(topic.topic_id), "")]
     ]
 
 

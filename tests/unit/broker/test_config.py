@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.config import load_broker_settings
+from broker.foreign_configs import CONTROLLER_KEYS
+from controller.config import ControllerSettings
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 
@@ -33,6 +36,11 @@ REFUSED = [
     ({"listeners": "C://h:1,C://h:2"}, "listeners"),
     ({"advertised.listeners": "OTHER://h:1"}, "advertised.listeners"),
     ({"listener.security.protocol.map": "CLIENT:SASL_SSL"}, "listener.security.protocol.map"),
+    ({"listeners": "SASL_SSL://h:1"}, "listener.security.protocol.map"),
+    ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol"),
+    ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "authorizer.class.name"),
+    ({"log.retention.ms": "soon"}, "log.retention.ms"),
+    ({"compression.type": "best"}, "compression.type"),
     ({"antipode.site.number": "1024"}, "antipode.site.number"),
     ({"antipode.site.number": "1", "node.id": "3"}, "node.id"),
     ({"antipode.grpc.listener": "nowhere"}, "antipode.grpc.listener"),
@@ -56,3 +64,47 @@ def test_a_missing_key_is_named() -> None:
 
 def test_a_site_number_gives_its_nodes_a_range() -> None:
     assert load_broker_settings({**GIVEN, "antipode.site.number": "2", "node.id": "2001"}).node_id == 2001
+
+
+def notices(**given: str) -> dict[str, str]:
+    """What is said of these keys (underscores for dots): the event, by key."""
+    with capture_logs() as said:
+        load_broker_settings({**GIVEN, **{key.replace("_", "."): value for key, value in given.items()}})
+    return {entry["key"]: entry["event"] for entry in said}
+
+
+def test_keys_without_effect_and_keys_that_nobody_knows_are_told_apart() -> None:
+    assert notices(
+        num_io_threads="8", sasl_enabled_mechanisms="PLAIN", lisseners="x", remote_log_storage_system_enable="true"
+    ) == {
+        "num.io.threads": "configuration key has no effect here",
+        "sasl.enabled.mechanisms": "configuration key has no effect here",
+        "remote.log.storage.system.enable": "configuration key has no effect here",
+        "lisseners": "configuration key is not known to this broker",
+    }
+
+
+def test_nothing_is_said_of_keys_that_the_controller_beside_the_broker_reads() -> None:
+    assert notices(**dict.fromkeys(CONTROLLER_KEYS, "1")) == {}
+    in_force = {field.alias for field in ControllerSettings.model_fields.values()}
+    assert in_force >= CONTROLLER_KEYS
+
+
+KRAFT_FILE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+    "num.network.threads": "3",
+    "log.dirs": "/x",
+    "zookeeper.connect": "z:1",
+}
+
+
+def test_a_file_of_a_kraft_broker_needs_no_more_than_the_address_of_zookeeper() -> None:
+    settings = load_broker_settings(KRAFT_FILE)
+    assert [listener.name for listener in settings.listeners] == ["PLAINTEXT"]

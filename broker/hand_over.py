@@ -1,9 +1,8 @@
 """Controlled shutdown: before a broker stops, the controller moves what it leads to replicas in sync elsewhere.
 
-Producers shall not notice. From the moment at which the controller is asked, Produce requests wait; those that came before are given
-the time to be replicated, so that nothing is cut off the log when it changes hands. Afterwards what waits, and whatever else comes
-until the connection closes, goes on to the new leaders (`produce_relay.py`): an error would make clients back off for longer than the
-move takes.
+Producers shall lose nothing and wait little. From the moment at which the controller is asked, Produce requests wait; those that came
+before are given the time to be replicated, so that nothing is cut off the log when it changes hands. Afterwards what waits, and whatever
+else comes until the connection closes, is answered with the new leader's name (KIP-951).
 
 Whatever cannot be moved (no other replica in sync, no controller) does not keep the broker from stopping; it is then missed as after
 any other stop. Called first of all by `main.Broker.stop`, while clients are still served.
@@ -34,11 +33,16 @@ REPLICATED_WITHIN_S: Final = 0.5
 
 
 class HandOver:
-    """The state of it; Produce asks whether it has begun."""
+    """The state of it; Produce asks whether it is under way."""
 
     def __init__(self) -> None:
-        self.has_begun = False
+        self._has_begun = False
         self._is_moved = asyncio.Event()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is not known yet who will lead."""
+        return self._has_begun and not self._is_moved.is_set()
 
     async def moved(self) -> None:
         """Wait until the controller has answered; from then on the image names the new leaders."""
@@ -56,7 +60,7 @@ class HandOver:
         """Ask until nothing with other replicas is led here, nobody is there to take it, or the attempts are used up."""
         if all(len(hosted.state.replicas) <= 1 for hosted in replicas):
             return
-        self.has_begun = True
+        self._has_begun = True
         try:
             await _replicated(replicas)
             request = pb.ControlledShutdownRequest(node_id=settings.node_id, broker_epoch=broker_epoch)

@@ -4,7 +4,7 @@ Behaviour: acks 0 is never answered, and a failed partition then closes the conn
 answered after the append, acks -1 when every in-sync replica has the records. Topics whose flush.messages demands it are flushed
 before the answer. Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13.
 A transaction's first batch in a partition waits until the transaction's coordinator has said that the partition takes part
-(`transactional_produce.py`). A broker that hands its leaderships over relays what comes to the new leaders (`produce_relay.py`). A request
+(`transactional_produce.py`). While a broker hands its leaderships over, requests wait (`hand_over.py`). A request
 counts with its size against the client's quota when it is answered.
 """
 
@@ -20,7 +20,6 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
-from broker.produce_relay import is_relayed, relay
 from broker.services import BrokerServices
 from broker.transactional_produce import TransactionalProduce
 from wire.byte_reader import Buffer
@@ -82,8 +81,8 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         if admission.is_needed:
             exchange.later(_append_admitted(services, exchange, _copied(request), admission))
             return
-    if is_relayed(services, request):
-        exchange.later(_append_or_relay(services, exchange, _copied(request)))
+    if services.hand_over.is_under_way:
+        exchange.later(_append_when_moved(services, exchange, _copied(request)))
         return
     done = _append_all(services, services.image, request, header.api_version)
     if to_flush := done.to_flush():
@@ -122,13 +121,11 @@ async def _append_admitted(
         _finish(services, exchange, request, done)
 
 
-async def _append_or_relay(services: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
-    """Leaderships are on the move: wait for that, and let the new leaders append what they lead now."""
+async def _append_when_moved(services: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
+    """Leaderships are on the move: wait for that, so that whoever is refused is told the new leader."""
     await services.hand_over.moved()
     done = _append_all(services, services.image, request, exchange.header.api_version)
-    to_flush = done.to_flush()
-    done.topics = await relay(services, request, done.topics)
-    if to_flush:
+    if to_flush := done.to_flush():
         await _finish_flushed(services, exchange, request, done, to_flush)
     else:
         _finish(services, exchange, request, done)

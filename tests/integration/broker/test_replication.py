@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from kio.schema.errors import ErrorCode
 
 from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.eventually import eventually_sync
@@ -140,27 +141,35 @@ async def test_an_orderly_stop_moves_leaders_first(site: ReplicatedSite) -> None
         await check(site, load)
 
 
-async def test_a_leader_that_stops_in_order_answers_every_produce_without_an_error(site: ReplicatedSite) -> None:
+async def test_a_leader_that_stops_in_order_names_its_successor_and_keeps_what_it_acknowledged(
+    site: ReplicatedSite,
+) -> None:
     site.create(TOPIC, 1)
     leader = site.leaders(TOPIC)[0]
     batch = encode_batch([Record(key=None, value=b"on the move", timestamp_ms=0)])
     request = ProduceRequest(None, -1, 30_000, [TopicRecords(TOPIC, None, [PartitionRecords(0, batch)])])
-    offsets = []
+    offsets: list[int] = []
+    named: set[int] = set()
     async with KafkaClient(site.bootstrap) as client:
         await client.produce_to(leader, request)
         stopping = asyncio.create_task(asyncio.to_thread(site.nodes[leader].process.stop))
         with contextlib.suppress(Unreachable):  # in the end it is gone
             while response := await client.produce_to(leader, request):
                 (produced,) = response.topics[0].partitions
-                assert produced.error_code == 0, produced
-                offsets.append(produced.base_offset)
+                if produced.error_code == ErrorCode.none:
+                    assert not named
+                    offsets.append(produced.base_offset)
+                else:
+                    assert produced.error_code == ErrorCode.not_leader_or_follower
+                    named.add(produced.current_leader.leader_id)
         await stopping
         client.forget_leaders([TOPIC])
         successor = await client.leader(TOPIC, 0)
         ends = await client.epoch_ends(successor, {(TOPIC, 0): EpochQuery(0)})
     assert successor != leader
+    assert named <= {successor}
     assert offsets == list(range(1, len(offsets) + 1))
-    assert ends[TOPIC, 0].end_offset <= len(offsets)  # the successor has appended some that the leaving one was sent
+    assert ends[TOPIC, 0].end_offset == len(offsets) + 1
 
 
 async def test_every_broker_may_be_killed_in_turn(site: ReplicatedSite) -> None:

@@ -299,7 +299,6 @@ class Broker:
                 new_id=lambda: random.randint(1, (1 << 31) - 1),  # noqa: S311  not a secret
             ),
             doubts=self._doubts,
-            peers=self._peers,
             hand_over=self._hand_over,
             topic_creator=TopicCreator(settings, self._controller),
             merged_metadata=MetadataCache(is_merged=True),

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from broker.hand_over import HandOver
     from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
-    from broker.peer_brokers import PeerBrokers
     from broker.producer_id_source import ProducerIdSource
     from broker.quotas import Quotas
     from broker.replicas import Replicas
@@ -90,7 +89,6 @@ class BrokerServices:
     quotas: Quotas
     fetch_sessions: FetchSessions
     doubts: Doubts
-    peers: PeerBrokers
     hand_over: HandOver
     topic_creator: TopicCreator
     merged_metadata: MetadataCache

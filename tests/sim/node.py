@@ -27,7 +27,6 @@ from broker.isr_proposals import IsrProposals
 from broker.log.log_slice import LogSlice
 from broker.membership import Membership
 from broker.metrics import BrokerMetrics
-from broker.peer_brokers import PeerBrokers
 from broker.purgatory import Purgatory
 from broker.quotas import Quotas
 from broker.replica_fetchers import ReplicaFetchers
@@ -90,7 +89,6 @@ class Services:
         self.clock = clock
         self.metrics = BrokerMetrics()
         self.quotas = Quotas(settings, clock)
-        self.peers = PeerBrokers(lambda: cluster.image, settings.inter_broker_listener)
         self._sessions = 0
         self.fetch_sessions = FetchSessions(slots=100, eviction_ms=120_000, new_id=self._new_id)
 

@@ -185,6 +185,8 @@ class ReplicaFetcher:
         changes = self._changes()
         if connection is None or not self._asked:
             self.is_broken = False
+            if changes.forgotten:
+                self._session.reset()  # the leader never hears of these: it would go on to read them, and believe that it has told us
             await self._wait_for_work()
             return
         response = await self._fetch(connection, changes)

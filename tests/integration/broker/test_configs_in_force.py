@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -10,6 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.integration.broker.test_requests import create, records
 from tests.support.eventually import eventually_sync
+from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 
@@ -41,8 +43,9 @@ def test_a_broker_wide_size_limit_takes_old_segments_away_and_outlives_a_restart
     topic = f"t-{uuid.uuid4().hex[:8]}"
     with RawClient(broker.port) as client:
         create(client, topic)
+        written_now = batch([b"v" * 800], timestamp_ms=int(time.time() * 1000))  # else their age takes them away
         for _ in range(20):
-            client.produce(topic, records(size=800))
+            client.produce(topic, written_now)
         folder = broker.data / f"{topic}-0"
         assert len(list(folder.glob("*.log"))) == 10
         assert alter(client, BROKER, "", ("log.retention.bytes", SET, "4000")) is ErrorCode.none

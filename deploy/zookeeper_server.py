@@ -104,7 +104,7 @@ class ZooKeeperServer:
 
     def _settings(self) -> dict[str, str]:
         settings = {
-            "tickTime": "500" if self.ensemble is None else "200",
+            "tickTime": "200",  # sessions end at whole ticks
             "dataDir": str(self.directory / "data"),
             "clientPortAddress": self.host,
             "clientPort": str(self.port),

@@ -199,7 +199,17 @@ def produce_one(site: ReplicatedSite, **settings: Any) -> str:
     return outcome[0]
 
 
-def test_too_few_replicas_in_sync_refuse_acks_all(site: ReplicatedSite) -> None:
+def visible_end(site: ReplicatedSite) -> int:
+    """Where consumers find the end of partition 0."""
+    consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": "watchers", "log_level": 2})
+    try:
+        end: int = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)[1]
+        return end
+    finally:
+        consumer.close()
+
+
+def test_too_few_replicas_in_sync_refuse_acks_all_and_show_nothing_new(site: ReplicatedSite) -> None:
     site.create(TOPIC, 1, min_insync_replicas="2")
     leader = site.leaders(TOPIC)[0]
     assert produce_one(site) == ""
@@ -212,10 +222,12 @@ def test_too_few_replicas_in_sync_refuse_acks_all(site: ReplicatedSite) -> None:
         lambda: site.nodes[leader].figure("kafka_server_replicamanager_underminisrpartitioncount") == 1, 20_000
     )
     assert produce_one(site, acks=1) == ""
+    assert visible_end(site) == 1
     for node in NODES:
         if node != leader:
             site.nodes[node].restart()
     site.wait_in_sync(TOPIC)
+    eventually_sync(lambda: visible_end(site) == 2, 20_000)
     assert produce_one(site) == ""
     site.wait_equal(TOPIC, 1)
 

@@ -432,6 +432,8 @@ def _shown_as(output: OutputFormat, *, has_keys: bool, has_places: bool) -> Call
 
 
 def _document(place: Place, record: Record) -> dict[str, Any]:
+    from wire.records import printable_name
+
     return {
         "topic": place[0],
         "partition": place[1],
@@ -439,7 +441,7 @@ def _document(place: Place, record: Record) -> dict[str, Any]:
         "timestamp_ms": record.timestamp_ms,
         **_text("key", record.key),
         **_text("value", record.value),
-        "headers": [{"name": name, **_text("value", value)} for name, value in record.headers],
+        "headers": [{"name": printable_name(name), **_text("value", value)} for name, value in record.headers],
     }
 
 

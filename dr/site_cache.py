@@ -14,10 +14,13 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError,
 from kazoo.protocol.states import WatchedEvent
 
 from dr.core.site_view import GROUP_OFFSETS_TOPIC, SiteFacts, matters_to_peers
+from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import NodeStat, ZooKeeper
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
+
+log = get_logger(__name__)
 
 CUT_OFF = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 """ZooKeeper did not answer; the outcome of a write is unknown."""
@@ -61,9 +64,14 @@ class SiteCache:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            async for attempt in jittered_backoff(retry_on=CUT_OFF):
-                with attempt:
-                    await self._refresh()
+            try:
+                async for attempt in jittered_backoff(retry_on=CUT_OFF):
+                    with attempt:
+                        await self._refresh()
+            except znodes.MalformedZnode as error:
+                # whoever asks is told so too; what is written next is read all the same
+                self._facts = None
+                log.error("the site cannot be understood", path=error.path, problem=error.problem)  # noqa: TRY400
 
     @property
     def facts(self) -> SiteFacts:
@@ -143,13 +151,16 @@ class SiteCache:
                 if path in self._dirty_lists or path not in self._children
             ]
             await self._read_each(self._read_children, lists)
+            # before any of it is decoded: what could not be understood may be what has changed
+            stale = self._dirty & self._data.keys()
+            await self._read_each(self._read_data, stale)
             wanted = self._wanted()
             for path in self._data.keys() - wanted:
                 del self._data[path]
             self._dirty &= wanted
             missing = [path for path in wanted if path in self._dirty or path not in self._data]
             await self._read_each(self._read_data, missing)
-            if not lists and not missing:
+            if not lists and not stale and not missing:
                 break
             has_changed = True
         if has_changed:

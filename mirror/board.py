@@ -131,8 +131,8 @@ class FlowBoard:
         return [(key, row) for key, row in self.rows() if row.is_ours]
 
     def rows(self) -> Iterator[tuple[PartitionKey, Row]]:
-        """All partitions that are at a site."""
-        return ((key, row) for key, row in self._rows.items() if not row.is_retired)
+        """All partitions that are at a site; a copy, since metrics are read in a thread of their own."""
+        return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
 
     def row(self, key: PartitionKey) -> Row:
         """One partition; KeyError when it is not on the board."""

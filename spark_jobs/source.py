@@ -24,7 +24,7 @@ from spark_jobs.core.schemas import BATCH_SCHEMA, RECORD_SCHEMA
 from spark_jobs.log_reader import StoredBatch, read_split
 from spark_jobs.survey import log_ends, topic_filter
 from wire.record_batch import InvalidBatch
-from wire.records import decode_batch
+from wire.records import decode_batch, printable_name
 
 NAME = "antipode"
 BATCHES, RECORDS = "batches", "records"
@@ -192,7 +192,7 @@ def _records(split: Split, batch: StoredBatch) -> list[tuple[Any, ...]]:
                 header.is_control,
                 record.key,
                 record.value,
-                [{"name": name, "value": value} for name, value in record.headers],
+                [{"name": printable_name(name), "value": value} for name, value in record.headers],
             )
             for record in decode_batch(batch.records, 0, header)
         ]

@@ -246,9 +246,17 @@ class KafkaClient:
         return await self._retried(attempt, topics=[topic])
 
     async def offsets_at(
-        self, partitions: Iterable[TopicPartition], timestamp: int, *, replica_id: int = CONSUMER
+        self,
+        partitions: Iterable[TopicPartition],
+        timestamp: int,
+        *,
+        replica_id: int = CONSUMER,
+        isolation_level: int = 0,
     ) -> dict[TopicPartition, int]:
-        """The offset at a time (or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) of each partition; -1 when no record is that young."""
+        """The offset at a time (or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) of each partition; -1 when no record is that young.
+
+        LATEST_TIMESTAMP of a read-committed client is the last stable offset.
+        """
         found: dict[TopicPartition, int] = {}
         wanted = list(partitions)
 
@@ -259,7 +267,8 @@ class KafkaClient:
                     at_leader = by_leader.setdefault(await self.leader(topic, partition), {})
                     at_leader[topic, partition] = OffsetQuery(timestamp)
             for node_id, queries in by_leader.items():
-                for key, listed in (await self.list_offsets(node_id, queries, replica_id=replica_id)).items():
+                listing = self.list_offsets(node_id, queries, replica_id=replica_id, isolation_level=isolation_level)
+                for key, listed in (await listing).items():
                     if listed.error_code:
                         node = f"node {node_id}"
                         raise broker_error(

@@ -33,11 +33,16 @@ _XERIAL_HEADER_SIZE: Final = 16
 _CHUNK_BYTES: Final = 1 << 20
 _NULL_LENGTH: Final = 1
 """How a length of -1 is written."""
+_NAME_ERRORS: Final = "surrogateescape"
 _INT32: Final = struct.Struct(">i")
 
 
 class Record(NamedTuple):
-    """A record with its place in the log. Decoding fills all fields; encoding numbers the offsets itself."""
+    """A record with its place in the log. Decoding fills all fields; encoding numbers the offsets itself.
+
+    The protocol wants names of headers in UTF-8 and brokers do not check it: other bytes are kept as surrogate escapes (PEP 383), which
+    `printable_name` shows.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -59,6 +64,11 @@ class RecordSpan(NamedTuple):
     offset_delta: int
     key: bytes | None
     is_tombstone: bool
+
+
+def printable_name(name: str) -> str:
+    """The name of a header as text that every encoder takes: bytes that are no UTF-8 as `\\xNN`."""
+    return name.encode(errors=_NAME_ERRORS).decode(errors="backslashreplace")
 
 
 def encode_batch(
@@ -210,7 +220,7 @@ def encode_record(record: Record, offset_delta: int, base_timestamp: int) -> byt
     parts = [b"\0", _varint(record.timestamp_ms - base_timestamp), _varint(offset_delta)]
     parts += (_sized(record.key), _sized(record.value), _varint(len(record.headers)))
     for name, value in record.headers:
-        parts += (_sized(name.encode()), _sized(value))
+        parts += (_sized(name.encode(errors=_NAME_ERRORS)), _sized(value))
     body = b"".join(parts)
     return _varint(len(body)) + body
 
@@ -285,7 +295,7 @@ def _read_headers(body: bytes, at: int) -> tuple[Sequence[tuple[str, bytes | Non
         value, at = _read_sized(body, at)
         if name is None:
             raise ValueError("a header has no name")
-        headers.append((name.decode(), value))
+        headers.append((name.decode(errors=_NAME_ERRORS), value))
     return headers, at
 
 

@@ -16,6 +16,7 @@ from wire.records import (
     encode_batch,
     encode_record,
     open_body,
+    printable_name,
     record_spans,
     with_timestamp_delta,
 )
@@ -50,6 +51,17 @@ def test_batches_round_trip(codec: Compression, batches: list[list[Record]], bas
     for position, header in iterate_headers(buffer, is_from_producer=True):
         assert verify_crc(buffer, position, header)
         assert header.compression == codec
+
+
+def test_names_of_headers_that_are_no_utf_8_keep_their_bytes() -> None:
+    plain = encode_batch([Record(None, b"v", headers=(("name?", b"1"),))])
+    odd = plain.replace(b"name?", b"name\xff")
+    (record,) = decode_records(odd)
+    ((name, _),) = record.headers
+    assert printable_name(name) == "name\\xff"
+    assert encode_record(record, 0, 0) == encode_record(record._replace(headers=(("name?", b"1"),)), 0, 0).replace(
+        b"name?", b"name\xff"
+    )
 
 
 @settings(max_examples=100, deadline=None)

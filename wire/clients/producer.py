@@ -206,7 +206,8 @@ class Producer:
         partition = await self.partition_of(record)
         await self._take_room(record.size_bytes)
         now_ms = self._clock.now_ms()
-        stored = Record(record.key, record.value, record.timestamp_ms or now_ms, tuple(record.headers))
+        timestamp_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
+        stored = Record(record.key, record.value, timestamp_ms, tuple(record.headers))
         token = _Token()
         self.counts.sent += 1
         appended = self._accumulator.append(

@@ -218,7 +218,8 @@ class Reader:
             }
             if not queries:
                 continue
-            for place, listed in (await self._client.list_offsets(node_id, queries)).items():
+            listing = self._client.list_offsets(node_id, queries, isolation_level=self._options.isolation_level)
+            for place, listed in (await listing).items():
                 if listed.error_code:
                     raise broker_error(listed.error_code, message=f"{place[0]}-{place[1]}", node=f"node {node_id}")
                 ends[place][0 if special is None else special] = listed.offset

@@ -129,7 +129,10 @@ class SimpleConsumer:
 
     async def offset_at(self, place: Place, timestamp: int) -> int:
         """The first offset at or after a time, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP. NoSuchOffset; never a guess."""
-        found = await self._client.offsets_at([place], timestamp, replica_id=self._options.replica_id)
+        options = self._options
+        found = await self._client.offsets_at(
+            [place], timestamp, replica_id=options.replica_id, isolation_level=options.isolation_level
+        )
         if found[place] == NO_OFFSET:
             raise NoSuchOffset(f"{place[0]}-{place[1]} has no record at {timestamp} or later")
         return found[place]

@@ -108,8 +108,12 @@ class Topics:
             if not self._wanted:
                 continue
             asked = sorted(self._wanted)
+            doubted = sorted(self._doubted & self._wanted)
             try:
-                await self._client.metadata(asked, may_create=self._may_create)
+                await self._client.metadata(asked)
+                if self._may_create and doubted:
+                    # those that are in use just now; one that was deleted is not made again because it was sent to once
+                    await self._client.metadata(doubted, may_create=True)
                 self.refreshes += 1
                 self.last_problem = ""
                 self._remember(asked)

@@ -304,3 +304,18 @@ async def test_a_pool_keeps_the_order_of_every_partition() -> None:
                 of_key = [number for number in found if number % 7 == key]
                 assert of_key == sorted(of_key)
         assert sum(len(log.records()) for log in cluster.logs) == 100
+
+
+async def test_a_record_may_be_of_the_first_moment_of_all_time() -> None:
+    async with ScriptedCluster() as cluster, producing(cluster) as producer:
+        await (await producer.send(ProducerRecord(topic="t", value=b"1", timestamp_ms=0)))
+        assert [record.timestamp_ms for record in cluster.logs[0].records()] == [0]
+
+
+async def test_a_topic_that_nobody_sends_to_any_more_is_not_made_again() -> None:
+    async with ScriptedCluster() as cluster, producing(cluster, metadata_max_age_ms=20.0) as producer:
+        await (await producer.send(numbered(1)))
+        (broker,) = cluster.brokers.values()
+        before = cluster.count(METADATA)
+        await eventually(lambda: cluster.count(METADATA) >= before + 3)
+        assert not any(asked.allow_auto_topic_creation for asked in broker.requests(METADATA)[before + 1 :])

@@ -164,6 +164,11 @@ class BrokerSettings(Settings):
 
     default_partition_count: int = Field(default=1, alias="num.partitions", ge=1)
     default_replication_factor: int = Field(default=1, alias="default.replication.factor", ge=1)
+    may_delete_topics: bool = Field(default=True, alias="delete.topic.enable")
+    is_balancing: bool = Field(default=True, alias="auto.leader.rebalance.enable")
+    imbalance_check_interval_s: int = Field(default=300, alias="leader.imbalance.check.interval.seconds", ge=1)
+    imbalance_percentage: int = Field(default=10, alias="leader.imbalance.per.broker.percentage", ge=0, le=100)
+    """This and the three before it are for the controller candidate of the process, which reads the same file; brokers describe them."""
     may_auto_create_topics: bool = Field(default=True, alias="auto.create.topics.enable")
     send_buffer_bytes: int = Field(default=-1, alias="socket.send.buffer.bytes", ge=-1)
     receive_buffer_bytes: int = Field(default=-1, alias="socket.receive.buffer.bytes", ge=-1)

@@ -1,18 +1,19 @@
 """The listeners of one broker: accepts within limits, reaps the idle, drains at the end.
 
-Limits are Kafka's: connections in all and for each address, how fast they are made, idle time. Half-received requests that keep memory
-others wait for, and make no progress, lose their connection too.
+Limits are Kafka's: connections in all and for each address, how fast they are made, idle time. When there are as many as there may be in
+all, those that come wait unaccepted until one closes; the listener between brokers, where clients have another, takes its own all the
+same and ends the longest unused one of the others. One too many from an address is closed at once. Half-received requests that keep
+memory others wait for, and make no progress, lose their connection too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from broker.channels import Channel, send_buffer_for
+from broker.connection_limits import ConnectionLimits
 from broker.connections import SHARED_BUFFER_BYTES, Connection, FrameHandler
 from broker.core.connection_rates import ConnectionRates
 from broker.request_memory import RequestMemory
@@ -31,20 +32,6 @@ PROGRESS_BYTES_MIN: Final = 64 * 1024
 """A half-received frame must grow this much per check while other connections wait for memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """The named bounds of a listener's connections; see `config.py` for Kafka's keys."""
-
-    request_bytes_max: int
-    connections_max: int
-    connections_per_address_max: int
-    connections_per_address_overrides: Mapping[str, int]
-    connection_creation_rate_max: int
-    idle_ms_max: int
-    send_buffer_bytes: int
-    receive_buffer_bytes: int
-
-
 class ConnectionServer:
     """The listeners of one broker and all their connections."""
 
@@ -56,11 +43,11 @@ class ConnectionServer:
         clock: Clock,
         rates: ConnectionRates,
         *,
-        unhurried_listener: str = "",
+        exempt_listener: str = "",
     ) -> None:
-        """`unhurried_listener` is the brokers' own, where the rate for the whole broker does not hold anybody back."""
+        """`exempt_listener` is the brokers' own: neither the rate nor the number for the whole broker holds anybody back there."""
         self.handler = handler
-        self.limits = limits
+        self._limits = limits
         self.request_bytes_max = limits.request_bytes_max
         self.memory = memory
         self.clock = clock
@@ -70,15 +57,29 @@ class ConnectionServer:
         self.refused_count = 0
         self.throttled_count = 0
         self.rates = rates
-        self._unhurried_listener = unhurried_listener
+        self._exempt_listener = exempt_listener
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self.reaped_count = 0
         self._all_closed: asyncio.Future[None] | None = None
         self._names: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._listening: list[socket.socket] = []
+        self._waiting_for_room: list[socket.socket] = []
+        self._is_known_to_be_full = False
         self._sweep: asyncio.TimerHandle | None = None
         self._checked_at_ms = 0.0
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        """The bounds in force."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: ConnectionLimits) -> None:
+        """Other bounds from now on; connections beyond the number in all are ended, the longest unused ones first."""
+        self._limits = limits
+        self._end_excess()
+        self._accept_where_there_is_room()
 
     def listen(self, name: str, host: str, port: int) -> int:
         """Bind a listener and return its port; connections are taken from `start_accepting` on. OSError when it is taken."""
@@ -86,8 +87,8 @@ class ConnectionServer:
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self.limits.receive_buffer_bytes > 0:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.limits.receive_buffer_bytes)
+            if self._limits.receive_buffer_bytes > 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
             listening.setblocking(False)
             listening.bind((host, port))
             listening.listen(1024)
@@ -105,22 +106,54 @@ class ConnectionServer:
         self._schedule_sweep()
 
     def _accept(self, listening: socket.socket) -> None:
+        name = self._names[listening.fileno()]
+        if not self._has_room(name):
+            self._wait_for_room(listening)
+            return
         for _ in range(ACCEPTS_PER_CALLBACK_MAX):
             try:
                 plain, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                self._is_known_to_be_full = False
                 return
             except OSError as error:
                 log.warning("connections cannot be accepted for a moment", reason=error.strerror)
                 self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
-            name = self._names[listening.fileno()]
             if not self._is_too_fast(plain, str(address[0])):
                 self._admit(plain, host=str(address[0]), port=int(address[1]), listener=name)
             pause_ms = self._pause_ms(name)
             if pause_ms:
                 self._pause_accepting(listening, pause_ms / 1000)
                 return
+            if not self._has_room(name):
+                return  # called again if somebody waits
+
+    def _has_room(self, listener: str) -> bool:
+        return len(self.connections) < self._limits.connections_max or listener == self._exempt_listener
+
+    def _wait_for_room(self, listening: socket.socket) -> None:
+        """Clients stay in the kernel's queue until a connection closes."""
+        self.loop.remove_reader(listening.fileno())
+        self._waiting_for_room.append(listening)
+        if not self._is_known_to_be_full:
+            self._is_known_to_be_full = True
+            log.warning("connections wait until others close", key="max.connections", value=len(self.connections))
+
+    def _accept_where_there_is_room(self) -> None:
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for listening in waiting:
+            self._accept_again(listening)
+
+    def _end_excess(self) -> None:
+        """Idle connections before those with a request in flight."""
+        excess = len(self.connections) - self._limits.connections_max
+        if excess <= 0:
+            return
+        others = [connection for connection in self.connections if connection.listener != self._exempt_listener]
+        others.sort(key=lambda connection: (not connection.is_idle, connection.used_at_ms))
+        for connection in others[:excess]:
+            connection.close("there are more connections than there may be")
 
     def _is_too_fast(self, plain: socket.socket, host: str) -> bool:
         """True when the address makes connections too fast: this one is closed, but not before a moment has passed (KIP-612)."""
@@ -140,8 +173,8 @@ class ConnectionServer:
         plain.close()
 
     def _pause_ms(self, listener: str) -> float:
-        bound = self.limits.connection_creation_rate_max
-        if bound >= UNLIMITED or listener == self._unhurried_listener:
+        bound = self._limits.connection_creation_rate_max
+        if bound >= UNLIMITED or listener == self._exempt_listener:
             return 0.0
         return self.rates.came(self.clock.monotonic_ms(), bound)
 
@@ -154,12 +187,12 @@ class ConnectionServer:
             self.loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _admit(self, plain: socket.socket, *, host: str, port: int, listener: str) -> None:
-        limits = self.limits
+        limits = self._limits
         count = self._counts.get(host, 0)
         most = limits.connections_per_address_overrides.get(host, limits.connections_per_address_max)
-        if len(self.connections) >= limits.connections_max or count >= most:
+        if count >= most:
             self.refused_count += 1
-            log.warning("connection refused: too many", client=host, from_address=count, all=len(self.connections))
+            log.warning("connection refused: too many from one address", client=host, connections=count)
             plain.close()
             return
         plain.setblocking(False)
@@ -169,6 +202,7 @@ class ConnectionServer:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self._counts[host] = count + 1
         self.connections.add(Connection(self, Channel(plain), listener=listener, address=f"{host}:{port}"))
+        self._end_excess()
 
     def connection_closed(self, connection: Connection) -> None:
         """Bookkeeping of a connection that closed itself."""
@@ -181,11 +215,13 @@ class ConnectionServer:
             self._counts[host] = left
         else:
             self._counts.pop(host, None)
+        if self._waiting_for_room and len(self.connections) < self._limits.connections_max:
+            self._accept_where_there_is_room()
 
     # --- reaping
 
     def _schedule_sweep(self) -> None:
-        interval_s = min(max(self.limits.idle_ms_max / 4000, 0.05), MEMORY_CHECK_INTERVAL_MS / 1000)
+        interval_s = min(max(self._limits.idle_ms_max / 4000, 0.05), MEMORY_CHECK_INTERVAL_MS / 1000)
         self._sweep = self.loop.call_later(interval_s, self._sweep_connections)
 
     def _sweep_connections(self) -> None:
@@ -196,7 +232,7 @@ class ConnectionServer:
         for connection in tuple(self.connections):
             if is_memory_check:
                 self._check_progress(connection)
-            if now_ms - connection.used_at_ms > self.limits.idle_ms_max and (
+            if now_ms - connection.used_at_ms > self._limits.idle_ms_max and (
                 connection.is_idle or not connection.progress_bytes
             ):
                 self.reaped_count += 1
@@ -216,6 +252,7 @@ class ConnectionServer:
             self.loop.remove_reader(listening.fileno())
             listening.close()
         self._listening.clear()
+        self._waiting_for_room.clear()
         for plain, refusal in self._held.items():
             refusal.cancel()
             plain.close()

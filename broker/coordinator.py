@@ -299,14 +299,13 @@ class GroupCoordinator:
             await self.expire_offsets()
 
     async def expire_offsets(self) -> None:
-        """Let every empty group forget what is older than the retention."""
+        """Let every group forget what is older than the retention and not subscribed to."""
         handled = 0
         for shard in self._led:
             for group in shard.groups if shard.is_loaded else ():
                 if shard.is_ended:
                     break
-                if not group.members:
-                    shard.submit(ExpireOffsets(group_id=group.group_id))
+                shard.submit(ExpireOffsets(group_id=group.group_id))
                 handled += 1
                 if handled % GROUPS_PER_TURN == 0:
                     await asyncio.sleep(0)

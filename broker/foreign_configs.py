@@ -16,13 +16,9 @@ CONTROLLER_KEYS: Final = frozenset(
         "antipode.controller.apply.wait.ms",
         "antipode.controller.deletion.retry.ms",
         "antipode.replication.factor.max",
-        "auto.leader.rebalance.enable",
-        "delete.topic.enable",
-        "leader.imbalance.check.interval.seconds",
-        "leader.imbalance.per.broker.percentage",
     }
 )
-"""Read by the controller candidate of the same process."""
+"""Read by the controller candidate of the same process alone."""
 
 _LOOP: Final = "one event loop serves all connections"
 _PLAIN: Final = "listeners are plaintext, and there are no ACLs"

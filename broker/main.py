@@ -16,7 +16,8 @@ from typing import Protocol
 from broker.active_site import ActiveSite
 from broker.config import BrokerSettings
 from broker.config_store import BrokerConfigStore
-from broker.connection_server import ConnectionLimits, ConnectionServer
+from broker.connection_limits import HostAddresses
+from broker.connection_server import ConnectionServer
 from broker.control_service import BrokerControlService
 from broker.coordinator import GroupCoordinator, group_limits
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
@@ -160,13 +161,14 @@ class Broker:
         self._services = self._make_services()
         self._services.fetch_sessions.on_closed = self._replicas.follower_fetches.unwatch
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
+        self._host_addresses = HostAddresses()
         self._connections = ConnectionServer(
             Dispatcher(self._services),
-            _limits(settings),
+            self._host_addresses.limits(settings),
             memory,
             self._clock,
             self._quotas.connections,
-            unhurried_listener=_brokers_own_listener(settings),
+            exempt_listener=_brokers_own_listener(settings),
         )
         self._control = BrokerControlService(
             settings.node_id, self._cluster, self._replicas, broker_epoch=self._broker_epoch
@@ -261,11 +263,15 @@ class Broker:
         return await self._cleaner.clean(replace(plan, bytes_per_second_max=pace))
 
     def _take_configs(self, settings: BrokerSettings) -> None:
-        self._connections.limits = _limits(settings)
+        self._limit_connections()
+        self._host_addresses.look_up_later(settings.connections_per_address_overrides, self._limit_connections)
         self._replicas.take_broker_properties(settings.properties, self._cluster.image)
         self._replicas.take_throttles(settings)
         self._logs.cleaning.threads = settings.log_cleaner_threads
         self._fetchers.resize(settings.replica_fetcher_count)
+
+    def _limit_connections(self) -> None:
+        self._connections.limits = self._host_addresses.limits(self.configs.current)
 
     def _lose_directory(self, failure: DirectoryFailure) -> None:
         if not self._logs.directories:
@@ -317,6 +323,8 @@ class Broker:
         settings = self.settings
         self.state = BrokerState.STARTING
         try:
+            await self._host_addresses.look_up(settings.connections_per_address_overrides)
+            self._limit_connections()
             for listener in settings.listeners:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
@@ -411,6 +419,7 @@ class Broker:
 
     async def _undo_start(self) -> None:
         self.state = BrokerState.NOT_RUNNING
+        self._host_addresses.stop()
         self._connections.stop_accepting()
         await self._stop_replication()
         await self._housekeeping.stop()
@@ -436,6 +445,7 @@ class Broker:
                 image=lambda: self._cluster.image,
             )
         self.state = BrokerState.SHUTTING_DOWN
+        self._host_addresses.stop()
         self._connections.stop_accepting()
         self._replicas.fetches.stop()
         self._replicas.follower_fetches.stop()
@@ -477,19 +487,6 @@ class Broker:
             log.warning(
                 "not everything could be stopped cleanly; the next start will recover", part=what, reason=str(error)
             )
-
-
-def _limits(settings: BrokerSettings) -> ConnectionLimits:
-    return ConnectionLimits(
-        request_bytes_max=settings.request_bytes_max,
-        connections_max=settings.connections_max,
-        connections_per_address_max=settings.connections_per_address_max,
-        connections_per_address_overrides=settings.connections_per_address_overrides,
-        connection_creation_rate_max=settings.connection_creation_rate_max,
-        idle_ms_max=settings.connection_idle_ms_max,
-        send_buffer_bytes=settings.send_buffer_bytes,
-        receive_buffer_bytes=settings.receive_buffer_bytes,
-    )
 
 
 def _brokers_own_listener(settings: BrokerSettings) -> str:

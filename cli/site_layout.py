@@ -241,6 +241,7 @@ def _proxies(sites: Sequence[SiteLayout]) -> Iterator[ProxyLayout]:
 
 def broker_properties(site: SiteLayout, broker: BrokerLayout) -> dict[str, str]:
     """The server.properties of an embedded broker."""
+    replicas = replication_factor(site)
     return {
         "node.id": str(broker.node_id),
         "listeners": f"CLIENT://{broker.client},LINK://{broker.link}",
@@ -251,8 +252,10 @@ def broker_properties(site: SiteLayout, broker: BrokerLayout) -> dict[str, str]:
         "zookeeper.session.timeout.ms": "2000",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "8",
-        "offsets.topic.replication.factor": str(replication_factor(site)),
-        "default.replication.factor": str(replication_factor(site)),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(min(2, replicas)),
+        "default.replication.factor": str(replicas),
         "inter.broker.listener.name": "CLIENT",
         "antipode.site.name": site.name,
         "antipode.site.number": str(site.number),

@@ -234,6 +234,7 @@ class ActiveController:
             follow(self._reader.deletion_marks, self._on_deletion_marks),
             follow(self._reader.config_changes, self._on_config_changes),
             follow(self._reader.links, self._on_links),
+            follow(partial(self._reader.unclean_election, self.tenure.controller_id), self._on_unclean_election),
             follow(partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
             follow(partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
         ]
@@ -258,6 +259,9 @@ class ActiveController:
 
     async def _on_links(self, links: dict[str, LinkRecord]) -> None:
         await self._tell(ask.LinksListed(links=links))
+
+    async def _on_unclean_election(self, is_allowed: bool | None) -> None:
+        await self._tell(ask.UncleanElectionRead(is_allowed=is_allowed))
 
     async def _on_config_changes(self, notices: dict[str, str]) -> None:
         """Take the configs over that the notices name, then remove the notices: nobody else reads them here."""

@@ -14,7 +14,16 @@ from typing import TypeVar
 from kazoo.exceptions import NoNodeError
 
 from controller.core import facts
-from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topic, TopicPartition, derive_phases
+from controller.core.cluster import (
+    UNCLEAN_ELECTION,
+    Broker,
+    Cluster,
+    Leadership,
+    SiteRules,
+    Topic,
+    TopicPartition,
+    derive_phases,
+)
 from controller.tenure import Tenure
 from runtime.logs import get_logger
 from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep, Watch, ZooKeeper
@@ -85,6 +94,7 @@ class ClusterReader:
         cluster.brokers = await self.brokers()
         cluster.links = await self.links()
         cluster.quotas = await self.quotas()
+        cluster.altered_unclean_election = await self.unclean_election(tenure.controller_id)
         names = await self._zookeeper.children(znodes.TOPICS)
         topics = await self._in_windows(self.topics, names, size=TOPICS_PER_READ_MAX)
         cluster.topics = {topic.name: topic for topic in topics}
@@ -188,6 +198,21 @@ class ClusterReader:
         except znodes.MalformedZnode as error:
             _log.error("a client quota is left out", problem=str(error))
             return {}
+
+    async def unclean_election(self, node_id: int, watch: Watch | None = None) -> bool | None:
+        """Whether unclean elections were allowed or ruled out while brokers run: for this broker, else for all; None for neither."""
+        found: list[bool] = []
+        for name in (str(node_id), ""):
+            path = znodes.broker_config_path(name)
+            stored = await self._zookeeper.get_or_none(path, watch=watch)
+            try:
+                text = None if stored is None else znodes.decode_config(path, stored[0]).get(UNCLEAN_ELECTION)
+            except znodes.MalformedZnode as error:
+                _log.error("broker configs are left out", problem=str(error))
+                continue
+            if text is not None:
+                found.append(text.lower() == "true")
+        return found[0] if found else None
 
     async def request(self, path: str, watch: Watch | None = None) -> FoundRequest:
         """A request that another tool left; the watch fires when one comes, changes or goes."""

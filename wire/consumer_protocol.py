@@ -37,13 +37,19 @@ def decode_subscription(raw: Buffer) -> Subscription:
     """A member's metadata. Raises Malformed."""
     reader = ByteReader(raw)
     version = _version(reader)
-    topics = tuple(reader.string(flexible=False) for _ in range(_count(reader, 2)))
-    reader.nullable_blob(flexible=False)
+    topics = _topics(reader)
     owned = _partitions(reader) if version >= _OWNED_FROM else {}
     if version >= _GENERATION_FROM:
         reader.int32()
     rack_id = reader.nullable_string(flexible=False) if version >= _RACK_FROM else None
     return Subscription(version, topics, owned, rack_id)
+
+
+def subscribed_topics(raw: Buffer) -> tuple[str, ...]:
+    """Topics in a member's metadata, whatever comes after version 0: some clients name a version and leave its fields out. Malformed."""
+    reader = ByteReader(raw)
+    _version(reader)
+    return _topics(reader)
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -80,6 +86,12 @@ def _version(reader: ByteReader) -> int:
     if version < 0:
         raise Malformed(f"consumer protocol version {version}")
     return version
+
+
+def _topics(reader: ByteReader) -> tuple[str, ...]:
+    topics = tuple(reader.string(flexible=False) for _ in range(_count(reader, 2)))
+    reader.nullable_blob(flexible=False)
+    return topics
 
 
 def _count(reader: ByteReader, element_size_min: int) -> int:

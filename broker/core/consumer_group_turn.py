@@ -22,10 +22,8 @@ from broker.core.group_messages import (
     ConsumerHeartbeat,
     Decision,
     DeleteGroup,
-    DeleteOffsets,
     Effect,
     EvictMembers,
-    ExpireOffsets,
     FireTimer,
     MirrorOffsets,
     PartitionsReply,
@@ -70,8 +68,6 @@ def refuse(known: ConsumerGroup, command: Command, token: int) -> Decision | Non
     reply = _refusal(known, command)
     if reply is not None:
         return Decision(effects=(Answer(token=token, reply=reply),))
-    if isinstance(command, ExpireOffsets) and known.members:
-        return Decision()
     if isinstance(command, EvictMembers):
         return _evict(known)
     return None
@@ -102,8 +98,6 @@ def _refusal(known: ConsumerGroup, command: Command) -> Reply | None:
             return PartitionsReply(error=ErrorCode.non_empty_group)
         case DeleteGroup() if has_members:
             return CodeReply(error=ErrorCode.non_empty_group)
-        case DeleteOffsets() if has_members:
-            return _subscribed_refusal(known, command)
         case _:
             return None
 
@@ -114,13 +108,6 @@ def _commit_refusal(known: ConsumerGroup, command: CommitOffsets) -> PartitionsR
         return None
     error = consumer_groups.commit_error(known, command.member_id, command.generation)
     return None if error is ErrorCode.none else PartitionsReply(error=error)
-
-
-def _subscribed_refusal(known: ConsumerGroup, command: DeleteOffsets) -> PartitionsReply | None:
-    subscribed = {name for member in known.members.values() for name in member.topic_names}
-    if not any(partition.topic in subscribed for partition in command.partitions):
-        return None
-    return PartitionsReply(errors=dict.fromkeys(command.partitions, ErrorCode.group_subscribed_to_topic))
 
 
 def _evict(known: ConsumerGroup) -> Decision:

@@ -8,7 +8,7 @@ what is not its own any more (and says so), then it gets what others have given 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
@@ -348,8 +348,19 @@ def subscribed_names(member: MemberMetadata, topics: TopicShapes) -> set[str]:
     found = {name for name in member.topic_names if name in topics}
     if member.topic_regex:
         pattern = compiled_pattern(member.topic_regex)
-        found |= {name for name in topics if not name.startswith("__") and pattern.fullmatch(name)}
+        found |= {name for name in topics if _is_matched(pattern, name)}
     return found
+
+
+def subscription(group: ConsumerGroup) -> Callable[[str], bool]:
+    """Whether members of the group want a topic, by its name, be it there or not."""
+    names = {name for member in group.members.values() for name in member.topic_names}
+    patterns = [compiled_pattern(text) for text in {member.topic_regex for member in group.members.values()} if text]
+    return lambda topic: topic in names or any(_is_matched(pattern, topic) for pattern in patterns)
+
+
+def _is_matched(pattern: re.Pattern[str], name: str) -> bool:
+    return not name.startswith("__") and pattern.fullmatch(name) is not None
 
 
 def _subscriptions(turn: ConsumerTurn) -> Mapping[str, Collection[str]]:

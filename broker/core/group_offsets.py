@@ -1,13 +1,14 @@
 """Offsets of consumer groups: what may be committed, what is forgotten and when. Pure.
 
-`OffsetTable` is the committed state, changed by records only; the functions beside it decide. Offsets of a group with members are kept;
-those of an empty group expire together, a retention time after the group became empty (or after the commit, if that is later); those of a
-simple group (no members ever) expire one by one after their commit. A commit that named its own retention (OffsetCommit 2 to 4) ends then.
+`OffsetTable` is the committed state, changed by records only; the functions beside it decide. Offsets of an empty group expire together, a
+retention time after the group became empty (or after the commit, if that is later). Those of a simple group (no members ever), and those
+of topics that no member of a stable consumer group subscribes to, expire one by one after their commit (KIP-211, KIP-496). A commit
+that named its own retention (OffsetCommit 2 to 4) ends then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
@@ -28,10 +29,13 @@ from broker.core.group_messages import (
 )
 from broker.core.group_states import CONSUMER_PROTOCOL_TYPE, NO_GENERATION, Group, GroupState
 from broker.core.group_turn import Turn
-from wire.byte_reader import ByteReader, Malformed
+from wire.byte_reader import Malformed
+from wire.consumer_protocol import subscribed_topics
 from wire.internal_topics import NO_TIMESTAMP, OffsetValue
 
 Offsets = Mapping[TopicPartition, OffsetValue]
+Subscription = Callable[[str], bool]
+"""Whether members of a group want a topic, by its name."""
 
 
 @dataclass(slots=True)
@@ -146,15 +150,16 @@ def _take(turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset]) -> list
 # --- forgetting
 
 
-def delete_offsets(turn: Turn, partitions: Iterable[TopicPartition], offsets: Offsets) -> list[GroupRecord]:
+def delete_offsets(
+    turn: Turn, partitions: Iterable[TopicPartition], offsets: Offsets, is_subscribed: Subscription
+) -> list[GroupRecord]:
     """Remove some offsets; those of topics that members subscribe to are kept."""
     group = turn.group
     if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
         return []
-    subscribed = subscribed_topics(group)
     errors = {
-        partition: ErrorCode.none if partition.topic not in subscribed else ErrorCode.group_subscribed_to_topic
+        partition: ErrorCode.group_subscribed_to_topic if is_subscribed(partition.topic) else ErrorCode.none
         for partition in partitions
     }
     turn.answer(turn.token, PartitionsReply(errors=errors))
@@ -162,23 +167,16 @@ def delete_offsets(turn: Turn, partitions: Iterable[TopicPartition], offsets: Of
     return removals(group, removed, offsets)
 
 
-def subscribed_topics(group: Group) -> frozenset[str]:
-    """Topics that members of a consumer group name in their subscriptions; unreadable subscriptions name none."""
+def subscription(group: Group) -> Subscription:
+    """Of a group of the classic protocol; every topic when somebody's subscription cannot be read."""
     topics: set[str] = set()
-    for member in group.members.values():
-        for offered in member.protocols:
-            topics.update(_topics_of(offered.metadata))
-    return frozenset(topics)
-
-
-def _topics_of(subscription: bytes) -> Iterator[str]:
-    reader = ByteReader(subscription)
     try:
-        reader.int16()
-        for _ in range(reader.count(flexible=False, element_size_min=2)):
-            yield reader.string(flexible=False)
+        for member in group.members.values():
+            for offered in member.protocols:
+                topics.update(subscribed_topics(offered.metadata))
     except Malformed:
-        return
+        return lambda _topic: True
+    return topics.__contains__
 
 
 def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offsets) -> list[GroupRecord]:
@@ -192,10 +190,11 @@ def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offset
 
 
 def expired(group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets whose time is over."""
-    if group.members or group.state is not GroupState.EMPTY:
+    """Offsets whose time is over, if no member subscribes to their topics."""
+    is_settled = group.state is (GroupState.STABLE if group.members else GroupState.EMPTY)
+    if not is_settled or (group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE):
         return []
-    empty_since_ms = NO_TIMESTAMP if group.is_simple else group.state_since_ms
+    empty_since_ms = NO_TIMESTAMP if group.members or group.is_simple else group.state_since_ms
 
     def is_over(value: OffsetValue) -> bool:
         if value.expire_timestamp_ms != NO_TIMESTAMP:

@@ -189,7 +189,7 @@ class Groups:
         if isinstance(command, JoinGroup | DeleteGroup):
             return replace(decision, records=(*consumer_groups.removal(consumers), *decision.records))
         kept = tuple(record for record in decision.records if not isinstance(record, GroupRemoved))
-        if isinstance(command, ExpireOffsets) and len(kept) < len(decision.records):
+        if isinstance(command, ExpireOffsets) and not consumers.members and len(kept) < len(decision.records):
             # neither members nor offsets are left
             kept = (*kept, *consumer_groups.removal(consumers))
         return replace(decision, records=kept)
@@ -256,20 +256,37 @@ class Groups:
             case DeleteGroup():
                 return _delete(turn, offsets)
             case DeleteOffsets():
-                return group_offsets.delete_offsets(turn, command.partitions, offsets)
+                return group_offsets.delete_offsets(turn, command.partitions, offsets, self._subscription(group))
             case ForgetTopics():
                 gone: Collection[TopicPartition] = [found for found in offsets if found.topic in command.topics]
                 turn.reason = f"{len(gone)} offsets belonged to deleted topics" if gone else ""
             case ExpireOffsets():
-                gone = group_offsets.expired(
-                    group, offsets, now_ms=turn.now_ms, retention_ms=turn.limits.offsets_retention_ms
-                )
+                retention_ms = turn.limits.offsets_retention_ms
+                over = group_offsets.expired(group, offsets, now_ms=turn.now_ms, retention_ms=retention_ms)
+                gone = self._unwanted(group, over)
                 turn.reason = f"{len(gone)} offsets expired" if gone else ""
             case _:
                 raise InvariantBroken(f"nobody decides upon {command!r}")
         if not gone and (offsets or command.__class__ is ForgetTopics):
             return []
         return group_offsets.removals(group, gone, offsets)
+
+    def _subscription(self, group: Group) -> group_offsets.Subscription:
+        consumers = self._consumers.get(group.group_id)
+        if consumers is not None:
+            return consumer_groups.subscription(consumers)
+        return group_offsets.subscription(group)
+
+    def _unwanted(self, group: Group, over: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those of the offsets that neither a member nor an open transaction has to do with."""
+        if not over:
+            return over
+        is_subscribed = self._subscription(group)
+        return [
+            partition
+            for partition in over
+            if not is_subscribed(partition.topic) and not self._pending.holds(group.group_id, partition)
+        ]
 
     # --- applying
 

@@ -1,9 +1,10 @@
 """FindCoordinator: which broker coordinates a group or a transactional id.
 
 Behaviour: the leader of the group's partition of `__consumer_offsets`, which the first question of all creates (COORDINATOR_NOT_AVAILABLE
-meanwhile). For a group that another site coordinates, that site's coordinator as its view names it; programs of our own (software name
-`antipode`) are told this site's. Likewise for transactional ids and `__transaction_state`; a passive site asks the active one, whose
-answer it gives with the addresses of the client's listener. Versions: 0 to 6; from 4 on several keys at once.
+meanwhile, and until as many brokers are registered as it is to have replicas). For a group that another site coordinates, that site's
+coordinator as its view names it; programs of our own (software name `antipode`) are told this site's. Likewise for transactional ids
+and `__transaction_state`; a passive site asks the active one, whose answer it gives with the addresses of the client's listener.
+Versions: 0 to 6; from 4 on several keys at once.
 Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE, with a sentence).
 """
 

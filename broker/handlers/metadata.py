@@ -18,14 +18,14 @@ from kio.schema.errors import ErrorCode
 
 from broker.active_site import HANDED_ON_CLIENT_ID
 from broker.core.access import passive_link_for_new_topic
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, TopicImage
+from broker.core.cluster_image import ClusterImage, TopicImage
 from broker.core.topic_names import is_valid_topic_name
 from broker.entities import topic_id_bytes
 from broker.metadata_encoding import MetadataCache, MetadataWriter
 from broker.services import BrokerServices, RequestContext
+from broker.topic_creation import INTERNAL_TOPICS
 from broker.unheard_topics import NOTHING_TOLD, Told, ask_peers, unheard_topics
 from wire.frames import decode_request_body
-from wire.transaction_records import TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
     from broker.connections import Frame
@@ -103,7 +103,7 @@ def _create(services: BrokerServices, exchange: Exchange, names: list[str]) -> f
     """Begin to create the topics; how long the client rests for that, in ms. What coordinators need is no client's doing."""
     begun = services.topic_creator.request(names, services.image)
     permits = services.quotas.mutation_permits(exchange.context)
-    permits.take(services.config.default_partition_count * len(set(begun) - {OFFSETS_TOPIC, TRANSACTIONS_TOPIC}))
+    permits.take(services.config.default_partition_count * len(set(begun) - INTERNAL_TOPICS))
     return permits.rest_ms
 
 
@@ -142,9 +142,6 @@ def _topics(
 def _missing_error(image: ClusterImage, name: str, *, may_create: bool) -> ErrorCode:
     if not is_valid_topic_name(name):
         return ErrorCode.invalid_topic_exception
-    if (
-        not (may_create or name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
-        or passive_link_for_new_topic(image, name) is not None
-    ):
+    if not may_create or passive_link_for_new_topic(image, name) is not None:
         return ErrorCode.unknown_topic_or_partition
     return ErrorCode.leader_not_available

@@ -289,8 +289,11 @@ class _Loading:
             )
             self._take(segment, check, replay)
             if check.fault:
+                # durable at once: a segment that follows may begin at the recovery point, and another crash that brought
+                # the tail back would then leave it unchecked
                 with storage_errors("truncating", segment.path):
                     self.disk.truncate(descriptor, check.valid_bytes)
+                    self.disk.fdatasync(descriptor)
         finally:
             segment.file.release()
         self.last_epoch = check.epoch

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from controller.core import facts as fact
 from controller.core import partition_states, replica_states
@@ -31,6 +31,9 @@ from wire.client_quotas import QuotaEntity, QuotaValues
 from wire.control.cluster_pb2 import LinkRecord
 from wire.links import SiteRole, link_of_topic, role_of
 from wire.znodes import NO_LEADER, BrokerRegistration
+
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+"""Of a topic or of brokers: whether a replica that was not in sync may lead when no other is left."""
 
 
 class InvariantBroken(Exception):
@@ -168,6 +171,8 @@ class Cluster:
     deletions: set[str] = field(default_factory=set)
     links: dict[str, LinkRecord] = field(default_factory=dict)
     quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
+    altered_unclean_election: bool | None = None
+    """`unclean.leader.election.enable` of the brokers as altered while they run; None when the rules stand."""
     partition_phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
     replica_phases: dict[Replica, ReplicaPhase] = field(default_factory=dict)
     revision: int = 0
@@ -189,6 +194,14 @@ class Cluster:
             partition_phases=dict(self.partition_phases),
             replica_phases=dict(self.replica_phases),
         )
+
+    def may_elect_unclean(self, topic: str) -> bool:
+        """Whether a replica that was not in sync may lead: the topic says it, else what was altered, else the properties file."""
+        override = self.topics[topic].configs.get(UNCLEAN_ELECTION)
+        if override is not None:
+            return override.lower() == "true"
+        altered = self.altered_unclean_election
+        return self.rules.may_elect_unclean if altered is None else altered
 
     def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
         """Assigned node ids, preferred leader first."""
@@ -304,6 +317,8 @@ class Cluster:
                 self.links[change.link.name] = change.link
             case fact.LinkRemoved():
                 self.links.pop(change.name)
+            case fact.UncleanElectionAltered():
+                self.altered_unclean_election = change.is_allowed
             case fact.ClientQuotaReplaced():
                 self.quotas.pop(change.entity, None)
                 if change.values:

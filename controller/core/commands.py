@@ -221,6 +221,13 @@ class BalanceLeaders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanElectionRead:
+    """Whether losing records was allowed or ruled out for all topics while brokers run; None when the properties file stands."""
+
+    is_allowed: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReassignments:
     """Other replicas for partitions; None cancels what is under way."""
 
@@ -272,6 +279,7 @@ Command = (
     | ReplicasOffline
     | ElectLeaders
     | BalanceLeaders
+    | UncleanElectionRead
     | AlterReassignments
     | AlterClientQuotas
     | ClientQuotasRead

@@ -125,10 +125,9 @@ class Draft:
         if known is None:
             return elections.elect_first(replicas=replicas, live=electable or cluster.brokers)
         if may_be_unclean is None:
-            override = cluster.topics[partition.topic].configs.get("unclean.leader.election.enable")
-            may_be_unclean = cluster.rules.may_elect_unclean if override is None else override.lower() == "true"
             # who is only held for dead may be back with every record: its registration decides whether records are given up
-            may_be_unclean = may_be_unclean and not any(node in cluster.presumed_dead for node in known.isr)
+            is_certain = not any(node in cluster.presumed_dead for node in known.isr)
+            may_be_unclean = is_certain and cluster.may_elect_unclean(partition.topic)
         return elections.elect_offline(replicas=replicas, isr=known.isr, live=electable, may_be_unclean=may_be_unclean)
 
     def take_replica_offline(self, replica: Replica) -> None:

@@ -107,6 +107,13 @@ class LeadershipChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanElectionAltered:
+    """Losing records is allowed or ruled out where a topic does not say; None: as in the properties file. Memory only."""
+
+    is_allowed: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMoved:
     """A partition is in another phase. Memory only."""
 
@@ -178,6 +185,7 @@ Fact = (
     | PartitionsReassigned
     | TopicConfigsReplaced
     | LeadershipChanged
+    | UncleanElectionAltered
     | PartitionMoved
     | ReplicaMoved
     | TopicDeletionRequested

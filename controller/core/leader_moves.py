@@ -1,4 +1,4 @@
-"""Leaderships that move although nobody died: a broker that is about to stop, elections that are asked for, the balance.
+"""Leaderships that move although nobody died: a broker that is about to stop, elections that are asked for or allowed, the balance.
 
 `elections.py` says who may lead; here is for whom it is asked, and what a client hears.
 """
@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts
 from controller.core.cluster import TopicPartition
-from controller.core.commands import ControlledShutdown, ElectLeaders
+from controller.core.commands import ControlledShutdown, ElectLeaders, UncleanElectionRead
 from controller.core.draft import Draft
 from controller.core.elections import NoLeader
 from controller.core.partition_states import PartitionPhase
@@ -70,6 +70,14 @@ def elect_leaders(draft: Draft, command: ElectLeaders) -> None:
             error, message = _elect_preferred(draft, partition)
         if error is not ErrorCode.election_not_needed or not is_all:
             draft.answer(partition, error, message)
+
+
+def take_unclean_election(draft: Draft, command: UncleanElectionRead) -> None:
+    """Elect for what nobody leads as soon as records may be lost for it."""
+    if command.is_allowed == draft.cluster.altered_unclean_election:
+        return
+    draft.record(facts.UncleanElectionAltered(is_allowed=command.is_allowed))
+    draft.bring_online(draft.cluster.offline_partitions())
 
 
 def _elect_unclean(draft: Draft, partition: TopicPartition) -> tuple[ErrorCode, str]:

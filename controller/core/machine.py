@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import assert_never
+from typing import Final, assert_never
 
 from controller.core import commands as ask
 from controller.core import (
@@ -118,16 +118,18 @@ class ControllerMachine:
             case ask.BalanceLeaders():
                 leader_moves.balance(draft, command.imbalance_percentage)
                 return "leaderships were balanced"
+            case ask.UncleanElectionRead():
+                leader_moves.take_unclean_election(draft, command)
+                return f"unclean elections of all topics: {_WISHES[command.is_allowed]}"
             case ask.AlterReassignments():
                 reassignment.alter(draft, command)
                 return f"reassignments of {len(command.targets)} partitions were asked for"
-            case ask.AlterClientQuotas():
-                quota_admin.alter_client_quotas(draft, command)
-                return f"quotas of {len(command.changes)} entities were asked for"
-            case ask.ClientQuotasRead():
-                quota_admin.take_quotas(draft, command)
-                return "quotas were read"
+            case ask.AlterClientQuotas() | ask.ClientQuotasRead():
+                return quota_admin.consider(draft, command)
         assert_never(command)
+
+
+_WISHES: Final = {True: "allowed", False: "ruled out", None: "as in the properties file"}
 
 
 def _names(names: Iterable[str]) -> str:

@@ -13,7 +13,16 @@ from controller.core.draft import Draft
 from wire.client_quotas import refusal_of_entity, refusal_of_value
 
 
-def alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:
+def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str:
+    """Draft what the command leads to; the reason."""
+    if isinstance(command, ClientQuotasRead):
+        _take_quotas(draft, command)
+        return "quotas were read"
+    _alter_client_quotas(draft, command)
+    return f"quotas of {len(command.changes)} entities were asked for"
+
+
+def _alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:
     """Replace the quotas of each entity that passes the checks."""
     entities = [change.entity for change in command.changes]
     for change in command.changes:
@@ -39,7 +48,7 @@ def _refusal(change: QuotaChange) -> str | None:
     return next((found for key, value in asked if (found := refusal_of_value(change.entity, key, value))), None)
 
 
-def take_quotas(draft: Draft, command: ClientQuotasRead) -> None:
+def _take_quotas(draft: Draft, command: ClientQuotasRead) -> None:
     """Quotas that somebody else has written."""
     for entity in [*draft.cluster.quotas, *(new for new in command.quotas if new not in draft.cluster.quotas)]:
         values = command.quotas.get(entity, {})

@@ -32,8 +32,6 @@ KILLS = [pytest.param(1, id="once"), pytest.param(6, id="often", marks=pytest.ma
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.session.timeout.ms": "6000",
 }

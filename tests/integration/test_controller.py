@@ -110,6 +110,35 @@ async def test_topics_grow_change_configs_and_are_deleted(
     assert (await create(client, "t")).error_code == ErrorCode.none
 
 
+async def test_losing_records_may_be_allowed_for_a_topic_and_for_all_of_them_while_nobody_leads(
+    stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
+) -> None:
+    late = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
+    last = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 2))
+    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 3))
+    client = await start_client(stack, candidate)
+    await eventually(lambda: late.live == last.live == [1, 2])
+    for topic in ("t", "u"):
+        await create(client, topic, factor=2)
+    await late.unregister()
+    await eventually(lambda: last.live == [2] and last.leader_of("t", 0) == last.leader_of("u", 0) == 2)
+    late.batches.clear()
+    late.partitions.clear()
+    await late.register()
+    await eventually(lambda: late.live == [1, 2] and late.leader_of("u", 0) == 2)
+    await last.unregister()
+    await eventually(lambda: late.leader_of("t", 0) == late.leader_of("u", 0) == -1)
+
+    change = pb.TopicConfigChange(name="t", set={"unclean.leader.election.enable": "true"})
+    await client.alter_topic_configs(pb.AlterTopicConfigsRequest(changes=[change]))
+    assert (late.leader_of("t", 0), late.leader_of("u", 0)) == (1, -1)
+
+    allowed = znodes.encode_topic_config({"unclean.leader.election.enable": "true"})
+    await zookeeper.create(znodes.broker_config_path(""), allowed, make_path=True)
+    await eventually(lambda: late.leader_of("u", 0) == 1)
+    assert candidate.metric("uncleanleaderelections_total") == 2
+
+
 async def test_losing_the_only_replica_takes_a_partition_offline_and_its_return_brings_it_back_with_a_new_epoch(
     stack: AsyncExitStack, zookeeper_connect: str
 ) -> None:

@@ -52,6 +52,7 @@ class SiteModel:
         self.topics: dict[str, Topic] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
         self.deletions: set[str] = set()
+        self.altered_unclean_election: bool | None = None
         self.machine: ControllerMachine | None = None
         self.crash_after: int | None = None
         self.commits = 0
@@ -77,6 +78,7 @@ class SiteModel:
         cluster.topics = dict(self.topics)
         cluster.leaderships = dict(self.leaderships)
         cluster.deletions = set(self.deletions)
+        cluster.altered_unclean_election = self.altered_unclean_election
         derive_phases(cluster)
         self.machine = ControllerMachine(cluster)
         return self.give(ask.TakeOver(unreachable=unreachable))
@@ -351,6 +353,13 @@ class ControllerScene:
         """Elections on request; without partitions, of all."""
         named = tuple(_partition(name) for name in partitions) or None
         return self._give(ask.ElectLeaders(partitions=named, is_unclean=kind == "unclean"))
+
+    def do_unclean(self, wish: str) -> list[str]:
+        """Unclean elections are allowed (`true`) or ruled out (`false`) for all brokers, or neither (`unset`)."""
+        self.model.altered_unclean_election = None if wish == "unset" else wish == "true"
+        if self.model.machine is None:
+            return []
+        return self._give(ask.UncleanElectionRead(is_allowed=self.model.altered_unclean_election))
 
     def do_balance(self, percentage: str = "10") -> list[str]:
         """Time to look at the balance."""

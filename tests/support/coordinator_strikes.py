@@ -24,8 +24,6 @@ INTERNAL_PARTITIONS = 2
 SETTINGS = {
     "offsets.topic.num.partitions": str(INTERNAL_PARTITIONS),
     "transaction.state.log.num.partitions": str(INTERNAL_PARTITIONS),
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
     "replica.lag.time.max.ms": "10000",
     "zookeeper.session.timeout.ms": "4000",
     "group.consumer.heartbeat.interval.ms": "200",

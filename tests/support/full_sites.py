@@ -30,6 +30,7 @@ from runtime.logs import configure
 from runtime.metrics import new_registry
 from runtime.process import run_daemon
 from runtime.zookeeper import ZooKeeper
+from tests.support.internal_topics import internal_topic_copies
 from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Toxiproxy
@@ -74,7 +75,7 @@ class FullSite:
             "antipode.cluster.id": CLUSTER_ID,
             "antipode.grpc.listener": f"{LOOPBACK}:{self.grpc_port}",
             "offsets.topic.num.partitions": "2",
-            "offsets.topic.replication.factor": "1",
+            **internal_topic_copies(1),
             "group.initial.rebalance.delay.ms": "0",
             "transaction.state.log.num.partitions": "2",
         }

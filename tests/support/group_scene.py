@@ -4,6 +4,7 @@ Durable records go through their bytes into `log`, and are applied from the deci
 each record. `restart` replays the log into a new machine. Commands of scripts (`key=value` in any order):
 
     join GROUP client=a [member=a-1] [instance=i] [protocols=range,sticky] [session=10000] [rebalance=60000] [version=9] [type=consumer]
+        [topics=t,u]        (a consumer's subscription; without it the metadata is nothing that a broker can read)
     sync GROUP member=a-1 generation=1 [assign=a-1:x,b-2:y] [instance=i] [protocol=range]
     heartbeat GROUP member=a-1 generation=1 [instance=i]        leave GROUP member=a-1[/i],b-2
     pend GROUP producer=7/0 t-0=5 [member=a-1 generation=1]       end producer=7/0 commit|abort
@@ -76,6 +77,7 @@ from wire.consumer_group_records import (
     TargetAssignment,
     TargetEpoch,
 )
+from wire.consumer_protocol import Subscription, encode_subscription
 
 START_MS = 1_000_000
 LIMITS = GroupLimits(
@@ -208,9 +210,11 @@ class GroupScene:
         rebalance: int = 60_000,
         version: int = 9,
         type: str = "consumer",  # noqa: A002  as in scripts
+        topics: str = "",
     ) -> JoinGroup:
         """The command; a fresh member id is the client (or instance) and a running number."""
         self._ids += 1
+        subscription = encode_subscription(Subscription(1, tuple(topics.split(",")), {})) if topics else b""
         return JoinGroup(
             group_id=group_id,
             member_id=member,
@@ -222,7 +226,9 @@ class GroupScene:
             rebalance_timeout_ms=rebalance,
             protocol_type=type,
             protocols=tuple(
-                AssignmentProtocol(name, f"{name}/{client}".encode()) for name in protocols.split(",") if name
+                AssignmentProtocol(name, subscription or f"{name}/{client}".encode())
+                for name in protocols.split(",")
+                if name
             ),
             requires_known_member=version >= 4,
             may_skip_assignment=version >= 9,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.children import Child
+from tests.support.internal_topics import internal_topic_copies
 from tests.support.ports import free_ports
 from tests.support.processes import Processes, RunningProcess
 
@@ -26,6 +27,7 @@ class LoneBroker:
             "listeners": f"CLIENT://127.0.0.1:{self.port}",
             "log.dirs": str(self.data),
             "zookeeper.connect": "none:1",
+            **internal_topic_copies(1),
             **{name.replace("_", "."): value for name, value in properties.items()},
         }
         child = Child(

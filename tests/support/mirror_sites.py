@@ -19,6 +19,7 @@ import grpc
 
 from runtime.grpc_server import open_channel
 from tests.support.eventually import eventually
+from tests.support.internal_topics import internal_topic_copies
 from tests.support.log_batches import batch
 from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes, RunningProcess
@@ -305,7 +306,7 @@ def _start_site(
         "antipode.grpc.listener": f"{LOOPBACK}:{grpc_port}",
         "log.dirs": str(home / "logs"),
         "zookeeper.connect": "unused:2181",
-        "offsets.topic.replication.factor": "1",
+        **internal_topic_copies(1),
         "offsets.topic.num.partitions": "4",
     }
     command = [sys.executable, "-m", "tests.support.lone_site", *(f"{k}={v}" for k, v in properties.items())]

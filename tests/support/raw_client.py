@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from wire.entity_building import build_entity
@@ -90,10 +90,11 @@ class RawClient:
         timeout_ms: int = 5000,
         transactional_id: str | None = None,
     ) -> int:
-        """Send a Produce request; its correlation id."""
-        request = ProduceRequest(
-            transactional_id, acks, timeout_ms, [TopicRecords(topic, None, [PartitionRecords(partition, records)])]
-        )
+        """Send a Produce request for one partition; its correlation id."""
+        topics = [TopicRecords(topic, None, [PartitionRecords(partition, records)])]
+        return self._send_produce(ProduceRequest(transactional_id, acks, timeout_ms, topics), version)
+
+    def _send_produce(self, request: ProduceRequest, version: int) -> int:
         parts, size = produce_request_parts(request, version)
         correlation = self._next()
         self.send_bytes(
@@ -105,11 +106,16 @@ class RawClient:
         """Produce to one partition; its result."""
         version = fields.get("version", 9)
         self.send_produce(topic, records, **fields)
+        return self._produced(version).topics[0].partitions[0]
+
+    def produce_all(self, topics: Sequence[TopicRecords], *, version: int = 9) -> ProduceResponse:
+        """Produce to any partitions with acks=all."""
+        self._send_produce(ProduceRequest(None, -1, 5000, topics), version)
+        return self._produced(version)
+
+    def _produced(self, version: int) -> ProduceResponse:
         frame = self.read_frame()
-        response: ProduceResponse = parse_produce_response(
-            frame, response_body_position(frame, PRODUCE, version), version
-        )
-        return response.topics[0].partitions[0]
+        return parse_produce_response(frame, response_body_position(frame, PRODUCE, version), version)
 
     def send_fetch(self, request: FetchRequest, *, version: int = 12) -> int:
         """Send a Fetch request; its correlation id."""

@@ -15,6 +15,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.eventually import eventually_sync
+from tests.support.internal_topics import internal_topic_copies
 from tests.support.processes import Processes
 from tests.support.site_network import HERE, Place
 from tests.support.site_node import SiteNode
@@ -40,7 +41,7 @@ class ReplicatedSite:
     ) -> None:
         self._directory = directory
         given = {
-            "offsets.topic.replication.factor": "3",
+            **internal_topic_copies(len(NODES)),
             "replica.lag.time.max.ms": "3000",
             "group.initial.rebalance.delay.ms": "0",
             **(settings or {}),

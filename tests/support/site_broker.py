@@ -15,6 +15,7 @@ from runtime.configuration import load_settings
 from runtime.grpc_server import GrpcServer
 from runtime.metrics import new_registry
 from runtime.zookeeper import ZooKeeper
+from tests.support.internal_topics import internal_topic_copies
 
 
 class SiteBroker:
@@ -30,6 +31,7 @@ class SiteBroker:
             "antipode.site.name": "a",
             "antipode.site.number": "0",
             "offsets.topic.num.partitions": "4",
+            **internal_topic_copies(1),
             "group.initial.rebalance.delay.ms": "0",
             **{name.replace("_", "."): value for name, value in properties.items()},
         }

@@ -29,6 +29,7 @@ from runtime.logs import configure
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
 from runtime.zookeeper import ZooKeeper
+from tests.support.internal_topics import internal_topic_copies
 from tests.support.ports import free_ports
 from tests.support.processes import READY_WITHIN_MS, Processes
 from tests.support.site_network import HERE, Place
@@ -64,7 +65,7 @@ class SiteNode:
             "antipode.grpc.listener": f"{place.host}:{self.grpc_port}",
             "antipode.metrics.listener": f"{place.host}:{self.metrics_port}",
             "offsets.topic.num.partitions": "2",
-            "offsets.topic.replication.factor": "1",
+            **internal_topic_copies(1),
             **(settings or {}),
         }
         child = Child(

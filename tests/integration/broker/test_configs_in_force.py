@@ -59,6 +59,20 @@ def test_a_broker_wide_size_limit_takes_old_segments_away_and_outlives_a_restart
         assert in_force(client, TOPIC, topic, ["retention.bytes"]) == {"retention.bytes": ("-1", 5)}
 
 
+def test_a_broker_tells_what_the_controller_beside_it_was_given(start_broker: Callable[..., LoneBroker]) -> None:
+    broker = start_broker(delete_topic_enable="false", leader_imbalance_per_broker_percentage="25")
+    keys = (
+        "delete.topic.enable",
+        "auto.leader.rebalance.enable",
+        "leader.imbalance.per.broker.percentage",
+        "leader.imbalance.check.interval.seconds",
+    )
+    with RawClient(broker.port) as client:
+        assert in_force(client, BROKER, "1", keys) == dict(
+            zip(keys, (("false", 4), ("true", 5), ("25", 4), ("300", 5)), strict=True)
+        )
+
+
 def test_the_largest_batch_of_a_topic_follows_broker_and_topic(start_broker: Callable[..., LoneBroker]) -> None:
     broker = start_broker()
     topic = f"t-{uuid.uuid4().hex[:8]}"

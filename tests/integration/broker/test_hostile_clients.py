@@ -137,8 +137,13 @@ def test_large_requests_wait_for_memory_and_are_all_served(start_broker: Callabl
             client.socket.close()
 
 
-def test_too_many_connections_from_one_address_are_closed(start_broker: Callable[..., LoneBroker]) -> None:
-    broker = start_broker(max_connections_per_ip="2")
+@pytest.mark.parametrize(
+    "limit", [{"max_connections_per_ip": "2"}, {"max_connections_per_ip_overrides": "localhost:2"}]
+)
+def test_too_many_connections_from_one_address_are_closed(
+    start_broker: Callable[..., LoneBroker], limit: dict[str, str]
+) -> None:
+    broker = start_broker(**limit)
     with RawClient(broker.port) as first, RawClient(broker.port) as second, RawClient(broker.port) as third:
         assert third.read_frame() == b""
         create(first, "t")

@@ -8,14 +8,17 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from structlog.testing import capture_logs
 
 from broker.config import load_broker_settings
-from broker.connection_server import UNLIMITED, ConnectionLimits, ConnectionServer
+from broker.connection_limits import ConnectionLimits
+from broker.connection_server import UNLIMITED, ConnectionServer
 from broker.connections import Connection, Frame
 from broker.core.connection_rates import ConnectionRates
 from broker.dispatch import Dispatcher
@@ -68,12 +71,15 @@ async def start() -> AsyncIterator[Starter]:
     servers = []
 
     def begin(handler: Any, **limits: Any) -> tuple[ConnectionServer, int]:
-        from dataclasses import replace
-
         memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
         rates = limits.pop("rates", ConnectionRates(samples=11, window_ms=1000))
-        server = ConnectionServer(handler, replace(LIMITS, **limits), memory, SystemClock(), rates)
+        exempt = limits.pop("exempt_listener", "")
+        server = ConnectionServer(
+            handler, replace(LIMITS, **limits), memory, SystemClock(), rates, exempt_listener=exempt
+        )
         port = server.listen("CLIENT", "127.0.0.1", 0)
+        if exempt:
+            server.listen(exempt, "127.0.0.1", 0)
         server.start_accepting()
         servers.append(server)
         return server, port
@@ -164,8 +170,6 @@ async def test_a_request_beyond_the_limit_costs_its_connection_only(start: Start
 
 
 async def test_an_override_beats_the_limit_by_address_and_changes_while_running(start: Starter) -> None:
-    from dataclasses import replace
-
     server, port = start(Held(), connections_per_address_max=5, connections_per_address_overrides={"127.0.0.1": 1})
     _, first = await asyncio.open_connection("127.0.0.1", port)
     refused, second = await asyncio.open_connection("127.0.0.1", port)
@@ -175,6 +179,84 @@ async def test_an_override_beats_the_limit_by_address_and_changes_while_running(
     _, third = await asyncio.open_connection("127.0.0.1", port)
     await eventually(lambda: len(server.connections) == 2)
     for writer in (first, second, third):
+        writer.close()
+
+
+async def answers(client: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
+    reader, writer = client
+    try:
+        writer.write(framed(b"12345678"))
+        return await reader.readexactly(12) == framed(b"12345678")
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return False
+
+
+async def test_connections_beyond_the_limit_wait_until_one_closes(start: Starter) -> None:
+    handler = Held()
+    handler.is_prompt = True
+    server, port = start(handler, connections_max=2)
+    with capture_logs() as said:
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        assert await answers(clients[0])
+        assert await answers(clients[1])
+        waiting = [asyncio.ensure_future(answers(client)) for client in clients[2:]]
+        await eventually(lambda: bool(said))
+        assert len(server.connections) == 2
+        assert not any(answered.done() for answered in waiting)
+        for number, answered in enumerate(waiting):
+            clients[number][1].close()
+            assert await answered
+    assert len(server.connections) <= 2
+    assert server.refused_count == 0
+    assert [line["key"] for line in said if line["log_level"] == "warning"] == ["max.connections"]
+    for _, writer in clients:
+        writer.close()
+
+
+async def test_another_limit_lets_those_in_that_wait_or_ends_the_longest_unused(start: Starter) -> None:
+    handler = Held()
+    handler.is_prompt = True
+    server, port = start(handler, connections_max=1)
+    first = await asyncio.open_connection("127.0.0.1", port)
+    assert await answers(first)
+    second = await asyncio.open_connection("127.0.0.1", port)
+    waiting = asyncio.ensure_future(answers(second))
+    await eventually(lambda: server._waiting_for_room)
+    server.limits = replace(server.limits, connections_max=2)
+    assert await waiting
+    assert await answers(first)
+    server.limits = replace(server.limits, connections_max=1)
+    assert await second[0].read() == b""
+    assert await answers(first)
+    for _, writer in (first, second):
+        writer.close()
+
+
+async def test_the_listener_between_brokers_takes_its_own_and_ends_another_listeners_longest_unused(
+    start: Starter,
+) -> None:
+    handler = Held()
+    server, port = start(handler, connections_max=2, exempt_listener="BROKERS")
+    own_port = server._listening[-1].getsockname()[1]
+    busy = await asyncio.open_connection("127.0.0.1", port)
+    busy[1].write(framed(b"12345678"))
+    await eventually(lambda: handler.waiting)
+    idle = await asyncio.open_connection("127.0.0.1", port)
+    await eventually(lambda: len(server.connections) == 2)
+    brokers = [await asyncio.open_connection("127.0.0.1", own_port)]
+    assert await idle[0].read() == b""
+    brokers += [await asyncio.open_connection("127.0.0.1", own_port) for _ in range(2)]
+    assert await busy[0].read() == b""
+    await eventually(lambda: [connection.listener for connection in server.connections] == ["BROKERS"] * 3)
+    handler.waiting.clear()
+    handler.is_prompt = True
+    assert all([await answers(broker) for broker in brokers])
+    late = await asyncio.open_connection("127.0.0.1", port)
+    waiting = asyncio.ensure_future(answers(late))
+    for _, writer in brokers[:2]:
+        writer.close()
+    assert await waiting
+    for _, writer in (busy, idle, late, *brokers):
         writer.close()
 
 

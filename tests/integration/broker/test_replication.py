@@ -102,6 +102,24 @@ async def test_a_paused_process_that_goes_on_harms_nothing(
         await check(site, load)
 
 
+async def test_records_that_a_follower_does_not_take_in_time_are_answered_so_and_kept(
+    processes: Processes, tmp_path: Path, zookeeper_connect: str
+) -> None:
+    patient = {"replica.lag.time.max.ms": "60000", "zookeeper.session.timeout.ms": "60000"}
+    site = await asyncio.to_thread(ReplicatedSite, processes, tmp_path, zookeeper_connect, patient)
+    site.create(TOPIC, 1, min_insync_replicas="2")
+    leader = site.nodes[site.leaders(TOPIC)[0]]
+    paused = site.nodes[a_follower(site)].process
+    records = encode_batch([Record(value=b"kept", key=None)])
+    with RawClient(leader.port) as client:
+        paused.pause()
+        assert client.produce(TOPIC, records, timeout_ms=200).error_code == ErrorCode.request_timed_out
+        paused.resume()
+        placed = client.produce(TOPIC, records, timeout_ms=60_000)
+        assert (placed.error_code, placed.base_offset) == (ErrorCode.none, 1)
+    site.wait_equal(TOPIC, 1)
+
+
 async def test_a_short_pause_of_a_leader_is_waited_out(site: ReplicatedSite) -> None:
     site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
     with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:

@@ -15,6 +15,7 @@ from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.produce_codec import PartitionRecords, TopicRecords
 from wire.record_batch import iterate_headers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
@@ -206,6 +207,41 @@ def test_acks_0_is_not_answered_and_an_error_closes_the_connection(lone_broker: 
         assert client.produce(topic, records()).base_offset == 1
         client.send_produce("no-such-topic", records(), acks=0)
         assert client.read_frame() == b""
+
+
+def test_a_bad_partition_does_not_keep_the_others_of_its_request_from_being_written(
+    lone_broker: LoneBroker, topic: str
+) -> None:
+    torn = bytearray(records(3))
+    torn[-1] ^= 1
+    with RawClient(lone_broker.port) as client:
+        other = f"{topic}-other"
+        create(client, other, 2)
+        answered = client.produce_all(
+            [
+                TopicRecords("no-such-topic", None, [PartitionRecords(0, records())]),
+                TopicRecords(
+                    other,
+                    None,
+                    [PartitionRecords(0, bytes(torn)), PartitionRecords(1, records(2)), PartitionRecords(7, records())],
+                ),
+                TopicRecords(topic, None, [PartitionRecords(0, records(4))]),
+            ]
+        )
+        assert {
+            (found.name, partition.partition_index): (partition.error_code, partition.base_offset)
+            for found in answered.topics
+            for partition in found.partitions
+        } == {
+            ("no-such-topic", 0): (ErrorCode.unknown_topic_or_partition, -1),
+            (other, 0): (ErrorCode.corrupt_message, -1),
+            (other, 1): (ErrorCode.none, 0),
+            (other, 7): (ErrorCode.unknown_topic_or_partition, -1),
+            (topic, 0): (ErrorCode.none, 0),
+        }
+        ends = [client.produce(*place).base_offset for place in ((topic, records()), (other, records()))]
+        assert ends == [4, 0]
+        assert client.produce(other, records(), partition=1).base_offset == 2
 
 
 def test_pipelined_requests_are_answered_in_their_order(lone_broker: LoneBroker, topic: str) -> None:

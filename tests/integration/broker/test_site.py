@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.gauges import BrokerState
+from broker.main import Broker
 from tests.support.eventually import eventually
 from tests.support.kafka_clients import Record, aiokafka_consume, librdkafka_produce
 from tests.support.site_broker import SiteBroker
@@ -73,3 +75,23 @@ async def test_a_deleted_topic_is_gone_from_disk_and_may_come_again(site: SiteBr
     names = {path.name for path in (tmp_path / "log").iterdir()}
     assert {"t-0", "t-1", "t-2"} <= names
     assert any(name.endswith("-delete") for name in names)
+
+
+async def test_the_state_metric_goes_through_kafkas_numbers(
+    site: SiteBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def note(broker: Broker, state: BrokerState) -> None:
+        broker.__dict__["state"] = state
+        if hasattr(broker, "metrics") and broker.metrics.gauges:
+            (gauge,) = (found for found in broker.metrics.gauges if found.name.endswith("brokerstate"))
+            seen.append(gauge.read())
+
+    monkeypatch.setattr(Broker, "state", property(lambda broker: broker.__dict__["state"], note), raising=False)
+    await site.stop()
+    assert seen == [6, 7, 0]
+    (tmp_path / "log" / ".kafka_cleanshutdown").unlink()
+    seen.clear()
+    await site.start()
+    assert seen == [1, 2, 3]

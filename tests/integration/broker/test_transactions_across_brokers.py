@@ -16,11 +16,7 @@ from wire.client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
-SETTINGS = {
-    "offsets_topic_replication_factor": "1",
-    "transaction_state_log_num_partitions": "4",
-    "transaction_state_log_replication_factor": "1",
-}
+SETTINGS = {"transaction_state_log_num_partitions": "4"}
 
 
 @pytest.fixture

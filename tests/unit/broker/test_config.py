@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from broker.config import load_broker_settings
+from broker.config import BrokerSettings, load_broker_settings
 from broker.foreign_configs import CONTROLLER_KEYS
 from controller.config import ControllerSettings
 from runtime.addresses import HostPort
-from runtime.configuration import ConfigurationError
+from runtime.configuration import ConfigurationError, Settings
 
 GIVEN = {"node.id": "3", "listeners": "CLIENT://h:1,LINK://:2", "log.dirs": "/x,/y", "zookeeper.connect": "z:1/chroot"}
 
@@ -88,6 +88,16 @@ def test_nothing_is_said_of_keys_that_the_controller_beside_the_broker_reads() -
     assert notices(**dict.fromkeys(CONTROLLER_KEYS, "1")) == {}
     in_force = {field.alias for field in ControllerSettings.model_fields.values()}
     assert in_force >= CONTROLLER_KEYS
+
+
+def test_what_broker_and_controller_both_read_has_the_same_default() -> None:
+    def defaults(settings: type[Settings]) -> dict[str | None, object]:
+        return {field.alias: field.default for field in settings.model_fields.values() if not field.is_required()}
+
+    decided, described = defaults(ControllerSettings), defaults(BrokerSettings)
+    shared = {key for key in decided.keys() & described.keys() if not str(key).startswith("zookeeper.")}
+    assert {"delete.topic.enable", "auto.leader.rebalance.enable", "num.partitions"} <= shared
+    assert {key: decided[key] for key in shared} == {key: described[key] for key in shared}
 
 
 KRAFT_FILE = {

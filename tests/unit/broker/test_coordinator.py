@@ -30,6 +30,7 @@ from broker.state_shard import CoordinatorRefusal
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
+from wire.consumer_protocol import Subscription, encode_subscription
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.record_batch import iterate_headers
@@ -104,7 +105,7 @@ class Site:
         except CoordinatorRefusal:
             return None
 
-    def join(self, member_id: str = "") -> asyncio.Task[Any]:
+    def join(self, member_id: str = "", *, topics: tuple[str, ...] = ("t",)) -> asyncio.Task[Any]:
         command = JoinGroup(
             group_id=GROUP,
             member_id=member_id,
@@ -115,7 +116,7 @@ class Site:
             session_timeout_ms=10_000,
             rebalance_timeout_ms=60_000,
             protocol_type="consumer",
-            protocols=(AssignmentProtocol("range", b"s"),),
+            protocols=(AssignmentProtocol("range", encode_subscription(Subscription(1, topics, {}))),),
             requires_known_member=False,
             may_skip_assignment=True,
         )
@@ -133,8 +134,8 @@ class Site:
         )
         return asyncio.ensure_future(self.coordinator.sync(command))
 
-    async def with_member(self) -> None:
-        await self.join()
+    async def with_member(self, *, topics: tuple[str, ...] = ("t",)) -> None:
+        await self.join(topics=topics)
         assert (await self.sync()).assignment == b"all"
 
 
@@ -306,6 +307,23 @@ async def test_old_offsets_expire(site: Site) -> None:
     await site.coordinator.expire_offsets()
     await eventually(lambda: site.committed() is None)
     assert site.log.records(HOME)[-1][1] is None
+
+
+async def test_a_living_groups_old_offsets_expire_once_it_does_not_read_the_topic(site: Site) -> None:
+    await site.loaded()
+    assert await site.commit(1) is ErrorCode.none
+    await site.with_member()
+    site.clock.advance(1001)
+    await site.coordinator.expire_offsets()
+    assert await site.commit(2, member_id="m-1", generation=1) is ErrorCode.none
+    site.clock.advance(1001)
+    await site.coordinator.expire_offsets()
+    await site.join("m-1", topics=("u",))
+    assert site.committed() == 2
+    await site.sync(2)
+    await site.coordinator.expire_offsets()
+    await eventually(lambda: site.committed() is None)
+    assert site.coordinator.describe(GROUP, is_own_tool=False) is not None
 
 
 async def test_the_passive_site_sends_clients_away_and_takes_the_mirrors_offsets(site: Site) -> None:

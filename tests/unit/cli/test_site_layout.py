@@ -40,6 +40,16 @@ def test_node_ids_are_in_a_range_for_each_site() -> None:
     assert [[broker.node_id for broker in site.brokers] for site in layout.sites] == [[1, 2], [1001, 1002]]
 
 
+@pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "2"), (4, "3", "2")])
+def test_internal_topics_want_no_more_copies_than_a_site_has_brokers(brokers: int, replicas: str, in_sync: str) -> None:
+    wishes = _wishes(brokers=brokers)
+    (site, _other) = plan(wishes, _ports(wishes)).sites
+    properties = broker_properties(site, site.brokers[0])
+    assert properties["offsets.topic.replication.factor"] == replicas
+    assert properties["transaction.state.log.replication.factor"] == replicas
+    assert properties["transaction.state.log.min.isr"] == in_sync
+
+
 def test_the_other_site_is_reached_through_proxies() -> None:
     wishes = _wishes(brokers=1)
     layout = plan(wishes, _ports(wishes))

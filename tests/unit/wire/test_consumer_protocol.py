@@ -18,6 +18,7 @@ from wire.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    subscribed_topics,
 )
 
 VERSION_0 = bytes.fromhex("0000 00000001 0001 74 ffffffff")
@@ -41,6 +42,14 @@ def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
     later = bytearray(encode_subscription(Subscription(3, ("t",), {"t": (1,)}, "r")))
     later[1] = 9
     assert decode_subscription(bytes(later) + b"more").owned == {"t": (1,)}
+
+
+def test_topics_are_read_also_where_fields_of_the_version_are_left_out() -> None:
+    cut = VERSION_1[: len(VERSION_0)]
+    assert subscribed_topics(cut) == subscribed_topics(VERSION_1) == ("t",)
+    for raw in (b"", b"\xff\xff" + VERSION_0[2:], VERSION_0[:-1]):
+        with pytest.raises(Malformed):
+            subscribed_topics(raw)
 
 
 def test_assignments_are_those_of_java() -> None:

@@ -1,0 +1,104 @@
+"""Requests with acks=all that wait for followers: each partition gets the answer that its own fate has earned."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kio.schema.errors import ErrorCode
+
+from broker.core.cluster_image import ClusterImage
+from broker.handlers.produce import WaitingProduce
+from broker.hosted_partition import HostedPartition
+from broker.purgatory import Purgatory
+from runtime.clock import SystemClock
+from wire.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
+
+VERSION = 9
+OFFSET = 5
+"""The high watermark that every partition of the request waits for."""
+
+
+@dataclass
+class Fate:
+    """A partition as a waiting request sees it."""
+
+    high_watermark: int = 0
+    is_leader: bool = True
+    led_since_epoch: int = 1
+    in_sync_count: int = 2
+
+    def has_enough_in_sync(self, least: int) -> bool:
+        return self.in_sync_count >= least
+
+
+class Asked:
+    """A client's request, and what it is answered."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[list[tuple[int, int]]] = asyncio.get_running_loop().create_future()
+        self.connection = SimpleNamespace(listener="CLIENT", on_close=None)
+        self.header = SimpleNamespace(api_version=VERSION)
+
+    def rest_ms(self, _bandwidth_ms: float) -> int:
+        return 0
+
+    def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
+        response = parse_produce_response(b"".join(parts), 0, VERSION)
+        (topic,) = response.topics
+        self.answered.set_result([(found.error_code, found.base_offset) for found in topic.partitions])
+
+
+async def waiting(fates: list[Fate], *, timeout_ms: float) -> tuple[Purgatory, Asked]:
+    """A request that has appended to a partition for each fate."""
+    purgatory, asked = Purgatory(SystemClock()), Asked()
+    services = SimpleNamespace(
+        replicas=SimpleNamespace(produces=purgatory),
+        image=ClusterImage(node_id=1, site="a"),
+        quotas=SimpleNamespace(produce=SimpleNamespace(is_in_use=False)),
+    )
+    config = SimpleNamespace(insync_replicas_min=2)
+    missing = {
+        ("t", index): (cast("HostedPartition", SimpleNamespace(state=fate, config=config)), OFFSET)
+        for index, fate in enumerate(fates)
+    }
+    placed = [PartitionProduced(index, base_offset=OFFSET - 1) for index in range(len(fates))]
+    request: Any = WaitingProduce(
+        cast("Any", services), cast("Any", asked), [TopicProduced("t", None, placed)], dict(missing)
+    )
+    request.begin(timeout_ms)
+    return purgatory, asked
+
+
+async def test_each_partition_is_answered_for_itself() -> None:
+    copied, shrunk, moved, moved_and_back, slow = fates = [Fate() for _ in range(5)]
+    purgatory, asked = await waiting(fates, timeout_ms=200)
+    copied.high_watermark = OFFSET
+    shrunk.high_watermark, shrunk.in_sync_count = OFFSET, 1
+    moved.is_leader = False
+    moved_and_back.led_since_epoch, moved_and_back.high_watermark = 3, OFFSET
+    slow.high_watermark = OFFSET - 1
+    for index in range(len(fates)):
+        purgatory.notify(("t", index))
+    assert await asyncio.wait_for(asked.answered, 30) == [
+        (ErrorCode.none, OFFSET - 1),
+        (ErrorCode.not_enough_replicas_after_append, -1),
+        (ErrorCode.not_leader_or_follower, -1),
+        (ErrorCode.not_leader_or_follower, -1),
+        (ErrorCode.request_timed_out, -1),
+    ]
+    purgatory.stop()
+
+
+async def test_nobody_waits_longer_than_for_the_last_partition() -> None:
+    fates = [Fate(), Fate()]
+    purgatory, asked = await waiting(fates, timeout_ms=3_600_000)
+    for index, fate in enumerate(fates):
+        assert not asked.answered.done()
+        fate.high_watermark = OFFSET
+        purgatory.notify(("t", index))
+        await asyncio.sleep(0)
+    assert await asyncio.wait_for(asked.answered, 30) == [(ErrorCode.none, OFFSET - 1)] * 2
+    purgatory.stop()

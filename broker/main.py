@@ -232,7 +232,7 @@ class Broker:
         self._hanging = HangingTransactions(self._replicas, self._transaction_markers)
 
     def _add_gauges(self) -> None:
-        self.metrics.quota_families = QuotaMetrics(self._quotas, self._connections, self._clock).families
+        self.metrics.families.append(QuotaMetrics(self._quotas, self._connections, self._clock).families)
         add_gauges(
             self.metrics,
             GaugeSources(

@@ -62,7 +62,7 @@ class ActiveController:
         self._reader = ClusterReader(zookeeper)
         self._writer = ClusterWriter(zookeeper, tenure)
         self._channels = BrokerChannels(lambda: self._machine.cluster, on_answer=self._on_answer, metrics=metrics)
-        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[ask.Decision]]] = asyncio.Queue(
+        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[ask.Decision], float]] = asyncio.Queue(
             COMMANDS_QUEUED_MAX
         )
         self._has_changed = asyncio.Condition()
@@ -85,14 +85,14 @@ class ActiveController:
         if self._is_over:
             raise Deposed("this controller is no longer active")
         future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
-        await self._queue.put((command, future))
+        await self._queue.put((command, future, time.monotonic()))
         return await future
 
     async def _tell(self, command: ask.Command) -> None:
         """Queue a command that nobody waits for."""
         future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await self._queue.put((command, future))
+        await self._queue.put((command, future, time.monotonic()))
 
     async def _on_answer(self, answer: ask.DeletionsAnswered) -> None:
         await self._tell(answer)
@@ -148,7 +148,8 @@ class ActiveController:
 
     async def _serve(self) -> None:
         while True:
-            command, future = await self._queue.get()
+            command, future, queued_at = await self._queue.get()
+            self._metrics.record_wait(_ms_since(queued_at))
             try:
                 reply = await self._handle(command)
             except BaseException as error:
@@ -167,11 +168,11 @@ class ActiveController:
             except KazooException as error:
                 raise Deposed(f"a commit failed ({error!r}) on: {decision.reason}") from error
             self._machine.apply(decision.facts)
-            self._report(decision)
+            self._report(decision, _ms_since(started))
         self._act(decision.effects)
         async with self._has_changed:
             self._has_changed.notify_all()
-        self._metrics.record_event(type(command).__name__, time.monotonic() - started, queued=self._queue.qsize())
+        self._metrics.record_event(type(command).__name__, _ms_since(started), queued=self._queue.qsize())
         return decision
 
     def _act(self, effects: tuple[ask.Effect, ...]) -> None:
@@ -184,8 +185,8 @@ class ActiveController:
                 case ask.Publish():
                     self._channels.publish(effect)
 
-    def _report(self, decision: ask.Decision) -> None:
-        self._metrics.record_facts(decision.facts)
+    def _report(self, decision: ask.Decision, elapsed_ms: float) -> None:
+        self._metrics.record_facts(decision.facts, elapsed_ms)
         self._metrics.record_cluster(self.cluster)
         _log.info("decided", reason=decision.reason, facts=len(decision.facts), controller_epoch=self.tenure.epoch)
         log = state_change_logger()
@@ -308,7 +309,7 @@ class ActiveController:
     async def _end(self) -> None:
         self._is_over = True
         while not self._queue.empty():
-            _, future = self._queue.get_nowait()
+            _, future, _ = self._queue.get_nowait()
             if not future.done():
                 future.set_exception(Deposed("this controller is no longer active"))
             await asyncio.sleep(0)  # whoever waited for room in the queue puts its command, and is answered too
@@ -316,3 +317,7 @@ class ActiveController:
             self._has_changed.notify_all()
         await self._sentinels.close()
         await self._channels.close()
+
+
+def _ms_since(began_s: float) -> float:
+    return (time.monotonic() - began_s) * 1000

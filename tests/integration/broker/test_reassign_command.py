@@ -117,7 +117,7 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     assert [row["outcome"] for row in elected] == ["elected"]
     eventually_sync(lambda: site.leaders(TOPIC)[0] == FIRST, 30_000)
     controller = site.nodes[site.controller()]
-    assert controller.figure("kafka_controller_uncleanleaderelections_total") == 1
+    assert controller.figure("kafka_controller_controllerstats_uncleanleaderelections_total") == 1
     site.nodes[SECOND].restart()
     site.wait_in_sync(TOPIC, (FIRST, SECOND))
     assert "say which partitions" in operator.run("elect", "preferred", code=2)

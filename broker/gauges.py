@@ -248,6 +248,21 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.replicas.degradations,
     ),
     (
+        "antipode_broker_cut_records",
+        "Records cut from logs here because the leader that they follow has another history; control records count",
+        lambda parts: parts.replicas.cuts.total.records,
+    ),
+    (
+        "antipode_broker_cut_bytes",
+        "Bytes of these",
+        lambda parts: parts.replicas.cuts.total.bytes,
+    ),
+    (
+        "antipode_broker_cut_unkept_bytes",
+        "Bytes of these that are not in a file of cut records either",
+        lambda parts: parts.replicas.cuts.total.bytes - parts.replicas.cuts.total.kept_bytes,
+    ),
+    (
         "kafka_log_logcleaner_cleaned_logs",
         "Compactions of a log",
         lambda parts: parts.logs.cleaning.figures.cleaned_count,

@@ -22,6 +22,7 @@ from broker.coordinator import GroupCoordinator, group_limits
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
+from broker.cut_records import CutRecords
 from broker.dispatch import Dispatcher
 from broker.doubts import Doubts
 from broker.dynamic_configs import DynamicConfigs
@@ -149,6 +150,7 @@ class Broker:
             mirror_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
             deletes=Purgatory(self._clock),
+            cuts=CutRecords(self._disk, bytes_max=settings.cut_bytes_kept_max),
         )
         self._logs.on_failure(self._lose_directory)
         self._logs.cleaning.threads = settings.log_cleaner_threads

@@ -285,6 +285,7 @@ def _description_json(entry: LinkAtSite) -> dict[str, Any]:
         "site": entry.site,
         "link": _record_json(entry.description.record),
         "partitions": [_fields(item) for item in entry.description.partitions],
+        "cuts": [_fields(item) for item in entry.description.cuts],
     }
 
 
@@ -301,6 +302,13 @@ def _print_description(entry: LinkAtSite) -> None:
     if record.sync_policy:
         title += f"; waits for the standby ({record.sync_policy})"
     print_table(title, ("topic", "partition", "start offset", "end offset", "sync"), rows)
+    if entry.description.cuts:
+        cuts = [
+            (item.topic, item.partition, item.node_id, item.cuts, item.records, item.bytes, item.kept_bytes)
+            for item in entry.description.cuts
+        ]
+        columns = ("topic", "partition", "broker", "cuts", "records", "bytes", "kept bytes")
+        print_table(f"site {entry.site}: cut from logs since their brokers started", columns, cuts)
 
 
 def _print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:

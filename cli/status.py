@@ -133,6 +133,7 @@ async def _link(known: Environment, link: EnvironmentLink, channels: Channels) -
         "lag_records": sample.lag_records,
         "lag_bytes": None if sample.lag_bytes < 0 else sample.lag_bytes,
         "lag_ms": None if sample.lag_ms < 0 else sample.lag_ms,
+        "cut_records": sample.cut_records,
         "mirror": sample.mirror_state if any(mirror.name == link.name for mirror in known.mirrors) else "not known",
     }
 
@@ -168,6 +169,7 @@ def _page(document: dict[str, Any]) -> Group:
         "records behind",
         "bytes behind",
         "ms behind",
+        "records cut",
         "mirror",
         header_style="bold",
     )
@@ -181,6 +183,7 @@ def _page(document: dict[str, Any]) -> Group:
             _count(link["lag_records"]),
             _count(link["lag_bytes"]),
             _count(link["lag_ms"]),
+            _count(link["cut_records"]),
             link["mirror"],
         )
     told = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or ["[green]all is well[/]"]

@@ -38,6 +38,8 @@ class LagSample:
     active_site: str = ""
     epoch: int = 0
     unreachable: tuple[str, ...] = ()
+    cut_records: int = 0
+    """Records that replicas at the sites have lost to their leaders' histories since their brokers started."""
 
 
 class LagProbe:
@@ -80,6 +82,7 @@ class LagProbe:
             active_site=record.active_site,
             epoch=record.epoch,
             unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
+            cut_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
         )
 
     async def _describe(self, client: SiteClient) -> DescribeLinkReply | None:

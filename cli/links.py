@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from cli.completeness import complete
 from cli.mirrors import MirrorAddress, Name, describe_mirror, pause, print_mirror, resume, verify
 from cli.output import (
     Output,
@@ -37,6 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+app.command()(complete)
 app.command()(pause)
 app.command()(resume)
 app.command()(verify)

@@ -27,6 +27,7 @@ from controller.metrics import ControllerMetrics
 from controller.sentinels import Sentinels, refusing
 from controller.store import ClusterReader, ClusterWriter
 from controller.tenure import Deposed, Tenure
+from controller.topic_watches import TopicWatches
 from controller.watches import follow
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
@@ -35,6 +36,8 @@ from wire.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 from wire.control.cluster_pb2 import LinkRecord
 
 COMMANDS_QUEUED_MAX = 1000
+FIRST_BALANCE_AFTER_S = 5
+"""After taking office, as Kafka's controller."""
 
 _log = get_logger(__name__)
 
@@ -66,6 +69,7 @@ class ActiveController:
             COMMANDS_QUEUED_MAX
         )
         self._has_changed = asyncio.Condition()
+        self._topic_watches = TopicWatches(self._reader, self._tell, cluster=lambda: self.cluster)
         self._requests = AdminRequests(
             self.submit, self._writer, cluster=lambda: self.cluster, changed=self._has_changed
         )
@@ -136,6 +140,7 @@ class ActiveController:
                     tasks.create_task(watch)
                 tasks.create_task(self._retry_deletions())
                 tasks.create_task(self._requests.complete_again_and_again())
+                tasks.create_task(self._topic_watches.run())
                 if self._balance is not None:
                     tasks.create_task(self._balance_leaders(self._balance))
                 tasks.create_task(self._channels.raise_failure())
@@ -243,6 +248,7 @@ class ActiveController:
         await self._tell(ask.BrokersListed(brokers=brokers))
 
     async def _on_topic_names(self, names: list[str]) -> None:
+        self._topic_watches.follow(names)
         unknown = [name for name in names if name not in self.cluster.topics]
         found: list[Topic] = []
         for name in unknown:
@@ -281,9 +287,10 @@ class ActiveController:
                 await self._tell(ask.RetryDeletions())
 
     async def _balance_leaders(self, rule: BalanceRule) -> None:
+        await asyncio.sleep(FIRST_BALANCE_AFTER_S)
         while True:
-            await asyncio.sleep(rule.interval_s)
             await self._tell(ask.BalanceLeaders(imbalance_percentage=rule.imbalance_percentage))
+            await asyncio.sleep(rule.interval_s)
 
     async def allocate_producer_ids(
         self, broker_id: int, *, range_start: int, range_size: int

@@ -94,6 +94,9 @@ class ControllerMachine:
             case ask.TopicsDiscovered():
                 _discover(draft, command)
                 return f"topics were found {_names(topic.name for topic in command.topics)}"
+            case ask.PartitionsFound():
+                topic_admin.take_partitions(draft, command)
+                return f"the assignment of {command.topic!r} was written by somebody else"
             case ask.TopicConfigsRead():
                 _take_configs(draft, command)
                 return f"configs of {command.topic!r} were read"

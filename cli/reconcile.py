@@ -78,7 +78,6 @@ def reconcile(
     from spark_jobs.reconcile import reconcile as compare
     from spark_jobs.session import noise_into, session
 
-    until_ms = parse_time("--until", until) if until else NO_BOUND
     directory = out or new_directory(REPORTS)
     try:
         with failures_as_messages():
@@ -93,7 +92,7 @@ def reconcile(
                 range_offsets=range_offsets,
                 is_deep=is_deep,
                 settle_timeout_ms=settle_timeout_ms,
-                until_ms=until_ms,
+                until_ms=parse_time("--until", until) if until else NO_BOUND,
             )
             os.environ.update(spark_environment())
             report_progress("starting Spark")

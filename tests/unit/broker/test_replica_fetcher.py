@@ -99,7 +99,7 @@ async def following(
 
 
 async def no_news() -> FetchResponse:
-    await asyncio.sleep(0.001)  # as long as a leader would make it wait
+    await asyncio.sleep(0)
     return FetchResponse((), session_id=1)
 
 
@@ -159,11 +159,10 @@ async def test_a_leader_that_is_away_is_asked_again_after_a_pause_until_it_is_ba
     hosted = follower(tmp_path, "t")
     attempts = 0
     pauses: list[float] = []
-    sleep = asyncio.sleep
 
-    async def noted_sleep(delay: float, result: Any = None) -> Any:
-        pauses.append(delay)
-        return await sleep(delay, result)
+    def longest(_: float, share_max: float) -> float:
+        pauses.append(share_max)
+        return share_max
 
     async def fetch(_: Any, request: Any) -> FetchResponse:
         nonlocal attempts
@@ -171,15 +170,13 @@ async def test_a_leader_that_is_away_is_asked_again_after_a_pause_until_it_is_ba
         if attempts < 4:
             raise Unreachable("it does not answer", node="node 2")
         if not request.topics or hosted.log.log_end_offset:
-            await sleep(0.001)
-            return FetchResponse((), session_id=1)
+            return await no_news()
         return FetchResponse([answer(hosted, batch([b"back"], timestamp_ms=NOW_MS, leader_epoch=1))], session_id=1)
 
-    monkeypatch.setattr("broker.replica_fetcher.asyncio.sleep", noted_sleep)
+    monkeypatch.setattr("broker.replica_fetcher.random.uniform", longest)
     async with following(monkeypatch, fetch, hosted) as fetcher:
-        while not hosted.log.log_end_offset:
-            await sleep(0)
-        assert len([pause for pause in pauses if 0 < pause <= 0.001]) == 3
+        await eventually(lambda: hosted.log.log_end_offset == 1)
+        assert len(pauses) == 3
         assert fetcher.failing_count() == 0
 
 

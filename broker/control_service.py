@@ -7,7 +7,7 @@ older registration of this broker, is refused with FAILED_PRECONDITION.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 import grpc
@@ -155,5 +155,26 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return pb.DescribePartitionsReply(
             node_id=self._node_id,
             partitions=partitions,
+            cuts=_cuts(self._replicas, image, request.link),
             link_epochs={name: link.epoch for name, link in image.links.items()},
+        )
+
+
+def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.CutLog]:
+    """What logs here, led or not, have lost to other histories; of topics of this link, or of all."""
+    for hosted in replicas:
+        cuts = replicas.cuts.of(hosted.topic, hosted.index)
+        link = image.link_of(hosted.topic)
+        if cuts is None or (link_name and (link is None or link.name != link_name)):
+            continue
+        yield pb.CutLog(
+            topic=hosted.topic,
+            partition=hosted.index,
+            node_id=image.node_id,
+            cuts=cuts.count,
+            records=cuts.records,
+            bytes=cuts.bytes,
+            kept_bytes=cuts.kept_bytes,
+            last_first_offset=cuts.first_offset,
+            last_at_ms=cuts.at_ms,
         )

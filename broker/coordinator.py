@@ -7,6 +7,7 @@ background. Handlers call the verbs; what cannot be done here or now is a Coordi
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -42,7 +43,7 @@ from broker.core.group_messages import (
     TopicPartition,
 )
 from broker.core.group_offsets import Offsets
-from broker.core.group_states import Group
+from broker.core.group_states import Group, GroupState
 from broker.core.group_turn import GroupLimits
 from broker.group_routing import GroupRouting
 from broker.group_shard import GroupShard
@@ -258,6 +259,15 @@ class GroupCoordinator:
     def group_count(self) -> int:
         """Groups here, for the metrics (called from their thread)."""
         return sum(len(shard.groups) for shard in self._led)
+
+    def count_by_state(self) -> Counter[GroupState]:
+        """How many groups of the classic protocol are in each state, for the metrics (called from their thread)."""
+        return Counter(
+            group.state
+            for shard in self._led
+            for group in shard.groups
+            if shard.groups.consumers(group.group_id) is None
+        )
 
     @property
     def offset_count(self) -> int:

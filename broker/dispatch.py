@@ -171,6 +171,10 @@ class Exchange:
         """Answer when the future is done, without a task for it; a failure in it is treated as one of the handler."""
         waited.add_done_callback(lambda done: self._dispatcher.finish(self, answering, done))
 
+    def count_as(self, metrics: ApiMetrics) -> None:
+        """Count the request with those of its kind and not with all of its API."""
+        self._metrics = metrics
+
     def note_handled(self) -> None:
         """The handler has answered, or the request waits from now on."""
         if not self._is_answered:
@@ -266,7 +270,7 @@ class Dispatcher:
         self.supported = {
             key: VersionRange(module.MIN_VERSION, module.MAX_VERSION) for key, module in self._handlers.items()
         }
-        self._metrics = {key: services.metrics.api(api_name(key)) for key in self._handlers}
+        self._metrics = {key: services.metrics.api(request_label(key)) for key in self._handlers}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -362,6 +366,11 @@ class Dispatcher:
 
 def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
+
+
+def request_label(api_key: int) -> str:
+    """What Kafka's metrics call the API, such as `OffsetCommit`."""
+    return api_name(api_key).title().replace("_", "")
 
 
 def load_handlers() -> dict[int, types.ModuleType]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from broker.core.fetch_sessions import UNWATCHED
 from broker.core.follower import OutOfRange, Position, truncation_offset
 from broker.core.leader_epochs import EpochEnd
+from broker.cut_records import CutRecords, Cuts
 from broker.hosted_partition import HostedPartition
 from broker.log.errors import StorageError
 from broker.replicas import Replicas
@@ -36,7 +37,7 @@ def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionF
     BatchRejected, InvalidBatch or StorageError when the records cannot be appended; nothing of them is then.
     """
     if fetched.diverging_epoch.epoch >= 0 or fetched.diverging_epoch.end_offset >= 0:
-        cut_where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch))
+        cut_where_histories_part(replicas.cuts, hosted, EpochEnd(*fetched.diverging_epoch), now_ms=now_ms)
         return
     records = fetched.records
     if isinstance(records, memoryview) and len(records):
@@ -50,7 +51,7 @@ def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionF
         hosted.log.advance_log_start_offset(min(fetched.log_start_offset, hosted.state.high_watermark))
 
 
-def cut_where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> None:
+def cut_where_histories_part(cuts: CutRecords, hosted: HostedPartition, leader_end: EpochEnd, *, now_ms: int) -> None:
     """The leader knows another end of the last epoch here."""
     own_end = hosted.log.epoch_end_offset(leader_end.epoch) if leader_end.epoch >= 0 else EpochEnd(-1, -1)
     end = hosted.log.log_end_offset
@@ -60,33 +61,47 @@ def cut_where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> N
         log_end_offset=end,
         high_watermark=hosted.state.high_watermark,
     )
-    cut_to(hosted, offset, reason=f"epoch {leader_end.epoch} ends at {leader_end.end_offset} at the leader")
+    reason = f"epoch {leader_end.epoch} ends at {leader_end.end_offset} at the leader"
+    cut_to(cuts, hosted, offset, reason=reason, now_ms=now_ms)
 
 
-def cut_to(hosted: HostedPartition, offset: int, *, reason: str) -> None:
-    """Cut the log; a cut below the high watermark is what an unclean election costs."""
-    end, high_watermark = hosted.log.log_end_offset, hosted.state.high_watermark
+def cut_to(cuts: CutRecords, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int) -> None:
+    """Cut the log; a cut below the high watermark is what an unclean election costs. What is cut is copied first."""
+    end, high_watermark, size_bytes = hosted.log.log_end_offset, hosted.state.high_watermark, hosted.log.size_bytes
     if offset >= end:
         return
+    kept = cuts.keep(hosted.log, offset)
     hosted.log.truncate_to(offset)
-    hosted.state.record_truncation(hosted.log.log_end_offset)
+    cut_end = hosted.log.log_end_offset
+    hosted.state.record_truncation(cut_end)
+    made = Cuts(
+        count=1,
+        records=end - cut_end,
+        bytes=size_bytes - hosted.log.size_bytes,
+        kept_bytes=kept,
+        first_offset=cut_end,
+        at_ms=now_ms,
+    )
+    cuts.record(hosted.log, made)
     tell = state_change.warning if offset < high_watermark else state_change.info
     tell(
         "log is cut",
         topic=hosted.topic,
         partition=hosted.index,
         log_end_offset=end,
-        cut_to=hosted.log.log_end_offset,
+        cut_to=cut_end,
+        cut_bytes=made.bytes,
+        kept_bytes=kept,
         high_watermark=high_watermark,
         leader=hosted.state.leader,
         reason=reason,
     )
 
 
-def resume_in_range(hosted: HostedPartition, found: OutOfRange) -> None:
+def resume_in_range(cuts: CutRecords, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
     """Go on where the leader's log begins or ends."""
     if not found.must_restart:
-        cut_to(hosted, found.offset, reason="the leader's log ends there")
+        cut_to(cuts, hosted, found.offset, reason="the leader's log ends there", now_ms=now_ms)
         return
     state_change.warning(
         "log starts anew where the leader's begins",

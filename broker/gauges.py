@@ -11,11 +11,16 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from broker.core.group_states import GroupState
 from broker.metrics import BrokerMetrics
 from runtime.clock import Clock
 
@@ -139,11 +144,6 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.replicas.degraded_count(),
     ),
     (
-        "antipode_broker_sync_degradations",
-        "How often since the start a partition stopped waiting for a silent standby",
-        lambda parts: parts.replicas.degradations,
-    ),
-    (
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Log directories that are offline after a failure of their disks",
         lambda parts: len(parts.logs.offline),
@@ -167,38 +167,6 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
         "Compacted logs with a batch that does not decode",
         lambda parts: parts.logs.cleaning.figures.uncleanable_count,
-    ),
-    (
-        "kafka_log_logcleaner_cleaned_logs",
-        "Compactions of a log since the start",
-        lambda parts: parts.logs.cleaning.figures.cleaned_count,
-    ),
-    (
-        "kafka_log_logcleaner_read_bytes",
-        "Bytes of segments that compaction replaced since the start",
-        lambda parts: parts.logs.cleaning.figures.bytes_before,
-    ),
-    (
-        "kafka_log_logcleaner_kept_bytes",
-        "Bytes of segments that compaction put in their place since the start",
-        lambda parts: parts.logs.cleaning.figures.bytes_after,
-    ),
-    (
-        "kafka_server_delayedoperationpurgatory_fetch_size",
-        "Fetches that wait for records",
-        lambda parts: (
-            len(parts.replicas.fetches) + len(parts.replicas.follower_fetches) + len(parts.replicas.mirror_fetches)
-        ),
-    ),
-    (
-        "kafka_server_delayedoperationpurgatory_produce_size",
-        "Produces that wait for replicas",
-        lambda parts: len(parts.replicas.produces),
-    ),
-    (
-        "kafka_server_delayedoperationpurgatory_deleterecords_size",
-        "Deletions of records that wait for followers",
-        lambda parts: len(parts.replicas.deletes),
     ),
     (
         "kafka_server_replicafetchermanager_maxlag",
@@ -226,21 +194,6 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.replicas.follower_throttle.rate_per_second(parts.clock.monotonic_ms()),
     ),
     (
-        "kafka_server_replicamanager_isrexpands",
-        "ISR expansions since the start",
-        lambda parts: parts.proposals.expansions,
-    ),
-    (
-        "kafka_server_replicamanager_isrshrinks",
-        "ISR shrinks since the start",
-        lambda parts: parts.proposals.shrinks,
-    ),
-    (
-        "kafka_server_replicamanager_failedisrupdates",
-        "Changes of in-sync replicas that the controller refused since the start",
-        lambda parts: parts.proposals.failures,
-    ),
-    (
         "kafka_coordinator_group_groupmetadatamanager_numgroups",
         "Groups coordinated here",
         lambda parts: parts.groups.group_count,
@@ -256,22 +209,12 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.transactions.count,
     ),
     (
-        "kafka_server_socketservermetrics_connection_count",
+        "kafka_server_socket_server_metrics_connection_count",
         "Open connections",
         lambda parts: len(parts.connections.connections),
     ),
     (
-        "kafka_server_socketservermetrics_refused_connections",
-        "Connections refused because of a limit since the start",
-        lambda parts: parts.connections.refused_count,
-    ),
-    (
-        "kafka_server_socketservermetrics_idle_connections_closed",
-        "Connections closed because they were idle since the start",
-        lambda parts: parts.connections.reaped_count,
-    ),
-    (
-        "kafka_server_socketservermetrics_request_memory_bytes",
+        "kafka_server_socket_server_metrics_request_memory_bytes",
         "Memory of half-received requests",
         lambda parts: parts.connections.memory.used_bytes,
     ),
@@ -285,18 +228,143 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "Connections that are not read from because there is no room for their requests",
         lambda parts: parts.connections.memory.waiting_count,
     ),
-    ("kafka_server_fetchsessioncache_sessions", "Fetch sessions", lambda parts: len(parts.fetch_sessions())),
+    (
+        "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+        "Fetch sessions",
+        lambda parts: len(parts.fetch_sessions()),
+    ),
     (
         "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
         "Partitions of all fetch sessions",
         lambda parts: parts.fetch_sessions().partition_count,
     ),
+)
+
+
+COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
+    (
+        "antipode_broker_sync_degradations",
+        "How often a partition stopped waiting for a silent standby",
+        lambda parts: parts.replicas.degradations,
+    ),
+    (
+        "antipode_broker_cut_records",
+        "Records cut from logs here because the leader that they follow has another history; control records count",
+        lambda parts: parts.replicas.cuts.total.records,
+    ),
+    (
+        "antipode_broker_cut_bytes",
+        "Bytes of these",
+        lambda parts: parts.replicas.cuts.total.bytes,
+    ),
+    (
+        "antipode_broker_cut_unkept_bytes",
+        "Bytes of these that are not in a file of cut records either",
+        lambda parts: parts.replicas.cuts.total.bytes - parts.replicas.cuts.total.kept_bytes,
+    ),
+    (
+        "kafka_log_logcleaner_cleaned_logs",
+        "Compactions of a log",
+        lambda parts: parts.logs.cleaning.figures.cleaned_count,
+    ),
+    (
+        "kafka_log_logcleaner_read_bytes",
+        "Bytes of segments that compaction replaced",
+        lambda parts: parts.logs.cleaning.figures.bytes_before,
+    ),
+    (
+        "kafka_log_logcleaner_kept_bytes",
+        "Bytes of segments that compaction put in their place",
+        lambda parts: parts.logs.cleaning.figures.bytes_after,
+    ),
+    (
+        "kafka_server_replicamanager_isrexpands",
+        "ISR expansions",
+        lambda parts: parts.proposals.expansions,
+    ),
+    (
+        "kafka_server_replicamanager_isrshrinks",
+        "ISR shrinks",
+        lambda parts: parts.proposals.shrinks,
+    ),
+    (
+        "kafka_server_replicamanager_failedisrupdates",
+        "Changes of in-sync replicas that the controller refused",
+        lambda parts: parts.proposals.failures,
+    ),
+    (
+        "kafka_server_socket_server_metrics_refused_connections",
+        "Connections refused because of a limit",
+        lambda parts: parts.connections.refused_count,
+    ),
+    (
+        "kafka_server_socket_server_metrics_idle_connections_closed",
+        "Connections closed because they were idle",
+        lambda parts: parts.connections.reaped_count,
+    ),
     (
         "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
-        "Fetch sessions that made room for others since the start",
+        "Fetch sessions that made room for others",
         lambda parts: parts.fetch_sessions().eviction_count,
     ),
 )
+"""What has happened since the start; Prometheus sees each name with `_total`."""
+
+
+def _purgatory_sizes(parts: GaugeSources) -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait: fetches for records, produces for replicas, deletions of records for followers",
+        labels=["delayedOperation"],
+    )
+    replicas = parts.replicas
+    fetches = len(replicas.fetches) + len(replicas.follower_fetches) + len(replicas.mirror_fetches)
+    for operation, size in (
+        ("Fetch", fetches),
+        ("Produce", len(replicas.produces)),
+        ("DeleteRecords", len(replicas.deletes)),
+    ):
+        family.add_metric([operation], size)
+    yield family
+
+
+_PARTITION_FLAGS: Final = (
+    ("underreplicated", "1 while the partition, led here, lacks replicas in sync"),
+    ("underminisr", "1 while the partition, led here, refuses acks=all"),
+    ("atminisr", "1 while the partition, led here, would refuse acks=all without one more of its replicas"),
+)
+
+
+def _partition_states(parts: GaugeSources) -> Iterator[Metric]:
+    families = [
+        GaugeMetricFamily(f"kafka_cluster_partition_{name}", text, labels=["topic", "partition"])
+        for name, text in _PARTITION_FLAGS
+    ]
+    for hosted in parts.replicas:
+        if hosted.state.is_leader:
+            spare = hosted.spare_in_sync
+            flags = (len(hosted.state.isr) < len(hosted.state.replicas), spare < 0, spare == 0)
+            for family, flag in zip(families, flags, strict=True):
+                family.add_metric([hosted.topic, str(hosted.index)], flag)
+    yield from families
+
+
+def _group_states(parts: GaugeSources) -> Iterator[Metric]:
+    counts = parts.groups.count_by_state()
+    for state in GroupState:
+        yield GaugeMetricFamily(
+            f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.value.lower()}",
+            f"Groups of the classic protocol coordinated here that are {state.value}",
+            value=counts[state],
+        )
+
+
+FAMILIES: Final[tuple[Callable[[GaugeSources], Iterator[Metric]], ...]] = (
+    _purgatory_sizes,
+    _partition_states,
+    _group_states,
+)
+"""Figures that have labels."""
 
 
 def add_gauges(metrics: BrokerMetrics, parts: GaugeSources) -> None:
@@ -304,4 +372,7 @@ def add_gauges(metrics: BrokerMetrics, parts: GaugeSources) -> None:
     metrics.log_sizes = parts.replicas.sizes
     metrics.follower_lags = parts.replicas.follower_lags
     for name, text, read in GAUGES:
-        metrics.add_gauge(name, text, lambda read=read: read(parts))  # type: ignore[misc]
+        metrics.add_gauge(name, text, partial(read, parts))
+    for name, text, read in COUNTERS:
+        metrics.add_counter(name, text, partial(read, parts))
+    metrics.families += [partial(family, parts) for family in FAMILIES]

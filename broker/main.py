@@ -23,6 +23,7 @@ from broker.coordinator import GroupCoordinator, group_limits
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
+from broker.cut_records import CutRecords
 from broker.dispatch import Dispatcher
 from broker.doubts import Doubts
 from broker.dynamic_configs import DynamicConfigs
@@ -150,6 +151,7 @@ class Broker:
             mirror_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
             deletes=Purgatory(self._clock),
+            cuts=CutRecords(self._disk, bytes_max=settings.cut_bytes_kept_max),
         )
         self._logs.on_failure(self._lose_directory)
         self._logs.cleaning.threads = settings.log_cleaner_threads
@@ -234,7 +236,7 @@ class Broker:
         self._hanging = HangingTransactions(self._replicas, self._transaction_markers)
 
     def _add_gauges(self) -> None:
-        self.metrics.quota_families = QuotaMetrics(self._quotas, self._connections, self._clock).families
+        self.metrics.families.append(QuotaMetrics(self._quotas, self._connections, self._clock).families)
         add_gauges(
             self.metrics,
             GaugeSources(

@@ -89,9 +89,14 @@ class TopicMetrics:
     failed_produce: int = 0
     failed_fetch: int = 0
 
+    def add(self, other: TopicMetrics) -> None:
+        """Count what another topic has had."""
+        for _, _, attribute in _TOPIC_COUNTERS:
+            setattr(self, attribute, getattr(self, attribute) + getattr(other, attribute))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gauge:
+class Figure:
     """A figure that is read when it is asked for."""
 
     name: str
@@ -107,14 +112,21 @@ class BrokerMetrics(Collector):
     topics: dict[str, TopicMetrics] = field(default_factory=dict)
     version: str = "unknown"
     log_flush: Latencies = field(default_factory=Latencies)
-    gauges: list[Gauge] = field(default_factory=list)
+    gauges: list[Figure] = field(default_factory=list)
+    counters: list[Figure] = field(default_factory=list)
     log_sizes: Callable[[], dict[tuple[str, int], tuple[int, int, int]]] | None = None
     follower_lags: Callable[[], dict[tuple[str, int], int]] | None = None
-    quota_families: Callable[[], Iterator[Metric]] | None = None
+    families: list[Callable[[], Iterator[Metric]]] = field(default_factory=list)
+    """Figures with labels, read at every scrape."""
+    _forgotten: TopicMetrics = field(default_factory=TopicMetrics)
+    """Traffic of topics that are deleted."""
 
     def api(self, name: str) -> ApiMetrics:
         """The figures of one API."""
-        return self.apis.setdefault(name, ApiMetrics(name))
+        found = self.apis.get(name)
+        if found is None:
+            found = self.apis[name] = ApiMetrics(name)
+        return found
 
     def topic(self, name: str) -> TopicMetrics:
         """The figures of one topic."""
@@ -124,12 +136,18 @@ class BrokerMetrics(Collector):
         return found
 
     def forget_topic(self, name: str) -> None:
-        """The topic is deleted."""
-        self.topics.pop(name, None)
+        """The topic is deleted; the broker's totals keep its traffic."""
+        gone = self.topics.pop(name, None)
+        if gone is not None:
+            self._forgotten.add(gone)
 
     def add_gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Show `read()` under the name at every scrape."""
-        self.gauges.append(Gauge(name=name, help=help_text, read=read))
+        self.gauges.append(Figure(name=name, help=help_text, read=read))
+
+    def add_counter(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """Show `read()`, which only grows, under the name and `_total` at every scrape."""
+        self.counters.append(Figure(name=name, help=help_text, read=read))
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Nothing is known before the first scrape; keeps registration from collecting."""
@@ -141,18 +159,20 @@ class BrokerMetrics(Collector):
         yield from self._collect_apis()
         yield from self._collect_topics()
         flushes = HistogramMetricFamily(
-            "kafka_log_logflushstats_logflushratetimems", "Time to force a log to disk (ms)"
+            "kafka_log_logflushstats_logflushrateandtimems", "Time to force a log to disk (ms)"
         )
         flushes.add_metric([], self.log_flush.cumulated(), sum_value=self.log_flush.sum_ms)
         yield flushes
         for gauge in self.gauges:
             yield GaugeMetricFamily(gauge.name, gauge.help, value=gauge.read())
+        for counter in self.counters:
+            yield CounterMetricFamily(counter.name, counter.help, value=counter.read())
         if self.log_sizes is not None:
             yield from _collect_logs(self.log_sizes())
         if self.follower_lags is not None:
             yield _collect_lags(self.follower_lags())
-        if self.quota_families is not None:
-            yield from self.quota_families()
+        for families in self.families:
+            yield from families()
 
     def _collect_apis(self) -> Iterator[Metric]:
         total_ms = HistogramMetricFamily(
@@ -162,7 +182,7 @@ class BrokerMetrics(Collector):
         )
         requests = CounterMetricFamily("kafka_network_requestmetrics_requests", "Requests", labels=["request"])
         errors = CounterMetricFamily(
-            "kafka_network_requestmetrics_errors", "Requests whose handler failed", labels=["request"]
+            "kafka_network_requestmetrics_errors", "Requests whose handler failed", labels=["request", "error"]
         )
         phases = {
             attribute: HistogramMetricFamily(
@@ -180,17 +200,23 @@ class BrokerMetrics(Collector):
                 family.add_metric([metrics.name], phase.cumulated(int(answered_count)), sum_value=phase.sum_ms)
             total_ms.add_metric([metrics.name], buckets, sum_value=metrics.sum_ms)
             requests.add_metric([metrics.name], answered_count + metrics.unanswered_count)
-            errors.add_metric([metrics.name], metrics.error_count)
+            errors.add_metric([metrics.name, _HANDLER_FAILED], metrics.error_count)
         yield from (total_ms, *phases.values(), requests, errors)
 
     def _collect_topics(self) -> Iterator[CounterMetricFamily]:
+        """Of each topic and, without the label, of all together: as Kafka's beans have it."""
+        total = TopicMetrics()
+        for part in (self._forgotten, *tuple(self.topics.values())):
+            total.add(part)
         for name, help_text, attribute in _TOPIC_COUNTERS:
             family = CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}", help_text, labels=["topic"])
+            family.add_metric([], getattr(total, attribute))
             for topic, metrics in tuple(self.topics.items()):
                 family.add_metric([topic], getattr(metrics, attribute))
             yield family
 
 
+_HANDLER_FAILED: Final = "UNKNOWN_SERVER_ERROR"
 _PHASES: Final = (
     ("request_queue", "Time that a request waited for its handler (ms)"),
     ("local", "Time that a request's handler was at work (ms)"),

@@ -437,4 +437,5 @@ class ReplicaFetcher:
                 followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
                 continue
             end_here = hosted.log.log_end_offset
-            resume_in_range(hosted, resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here))
+            found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here)
+            resume_in_range(self._replicas.cuts, hosted, found, now_ms=self._clock.now_ms())

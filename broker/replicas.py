@@ -21,6 +21,7 @@ from broker.core.partition import LeadershipChange, Partition
 from broker.core.replication_throttle import ReplicationThrottle
 from broker.core.standby_hold import StandbyHold
 from broker.core.topic_configs import LogConfig
+from broker.cut_records import CutRecords
 from broker.follower_fetches import FollowerFetches
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
@@ -62,6 +63,7 @@ class Replicas:
         mirror_fetches: Purgatory,
         produces: Purgatory,
         deletes: Purgatory,
+        cuts: CutRecords,
     ) -> None:
         self._settings = settings
         self._broker_properties: Mapping[str, str] = settings.properties
@@ -81,6 +83,7 @@ class Replicas:
         self.mirror_fetches = mirror_fetches
         self.produces = produces
         self.deletes = deletes
+        self.cuts = cuts
         self.offline: set[PartitionKey] = set()
         """Partitions that the image puts here and whose log directory is lost, or whose log cannot be opened."""
         self.on_offline_changed: Callable[[], None] | None = None
@@ -272,6 +275,7 @@ class Replicas:
     def _delete_topic(self, topic: str) -> None:
         self.offline = {key for key in self.offline if key[0] != topic}
         for key in [key for key in self._hosted if key[0] == topic]:
+            self.cuts.forget(self._hosted[key].log)
             self._delete(self._hosted[key])
         self._metrics.forget_topic(topic)
 

@@ -139,7 +139,7 @@ def consume(
         is_committing=is_committing,
     )
     _check(wanted, zookeeper)
-    show = _shown_as(output, has_keys=has_keys, has_places=has_places)
+    show = shown_as(output, has_keys=has_keys, has_places=has_places)
     with failures_as_messages():
         if zookeeper is None:
             counted = asyncio.run(_run(wanted, show, lambda stack: _modern(wanted, bootstrap_server, stack)))
@@ -416,7 +416,8 @@ async def _records_of_stream(stream: Stream) -> Found:
         return
 
 
-def _shown_as(output: OutputFormat, *, has_keys: bool, has_places: bool) -> Callable[[Place, Record], None]:
+def shown_as(output: OutputFormat, *, has_keys: bool, has_places: bool) -> Callable[[Place, Record], None]:
+    """What prints one record."""
     if output is OutputFormat.JSON:
         return lambda place, record: print_json(_document(place, record))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from cli.completeness import complete
 from cli.mirrors import MirrorAddress, Name, describe_mirror, pause, print_mirror, resume, verify
 from cli.output import (
     Output,
@@ -37,6 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+app.command()(complete)
 app.command()(pause)
 app.command()(resume)
 app.command()(verify)
@@ -285,6 +287,7 @@ def _description_json(entry: LinkAtSite) -> dict[str, Any]:
         "site": entry.site,
         "link": _record_json(entry.description.record),
         "partitions": [_fields(item) for item in entry.description.partitions],
+        "cuts": [_fields(item) for item in entry.description.cuts],
     }
 
 
@@ -301,6 +304,13 @@ def _print_description(entry: LinkAtSite) -> None:
     if record.sync_policy:
         title += f"; waits for the standby ({record.sync_policy})"
     print_table(title, ("topic", "partition", "start offset", "end offset", "sync"), rows)
+    if entry.description.cuts:
+        cuts = [
+            (item.topic, item.partition, item.node_id, item.cuts, item.records, item.bytes, item.kept_bytes)
+            for item in entry.description.cuts
+        ]
+        columns = ("topic", "partition", "broker", "cuts", "records", "bytes", "kept bytes")
+        print_table(f"site {entry.site}: cut from logs since their brokers started", columns, cuts)
 
 
 def _print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:

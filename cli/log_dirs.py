@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.consume import WithKeys, WithPlaces, shown_as
 from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
@@ -68,6 +70,36 @@ def move(
         print_json({"topic": topic, "partition": partition, "broker": broker, "to": to, "is_begun": not is_dry_run})
     else:
         console.print(f"the log of {topic}-{partition} {'can move' if is_dry_run else 'moves'} to {to}")
+
+
+@app.command("show-cut")
+def show_cut(
+    file: Annotated[Path, typer.Argument(help="A file 0.cut.TOPIC-PARTITION.log of a log directory.", exists=True)],
+    has_keys: WithKeys = False,
+    has_places: WithPlaces = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Print the records that were cut from a log because the leader that it follows has another history.
+
+    They are printed as by `antipode consume`, so that `antipode produce` can take those that are wanted back.
+
+    Example: antipode log-dirs show-cut disk1/kafka/0.cut.orders-3.log --places
+    """
+    from broker.cut_records import PREFIX
+    from wire.record_batch import InvalidBatch
+    from wire.records import decode_records
+
+    name = file.name.removeprefix(PREFIX).removesuffix(".log")
+    topic, _, partition = name.rpartition("-")
+    if not file.name.startswith(PREFIX) or not topic or not partition.isdecimal():
+        raise usage_error(f"{file.name} is not the name of such a file: accepted is {PREFIX}TOPIC-PARTITION.log")
+    show = shown_as(output, has_keys=has_keys, has_places=has_places)
+    with failures_as_messages():
+        try:
+            for record in decode_records(file.read_bytes()):
+                show((topic, int(partition)), record)
+        except (InvalidBatch, OSError) as error:
+            raise OperationalFailure(f"{file}: {error}") from error
 
 
 def _show(output: OutputFormat, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:

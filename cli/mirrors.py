@@ -50,7 +50,7 @@ def pause(
 
     request = PauseMirrorRequest(topics=topic or ())
     _print_pauses(
-        name, _asked(name, mirror, environment, lambda stub: stub.PauseMirror(request, timeout=CALL_TIMEOUT_S)), output
+        name, asked(name, mirror, environment, lambda stub: stub.PauseMirror(request, timeout=CALL_TIMEOUT_S)), output
     )
 
 
@@ -69,7 +69,7 @@ def resume(
 
     request = PauseMirrorRequest(topics=topic or ())
     _print_pauses(
-        name, _asked(name, mirror, environment, lambda stub: stub.ResumeMirror(request, timeout=CALL_TIMEOUT_S)), output
+        name, asked(name, mirror, environment, lambda stub: stub.ResumeMirror(request, timeout=CALL_TIMEOUT_S)), output
     )
 
 
@@ -92,7 +92,7 @@ def verify(
     async def ask(stub: Any) -> list[VerifiedPartition]:
         return [one async for one in stub.VerifyMirror(request, timeout=VERIFY_TIMEOUT_S)]
 
-    found = _asked(name, mirror, environment, ask)
+    found = asked(name, mirror, environment, ask)
     if output is OutputFormat.JSON:
         print_json([_verified_json(one) for one in found])
     else:
@@ -106,7 +106,7 @@ def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> 
     """What the link's mirror says of itself. Ends the command with one message when it does not answer."""
     from wire.control.mirror_pb2 import DescribeMirrorRequest
 
-    reply: DescribeMirrorReply = _asked(
+    reply: DescribeMirrorReply = asked(
         name, mirror, environment, lambda stub: stub.DescribeMirror(DescribeMirrorRequest(), timeout=CALL_TIMEOUT_S)
     )
     return reply
@@ -144,7 +144,8 @@ def mirror_address(name: str, mirror: str | None, environment: Path | None) -> s
     raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")
 
 
-def _asked(name: str, mirror: str | None, environment: Path | None, ask: Callable[[Any], Awaitable[Answer]]) -> Answer:
+def asked(name: str, mirror: str | None, environment: Path | None, ask: Callable[[Any], Awaitable[Answer]]) -> Answer:
+    """What the link's mirror answers. Ends the command with one message when it does not."""
     address = mirror_address(name, mirror, environment)
 
     async def run() -> Answer:

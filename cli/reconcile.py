@@ -23,6 +23,7 @@ from cli.output import (
     usage_error,
 )
 from cli.sites import EnvironmentFile, needed_environment, site_clients
+from cli.times import parse_time
 from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
 
@@ -54,6 +55,12 @@ def reconcile(
     settle_timeout_ms: Annotated[
         int, typer.Option(help="How long to wait for the target to reach the source's present ends.", min=0)
     ] = 10_000,
+    until: Annotated[
+        str,
+        typer.Option(
+            "--until", help="Compare only records before this time (Unix ms or ISO 8601), as `links complete`."
+        ),
+    ] = "",
     cores: Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help=f"Where the report goes (default: a new directory in {REPORTS}).")
@@ -67,7 +74,7 @@ def reconcile(
     Example: antipode reconcile --environment out/sites/environment.json --link a-b --out out/reconciliation
     """
     from deploy.parts import spark_environment
-    from spark_jobs.reconcile import Request, write_report
+    from spark_jobs.reconcile import NO_BOUND, Request, write_report
     from spark_jobs.reconcile import reconcile as compare
     from spark_jobs.session import noise_into, session
 
@@ -85,6 +92,7 @@ def reconcile(
                 range_offsets=range_offsets,
                 is_deep=is_deep,
                 settle_timeout_ms=settle_timeout_ms,
+                until_ms=parse_time("--until", until) if until else NO_BOUND,
             )
             os.environ.update(spark_environment())
             report_progress("starting Spark")

@@ -131,8 +131,10 @@ async def _link(known: Environment, link: EnvironmentLink, channels: Channels) -
         "active_site": sample.active_site,
         "epoch": sample.epoch,
         "lag_records": sample.lag_records,
+        "copyable_records": sample.copyable_records,
         "lag_bytes": None if sample.lag_bytes < 0 else sample.lag_bytes,
         "lag_ms": None if sample.lag_ms < 0 else sample.lag_ms,
+        "cut_records": sample.cut_records,
         "mirror": sample.mirror_state if any(mirror.name == link.name for mirror in known.mirrors) else "not known",
     }
 
@@ -166,8 +168,10 @@ def _page(document: dict[str, Any]) -> Group:
         "active",
         "epoch",
         "records behind",
+        "copyable",
         "bytes behind",
         "ms behind",
+        "records cut",
         "mirror",
         header_style="bold",
     )
@@ -179,8 +183,10 @@ def _page(document: dict[str, Any]) -> Group:
             link["active_site"] or "nobody",
             str(link["epoch"]),
             _count(link["lag_records"]),
+            _count(link["copyable_records"]),
             _count(link["lag_bytes"]),
             _count(link["lag_ms"]),
+            _count(link["cut_records"]),
             link["mirror"],
         )
     told = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or ["[green]all is well[/]"]

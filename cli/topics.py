@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from cli.kafka_admin import DEFAULT_BOOTSTRAP, TIMEOUT_S, BootstrapServer, Cluster, connect, result_of, settings
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table
+from cli.times import parse_time
 from runtime.process import OperationalFailure
 
 app = typer.Typer(
@@ -277,14 +277,7 @@ def parse_at(text: str) -> str | int:
     """`earliest`, `latest`, or Unix ms. A usage error says what is accepted."""
     if text in ("earliest", "latest"):
         return text
-    if text.isdecimal():
-        return int(text)
-    try:
-        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except ValueError as error:
-        raise usage_error(
-            f"--at {text!r} is no time: accepted are earliest, latest, Unix milliseconds, or ISO 8601 (2026-01-31T12:00:00Z)"
-        ) from error
+    return parse_time("--at", text, besides="earliest, latest, ")
 
 
 def _partitions(cluster: Cluster, topic: str) -> dict[int, Any]:

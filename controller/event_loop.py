@@ -27,6 +27,7 @@ from controller.metrics import ControllerMetrics
 from controller.sentinels import Sentinels, refusing
 from controller.store import ClusterReader, ClusterWriter
 from controller.tenure import Deposed, Tenure
+from controller.topic_watches import TopicWatches
 from controller.watches import follow
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
@@ -35,6 +36,8 @@ from wire.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 from wire.control.cluster_pb2 import LinkRecord
 
 COMMANDS_QUEUED_MAX = 1000
+FIRST_BALANCE_AFTER_S = 5
+"""After taking office, as Kafka's controller."""
 
 _log = get_logger(__name__)
 
@@ -62,10 +65,11 @@ class ActiveController:
         self._reader = ClusterReader(zookeeper)
         self._writer = ClusterWriter(zookeeper, tenure)
         self._channels = BrokerChannels(lambda: self._machine.cluster, on_answer=self._on_answer, metrics=metrics)
-        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[ask.Decision]]] = asyncio.Queue(
+        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[ask.Decision], float]] = asyncio.Queue(
             COMMANDS_QUEUED_MAX
         )
         self._has_changed = asyncio.Condition()
+        self._topic_watches = TopicWatches(self._reader, self._tell, cluster=lambda: self.cluster)
         self._requests = AdminRequests(
             self.submit, self._writer, cluster=lambda: self.cluster, changed=self._has_changed
         )
@@ -85,14 +89,14 @@ class ActiveController:
         if self._is_over:
             raise Deposed("this controller is no longer active")
         future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
-        await self._queue.put((command, future))
+        await self._queue.put((command, future, time.monotonic()))
         return await future
 
     async def _tell(self, command: ask.Command) -> None:
         """Queue a command that nobody waits for."""
         future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await self._queue.put((command, future))
+        await self._queue.put((command, future, time.monotonic()))
 
     async def _on_answer(self, answer: ask.DeletionsAnswered) -> None:
         await self._tell(answer)
@@ -136,6 +140,7 @@ class ActiveController:
                     tasks.create_task(watch)
                 tasks.create_task(self._retry_deletions())
                 tasks.create_task(self._requests.complete_again_and_again())
+                tasks.create_task(self._topic_watches.run())
                 if self._balance is not None:
                     tasks.create_task(self._balance_leaders(self._balance))
                 tasks.create_task(self._channels.raise_failure())
@@ -148,7 +153,8 @@ class ActiveController:
 
     async def _serve(self) -> None:
         while True:
-            command, future = await self._queue.get()
+            command, future, queued_at = await self._queue.get()
+            self._metrics.record_wait(_ms_since(queued_at))
             try:
                 reply = await self._handle(command)
             except BaseException as error:
@@ -167,11 +173,11 @@ class ActiveController:
             except KazooException as error:
                 raise Deposed(f"a commit failed ({error!r}) on: {decision.reason}") from error
             self._machine.apply(decision.facts)
-            self._report(decision)
+            self._report(decision, _ms_since(started))
         self._act(decision.effects)
         async with self._has_changed:
             self._has_changed.notify_all()
-        self._metrics.record_event(type(command).__name__, time.monotonic() - started, queued=self._queue.qsize())
+        self._metrics.record_event(type(command).__name__, _ms_since(started), queued=self._queue.qsize())
         return decision
 
     def _act(self, effects: tuple[ask.Effect, ...]) -> None:
@@ -184,8 +190,8 @@ class ActiveController:
                 case ask.Publish():
                     self._channels.publish(effect)
 
-    def _report(self, decision: ask.Decision) -> None:
-        self._metrics.record_facts(decision.facts)
+    def _report(self, decision: ask.Decision, elapsed_ms: float) -> None:
+        self._metrics.record_facts(decision.facts, elapsed_ms)
         self._metrics.record_cluster(self.cluster)
         _log.info("decided", reason=decision.reason, facts=len(decision.facts), controller_epoch=self.tenure.epoch)
         log = state_change_logger()
@@ -243,6 +249,7 @@ class ActiveController:
         await self._tell(ask.BrokersListed(brokers=brokers))
 
     async def _on_topic_names(self, names: list[str]) -> None:
+        self._topic_watches.follow(names)
         unknown = [name for name in names if name not in self.cluster.topics]
         found: list[Topic] = []
         for name in unknown:
@@ -284,9 +291,10 @@ class ActiveController:
                 await self._tell(ask.RetryDeletions())
 
     async def _balance_leaders(self, rule: BalanceRule) -> None:
+        await asyncio.sleep(FIRST_BALANCE_AFTER_S)
         while True:
-            await asyncio.sleep(rule.interval_s)
             await self._tell(ask.BalanceLeaders(imbalance_percentage=rule.imbalance_percentage))
+            await asyncio.sleep(rule.interval_s)
 
     async def allocate_producer_ids(
         self, broker_id: int, *, range_start: int, range_size: int
@@ -312,7 +320,7 @@ class ActiveController:
     async def _end(self) -> None:
         self._is_over = True
         while not self._queue.empty():
-            _, future = self._queue.get_nowait()
+            _, future, _ = self._queue.get_nowait()
             if not future.done():
                 future.set_exception(Deposed("this controller is no longer active"))
             await asyncio.sleep(0)  # whoever waited for room in the queue puts its command, and is answered too
@@ -320,3 +328,7 @@ class ActiveController:
             self._has_changed.notify_all()
         await self._sentinels.close()
         await self._channels.close()
+
+
+def _ms_since(began_s: float) -> float:
+    return (time.monotonic() - began_s) * 1000

@@ -1,6 +1,8 @@
-"""What a controller candidate shows to Prometheus; names follow Kafka's controller beans."""
+"""What a controller candidate shows to Prometheus under the names that exporters make of Kafka's controller beans."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -8,15 +10,24 @@ from controller.core import facts
 from controller.core.cluster import Cluster
 from wire.znodes import NO_LEADER
 
-_PREFIX = "kafka_controller"
+_PREFIX: Final = "kafka_controller"
+_STATS: Final = "controllerstats"
+_EVENTS: Final = "controllereventmanager"
+_BOUNDS_MS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
 class ControllerMetrics:
     """Gauges of the cluster while active (zero otherwise), and counters of what was done."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"{_PREFIX}_{name}", text, registry=registry)
+        def gauge(name: str, text: str, *, bean: str = "kafkacontroller") -> Gauge:
+            return Gauge(f"{_PREFIX}_{bean}_{name}", text, registry=registry)
+
+        def counter(name: str, text: str, *, bean: str = "kafkacontroller") -> Counter:
+            return Counter(f"{_PREFIX}_{bean}_{name}", text, registry=registry)
+
+        def times(name: str, text: str, *labels: str, bean: str) -> Histogram:
+            return Histogram(f"{_PREFIX}_{bean}_{name}", text, labels, registry=registry, buckets=_BOUNDS_MS)
 
         self._is_active = gauge("activecontrollercount", "1 while this candidate is the active controller")
         self._epoch = gauge("epoch", "Controller epoch of this candidate's tenure, 0 when not active")
@@ -27,25 +38,23 @@ class ControllerMetrics:
         self._imbalanced = gauge("preferredreplicaimbalancecount", "Partitions not led by their preferred replica")
         self._deleting = gauge("topicstodeletecount", "Topics whose deletion is not complete")
         self._reassigning = gauge("reassigningpartitions", "Partitions that are getting other replicas")
-        self._queue = gauge("eventqueuesize", "Commands that wait for the controller")
-        self._elections = Counter(f"{_PREFIX}_leaderelections", "Leaders elected", registry=registry)
-        self._unclean_elections = Counter(
-            f"{_PREFIX}_uncleanleaderelections", "Leaders elected that were not in sync", registry=registry
+        self._queue = gauge("eventqueuesize", "Commands that wait for the controller", bean=_EVENTS)
+        self._elections = counter("electedleaders", "Leaders elected", bean=_STATS)
+        self._unclean_elections = counter(
+            "uncleanleaderelections", "Leaders elected that were not in sync", bean=_STATS
         )
-        self._push_failures = Counter(
-            f"{_PREFIX}_pushfailures", "Batches that a broker did not take and that were sent again", registry=registry
+        self._election_times = times(
+            "leaderelectionrateandtimems",
+            "Decisions that elected leaders, from taking one up until it is in ZooKeeper (ms)",
+            bean=_STATS,
         )
-        self._broker_failures = Counter(
-            f"{_PREFIX}_partitionfailures",
-            "Partitions that a broker could not bring into the state asked",
-            registry=registry,
+        self._push_failures = counter("pushfailures", "Batches that a broker did not take and that were sent again")
+        self._broker_failures = counter(
+            "partitionfailures", "Partitions that a broker could not bring into the state asked"
         )
-        self._event_seconds = Histogram(
-            f"{_PREFIX}_event_seconds",
-            "Time to decide and commit one command",
-            ["command"],
-            registry=registry,
-            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+        self._queue_times = times("eventqueuetimems", "Time that a command waited for its turn (ms)", bean=_EVENTS)
+        self._event_times = times(
+            "eventqueueprocessingtimems", "Time to decide and commit one command (ms)", "command", bean=_EVENTS
         )
 
     def record_tenure(self, epoch: int) -> None:
@@ -84,20 +93,23 @@ class ControllerMetrics:
             )
         )
 
-    def record_event(self, command: str, seconds: float, *, queued: int) -> None:
+    def record_wait(self, wait_ms: float) -> None:
+        """A command's turn has come after so long."""
+        self._queue_times.observe(wait_ms)
+
+    def record_event(self, command: str, elapsed_ms: float, *, queued: int) -> None:
         """One command was handled; `queued` others wait."""
-        self._event_seconds.labels(command).observe(seconds)
+        self._event_times.labels(command).observe(elapsed_ms)
         self._queue.set(queued)
 
-    def record_facts(self, changes: tuple[facts.Fact, ...]) -> None:
-        """Count the elections among committed facts."""
-        elected = sum(
-            isinstance(change, facts.LeadershipChanged) and change.leadership.leader != NO_LEADER for change in changes
-        )
+    def record_facts(self, changes: tuple[facts.Fact, ...], elapsed_ms: float) -> None:
+        """Count the elections among facts that took so long to be decided and committed."""
+        changed = [change for change in changes if isinstance(change, facts.LeadershipChanged)]
+        elected = sum(change.leadership.leader != NO_LEADER for change in changed)
+        if elected:
+            self._election_times.observe(elapsed_ms)
         self._elections.inc(elected)
-        self._unclean_elections.inc(
-            sum(isinstance(change, facts.LeadershipChanged) and change.is_unclean for change in changes)
-        )
+        self._unclean_elections.inc(sum(change.is_unclean for change in changed))
 
     def record_push_failure(self) -> None:
         """A batch has to be sent again."""

@@ -143,6 +143,16 @@ class ClusterReader:
             if found is not None
         ]
 
+    async def topic_version(self, name: str, watch: Watch) -> int | None:
+        """Version of a topic's assignment, None when there is none; the watch fires when it changes, goes or comes."""
+        stat = await self._zookeeper.exists(znodes.topic_path(name), watch=watch)
+        return None if stat is None else stat.version
+
+    async def assignment(self, name: str) -> tuple[dict[int, tuple[int, ...]], int] | None:
+        """Replicas by partition, as any tool may have written them, and the version; None for no topic. MalformedZnode."""
+        found = await self._get(znodes.topic_path(name))
+        return None if found is None else (znodes.decode_replicas(name, found[0]), found[1])
+
     async def topic_configs(self, name: str) -> dict[str, str] | None:
         """Overrides of a topic; None when none are stored."""
         found = await self._get(znodes.topic_config_path(name))
@@ -288,7 +298,7 @@ class ClusterWriter:
             case facts.TopicCreated(topic=topic, must_store=must_store):
                 return _topic_steps(topic) if must_store else await self._missing_parents(topic.name)
             case facts.PartitionsAdded():
-                topics[change.topic] = topics[change.topic].grown(change.assignment)
+                topics[change.topic] = topics[change.topic].grown(change)
                 return [_assignment_step(topics[change.topic])]
             case facts.PartitionsReassigned():
                 topics[change.topic] = topics[change.topic].reassigned(change.partitions)

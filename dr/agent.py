@@ -193,6 +193,7 @@ class SiteAgentService(SiteAgentServicer):
             site=self._site,
             record=stored,
             partitions=[item for reply in replies for item in reply.partitions],
+            cuts=[item for reply in replies for item in reply.cuts],
             enforced_epochs={
                 answer.node_id: NOT_ASKED
                 if answer.reply is None

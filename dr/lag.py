@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import grpc
 
 from dr.channels import Channels
-from dr.core.evidence import TopicPartition, positions_of
+from dr.core.evidence import PartitionPosition, TopicPartition, positions_of
 from dr.environment import Environment
 from dr.site_client import SiteClient
 from runtime.clock import Clock
@@ -28,16 +28,23 @@ MIRROR_TIMEOUT_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """One look. `lag_records` None: nobody can tell; `lag_ms` and `lag_bytes` -1: the mirror did not say."""
+    """One look. `lag_records` None: nobody can tell; `lag_ms` and `lag_bytes` -1: the mirror did not say.
+
+    `lag_records` counts to the end of the source's logs: what a failover would lose now. Of these a mirror may copy `copyable_records`; the
+    others are not at all of the source's in-sync replicas yet.
+    """
 
     at_ms: int
     lag_records: int | None
+    copyable_records: int | None = None
     lag_ms: int = -1
     lag_bytes: int = -1
     mirror_state: str = "silent"
     active_site: str = ""
     epoch: int = 0
     unreachable: tuple[str, ...] = ()
+    cut_records: int = 0
+    """Records that replicas at the sites have lost to their leaders' histories since their brokers started."""
 
 
 class LagProbe:
@@ -73,13 +80,15 @@ class LagProbe:
             record = reply.record if supersedes(reply.record, record) else record
         return LagSample(
             at_ms=self._clock.now_ms(),
-            lag_records=_lag(known, record.active_site),
+            lag_records=_lag(known, record.active_site, lambda position: position.log_end_offset),
+            copyable_records=_lag(known, record.active_site, lambda position: position.safe_end_offset),
             lag_ms=max((item.lag_ms for item in mirror.partitions), default=-1) if mirror is not None else -1,
             lag_bytes=_lag_bytes(mirror),
             mirror_state=mirror.state if mirror is not None else "silent",
             active_site=record.active_site,
             epoch=record.epoch,
             unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
+            cut_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
         )
 
     async def _describe(self, client: SiteClient) -> DescribeLinkReply | None:
@@ -111,14 +120,16 @@ def _lag_bytes(mirror: DescribeMirrorReply | None) -> int:
     return sum(known) if known else -1
 
 
-def _lag(known: dict[str, DescribeLinkReply], active_site: str) -> int | None:
+def _lag(
+    known: dict[str, DescribeLinkReply], active_site: str, end_of: Callable[[PartitionPosition], int]
+) -> int | None:
     standby = next((reply for name, reply in known.items() if name != active_site), None)
     if standby is None:
         return None
     there = positions_of(standby.partitions)
     active = known.get(active_site)
     ends: dict[TopicPartition, int] = (
-        {key: item.log_end_offset for key, item in positions_of(active.partitions).items()}
+        {key: end_of(item) for key, item in positions_of(active.partitions).items()}
         if active is not None
         else {key: item.source_high_watermark for key, item in there.items()}
     )

@@ -23,8 +23,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from runtime.process import OperationalFailure
+from runtime.times import ACCEPTED, unix_ms
 from spark_jobs.core import comparison
-from spark_jobs.core.extents import Extent, TopicPartition, expired, extents, range_size, splits
+from spark_jobs.core.extents import Extent, TopicPartition, bounded, expired, extents, range_size, splits
 from spark_jobs.core.findings import (
     Explanation,
     ExplanationKind,
@@ -40,10 +41,11 @@ from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
 from spark_jobs.report import write_html, write_json, write_parquet
 from spark_jobs.session import session
 from spark_jobs.source import BATCHES, NAME, RECORDS, AntipodeSource, encode_splits
-from spark_jobs.survey import compacted_topics, log_ends, settled_ends, topic_filter
+from spark_jobs.survey import compacted_topics, first_since, log_ends, settled_ends, topic_filter
 
 FINDINGS_MAX = 10_000
 SETTLE_TIMEOUT_MS = 10_000
+NO_BOUND = -1
 
 Progress = Callable[[str], None]
 
@@ -61,6 +63,8 @@ class Request:
     range_offsets: int = 0
     is_deep: bool = False
     settle_timeout_ms: int = SETTLE_TIMEOUT_MS
+    until_ms: int = NO_BOUND
+    """Compare only what lies before the first record that is stamped so (Unix ms) or later; -1 compares everything."""
 
     @property
     def bootstraps(self) -> dict[str, str]:
@@ -102,6 +106,7 @@ class Reconciliation:
             elapsed_ms=round((time.monotonic() - started) * 1000),
             range_offsets=self._range_offsets or self.request.range_offsets,
             is_deep=self.request.is_deep,
+            until_ms=self.request.until_ms,
             partitions=tuple(partitions),
             findings=tuple(sorted(self.findings, key=lambda one: (one.topic, one.partition, one.first_offset))),
             explanations=tuple(self.explanations),
@@ -114,8 +119,15 @@ class Reconciliation:
         is_wanted = topic_filter(request.topic_whitelist, request.topic_blacklist)
         self.progress(f"asking {request.source_site} and {request.target_site} for their logs")
         snapshot = log_ends(request.source_bootstrap, is_wanted)
+        bounds: dict[TopicPartition, int] = {}
+        if request.until_ms != NO_BOUND:
+            at_target = first_since(request.target_bootstrap, is_wanted, request.until_ms)
+            bounds = {key: offset for key, offset in at_target.items() if key not in snapshot}
+            bounds |= first_since(request.source_bootstrap, is_wanted, request.until_ms)
+        snapshot = bounded(snapshot, bounds)
         target = settled_ends(request.target_bootstrap, is_wanted, snapshot, timeout_ms=request.settle_timeout_ms)
-        self._plan = extents(snapshot, target, log_ends(request.source_bootstrap, is_wanted))
+        newest = log_ends(request.source_bootstrap, is_wanted)
+        self._plan = extents(snapshot, bounded(target, bounds), bounded(newest, bounds))
         self._range_offsets = range_size(self._plan, request.range_offsets)
         self.explanations += expired(self._plan, source_site=request.source_site, target_site=request.target_site)
 
@@ -364,6 +376,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--settle-timeout-ms", type=int, default=SETTLE_TIMEOUT_MS, help="time for the target to catch up"
     )
     parser.add_argument(
+        "--until", type=unix_ms, default=NO_BOUND, help=f"compare only records before this time: {ACCEPTED}"
+    )
+    parser.add_argument(
         "--out", type=Path, required=True, help="directory for report.json, report.html and Parquet tables"
     )
     given = parser.parse_args(arguments)
@@ -377,6 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         range_offsets=given.range_offsets,
         is_deep=given.deep,
         settle_timeout_ms=given.settle_timeout_ms,
+        until_ms=given.until,
     )
     found = reconcile(session("antipode reconcile", is_local=False), request, lambda text: print(text, file=sys.stderr))
     write_report(found, given.out)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from runtime.times import iso_time
 from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
 
 STRIP_LABEL_WIDTH = 220
@@ -93,6 +94,7 @@ def write_html(report: ReconciliationReport, file: Path) -> None:
     page = environment.get_template("reconciliation.html.j2").render(
         report=report,
         started=datetime.fromtimestamp(report.started_at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        until=iso_time(report.until_ms),
         different=document["partitions_different"],
         records_source=document["records_source"],
         records_target=document["records_target"],

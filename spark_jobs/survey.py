@@ -38,6 +38,18 @@ def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[TopicPartition, Log
     return asyncio.run(_answered(bootstrap, ask))
 
 
+def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[TopicPartition, int]:
+    """The first offset of each partition whose record is stamped `until_ms` or later; partitions without one are left out."""
+
+    async def ask() -> dict[TopicPartition, int]:
+        async with client(bootstrap) as reader:
+            keys = await _partitions(reader, is_wanted)
+            found = await reader.offsets_at(keys, until_ms, replica_id=DEBUGGING_CONSUMER)
+        return {key: offset for key, offset in found.items() if offset >= 0}
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
 def settled_ends(
     bootstrap: str, is_wanted: TopicFilter, snapshot: dict[TopicPartition, LogEnds], *, timeout_ms: int
 ) -> dict[TopicPartition, LogEnds]:
@@ -77,14 +89,18 @@ async def _answered(bootstrap: str, ask: Callable[[], Awaitable[Answer]]) -> Ans
         raise OperationalFailure(f"the site at {bootstrap} cannot be asked: {error}") from error
 
 
-async def _ends(reader: KafkaClient, is_wanted: TopicFilter) -> dict[TopicPartition, LogEnds]:
+async def _partitions(reader: KafkaClient, is_wanted: TopicFilter) -> list[TopicPartition]:
     metadata = await reader.metadata()
-    keys = [
+    return [
         (name, partition)
         for name, topic in sorted(metadata.topics.items())
         if is_wanted(name)
         for partition in sorted(topic.partitions)
     ]
+
+
+async def _ends(reader: KafkaClient, is_wanted: TopicFilter) -> dict[TopicPartition, LogEnds]:
+    keys = await _partitions(reader, is_wanted)
     first = await reader.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
     last = await reader.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
     return {key: LogEnds(start_offset=first[key], end_offset=last[key]) for key in keys}

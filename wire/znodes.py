@@ -374,6 +374,11 @@ def decode_topic(topic: str, payload: bytes) -> TopicAssignment:
     )
 
 
+def decode_replicas(topic: str, payload: bytes) -> dict[int, tuple[int, ...]]:
+    """Replicas by partition in an assignment of any version, with a topic id or without."""
+    return _Fields.parse(topic_path(topic), payload).replicas("partitions")
+
+
 def encode_partition_state(state: StoredPartitionState) -> bytes:
     """Leader, epochs and in-sync replicas."""
     return _encode(
@@ -446,8 +451,11 @@ def encode_config_change(entity_path: str) -> bytes:
 
 
 def decode_config_change(path: str, payload: bytes) -> str:
-    """Entity path of a notice."""
-    return _Fields.parse(path, payload).text("entity_path")
+    """Entity path of a notice; those of version 1 name type and entity apart."""
+    fields = _Fields.parse(path, payload)
+    if fields.number("version", 2) == 1:
+        return f"{fields.text('entity_type')}/{fields.text('entity_name')}"
+    return fields.text("entity_path")
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:

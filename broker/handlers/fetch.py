@@ -63,6 +63,7 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     header = exchange.header
     version = header.api_version
     request = parse_fetch_request(frame, header.body_position, version)
+    exchange.count_as(services.metrics.api(_reader_label(request.replica_id)))
     plan = services.fetch_sessions.open(
         session_id=request.session_id,
         session_epoch=request.session_epoch,
@@ -82,6 +83,13 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         exchange.connection.on_end = lambda: services.fetch_sessions.close(session_id)
     fetch = Fetch(services, exchange, request, plan)
     fetch.begin()
+
+
+def _reader_label(replica_id: int) -> str:
+    """What the request's figures stand under; consumers and followers as with Kafka."""
+    if replica_id >= 0:
+        return "FetchFollower"
+    return "FetchMirror" if replica_id == MIRROR_REPLICA_ID else "FetchConsumer"
 
 
 def _topic_key(name: str, topic_id: UUID | None, version: int) -> TopicKey:

@@ -124,9 +124,10 @@ class Topic:
         """True while the partition gets other replicas."""
         return bool(self.adding.get(index) or self.removing.get(index))
 
-    def grown(self, added: Mapping[int, tuple[int, ...]]) -> Topic:
+    def grown(self, added: fact.PartitionsAdded) -> Topic:
         """The topic with more partitions."""
-        return replace(self, assignment={**self.assignment, **added}, version=self.version + 1)
+        version = self.version if added.over_version is None else added.over_version
+        return replace(self, assignment={**self.assignment, **added.assignment}, version=version + 1)
 
     def reassigned(self, partitions: Mapping[int, fact.NewReplicas]) -> Topic:
         """The topic with other replicas for some partitions."""
@@ -295,7 +296,7 @@ class Cluster:
             case fact.TopicCreated():
                 self.topics[change.topic.name] = change.topic
             case fact.PartitionsAdded():
-                self.topics[change.topic] = self.topics[change.topic].grown(change.assignment)
+                self.topics[change.topic] = self.topics[change.topic].grown(change)
             case fact.PartitionsReassigned():
                 self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
             case fact.TopicConfigsReplaced():

@@ -116,6 +116,15 @@ class TopicsDiscovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsFound:
+    """All partitions of a topic as somebody else wrote them to ZooKeeper, and the znode's version."""
+
+    topic: str
+    assignment: Mapping[int, tuple[int, ...]]
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigsRead:
     """Overrides of a topic as they are stored now, after a notice of change."""
 
@@ -267,6 +276,7 @@ Command = (
     | TakeOver
     | BrokersListed
     | TopicsDiscovered
+    | PartitionsFound
     | TopicConfigsRead
     | DeletionsMarked
     | LinksListed

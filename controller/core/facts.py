@@ -64,10 +64,11 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAdded:
-    """A topic has more partitions."""
+    """A topic has more partitions; `over_version` is that of the znode when somebody else wrote it last."""
 
     topic: str
     assignment: Mapping[int, tuple[int, ...]]
+    over_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,12 +91,8 @@ class ControllerMachine:
             case ask.LinksListed():
                 membership.list_links(draft, command)
                 return "links were listed"
-            case ask.TopicsDiscovered():
-                _discover(draft, command)
-                return f"topics were found {_names(topic.name for topic in command.topics)}"
-            case ask.TopicConfigsRead():
-                _take_configs(draft, command)
-                return f"configs of {command.topic!r} were read"
+            case ask.TopicsDiscovered() | ask.PartitionsFound() | ask.TopicConfigsRead():
+                return _take_written(draft, command)
             case ask.AlterPartitions():
                 isr_changes.alter_partitions(draft, command)
                 return f"broker {command.node_id} proposed in-sync replicas of {len(command.proposals)} partitions"
@@ -134,6 +130,21 @@ _WISHES: Final = {True: "allowed", False: "ruled out", None: "as in the properti
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def _take_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFound | ask.TopicConfigsRead) -> str:
+    """What somebody else wrote to ZooKeeper about topics."""
+    match command:
+        case ask.TopicsDiscovered():
+            _discover(draft, command)
+            return f"topics were found {_names(topic.name for topic in command.topics)}"
+        case ask.PartitionsFound():
+            topic_admin.take_partitions(draft, command)
+            return f"the assignment of {command.topic!r} was written by somebody else"
+        case ask.TopicConfigsRead():
+            _take_configs(draft, command)
+            return f"configs of {command.topic!r} were read"
+    assert_never(command)
 
 
 def _discover(draft: Draft, command: ask.TopicsDiscovered) -> None:

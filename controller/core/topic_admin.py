@@ -18,6 +18,8 @@ from controller.core.commands import (
     CreatePartitions,
     CreateTopics,
     GrowthRequest,
+    LinkClaim,
+    PartitionsFound,
     TopicOutcome,
     TopicRequest,
 )
@@ -156,6 +158,32 @@ def create_partitions(draft: Draft, command: CreatePartitions) -> None:
             start_partitions(draft, (TopicPartition(request.name, index) for index in sorted(added)))
             draft.changed_topics.add(request.name)
         draft.reply.append(TopicOutcome(name=request.name, topic=draft.cluster.topics[request.name]))
+
+
+def take_partitions(draft: Draft, command: PartitionsFound) -> None:
+    """Start partitions that somebody else added to a topic's znode, and have it written again: such tools drop the topic id.
+
+    What is not taken is written back as it was: partitions of a topic that is mirrored here, and other replicas of those that were there.
+    """
+    topic = draft.cluster.topics.get(command.topic)
+    if topic is None or command.version <= topic.version or draft.cluster.is_deleting(topic.name):
+        return
+    refusal = check_link(draft.cluster, topic.name, LinkClaim())
+    kept = {index: nodes for index, nodes in command.assignment.items() if index in topic.assignment}
+    added = {index: nodes for index, nodes in sorted(command.assignment.items()) if index not in topic.assignment}
+    problem = refusal.message if refusal is not None else ""
+    if kept != topic.assignment:
+        problem = "replicas of partitions that were there are changed by reassigning them"
+    elif sorted(command.assignment) != list(range(len(command.assignment))) or not all(added.values()):
+        problem = "partitions must follow each other, each with replicas"
+    elif added and is_internal_topic(topic.name):
+        problem = "the number of partitions of an internal topic cannot be changed"
+    if problem:
+        draft.reasons.append(f"not taken over: {problem}")
+        added = {}
+    draft.record(facts.PartitionsAdded(topic=topic.name, assignment=added, over_version=command.version))
+    start_partitions(draft, (TopicPartition(topic.name, index) for index in added))
+    draft.changed_topics.add(topic.name)
 
 
 def _growth_refusal(draft: Draft, request: GrowthRequest) -> Refusal | None:

@@ -41,6 +41,8 @@ class PartitionPosition:
     source_seen_at_ms: int = -1
     high_watermark: int = -1
     """Up to where every in-sync replica of the site has the log; -1 not told."""
+    max_timestamp_ms: int = -1
+    """Time of the newest record by its own stamp; -1 without records."""
 
     @property
     def safe_end_offset(self) -> int:
@@ -125,6 +127,7 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
             source_high_watermark=item.source_high_watermark,
             source_seen_at_ms=item.source_seen_at_ms,
             high_watermark=item.high_watermark,
+            max_timestamp_ms=item.max_timestamp_ms,
         )
         for item in descriptions
     }

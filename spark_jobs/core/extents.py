@@ -7,7 +7,7 @@ time to reach them; then the target's ends and the source's again. What the targ
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_jobs.core.findings import Explanation, ExplanationKind
 
@@ -61,6 +61,16 @@ class Split:
 def is_reached(snapshot: Mapping[TopicPartition, LogEnds], target: Mapping[TopicPartition, LogEnds]) -> bool:
     """True when the target's logs end where the source's did, or later."""
     return all(target.get(key, LogEnds()).end_offset >= ends.end_offset for key, ends in snapshot.items())
+
+
+def bounded(
+    ends: Mapping[TopicPartition, LogEnds], bounds: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, LogEnds]:
+    """The ends as if the logs that have a bound ended there."""
+    return {
+        key: replace(one, end_offset=max(one.start_offset, min(one.end_offset, bounds.get(key, one.end_offset))))
+        for key, one in ends.items()
+    }
 
 
 def extents(

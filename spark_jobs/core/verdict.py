@@ -77,6 +77,8 @@ class ReconciliationReport:
     findings: tuple[Finding, ...]
     explanations: tuple[Explanation, ...]
     problems: tuple[str, ...] = field(default=())
+    until_ms: int = -1
+    """Only what lies before the first record stamped so (Unix ms) or later was compared; -1 for everything."""
 
     @property
     def verdict(self) -> Verdict:

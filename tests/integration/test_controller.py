@@ -297,6 +297,12 @@ async def test_what_other_tools_write_to_zookeeper_is_taken_over(
     assignment = znodes.TopicAssignment(topic_id=bytes(16), partitions={0: (1,), 1: (1,)})
     await zookeeper.create(znodes.topic_path("by-hand"), znodes.encode_topic(assignment))
     await eventually(lambda: broker.leader_of("by-hand", 1) == 1)
+    path = znodes.topic_path("by-hand")
+    _, stat = await zookeeper.get(path)
+    await zookeeper.set(path, b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1]}}', version=stat.version)
+    await eventually(lambda: broker.leader_of("by-hand", 2) == 1)
+    grown, _ = await zookeeper.get(path)
+    assert znodes.decode_topic("by-hand", grown).topic_id == bytes(16)
     await zookeeper.create(
         znodes.topic_config_path("by-hand"), znodes.encode_topic_config({"retention.ms": "5"}), make_path=True
     )

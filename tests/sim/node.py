@@ -20,6 +20,7 @@ from broker.control_service import BrokerControlService
 from broker.core.cluster_image import ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
+from broker.cut_records import CutRecords
 from broker.dispatch import Dispatcher
 from broker.follower_fetches import FollowerFetches
 from broker.hand_over import HandOver
@@ -35,6 +36,7 @@ from broker.services import Cluster
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from runtime.configuration import load_settings
+from runtime.disk import RealDisk
 from runtime.process import OperationalFailure
 from tests.sim.disk import Disk, MemoryLogStore
 from tests.sim.ledger import Ledger
@@ -168,6 +170,7 @@ class Running:
             self.logs,  # type: ignore[arg-type]
             BrokerMetrics(),
             follower_fetches=FollowerFetches(self.clock),
+            cuts=CutRecords(RealDisk(), bytes_max=0),
             **purgatories,
         )
         self.hand_over = HandOver()

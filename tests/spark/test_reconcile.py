@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,13 @@ def found(report: ReconciliationReport) -> list[tuple[str, int, int]]:
     return [(str(one.kind), one.first_offset, one.last_offset) for one in report.findings]
 
 
+def html_of(report: ReconciliationReport) -> str:
+    """The report's page."""
+    with tempfile.TemporaryDirectory() as directory:
+        write_report(report, Path(directory))
+        return (Path(directory) / "report.html").read_text()
+
+
 def ten(number: int, *, changed: int = -1) -> bytes:
     """A batch of ten records; the one at `changed` is different."""
     return batch([b"other" if index == changed else f"{number}-{index}".encode() for index in range(10)])
@@ -77,6 +85,27 @@ def test_equal_logs_are_equal_in_every_range_and_the_report_says_so_in_every_for
     assert "equal" in (tmp_path / "report.html").read_text()
     assert pq.read_table(tmp_path / "ranges.parquet").column("is_equal").to_pylist() == [True] * 3
     assert pq.read_table(tmp_path / "findings.parquet").num_rows == 0
+
+
+def test_until_a_time_only_what_lies_before_it_is_compared_at_a_moving_end(spark: SparkSession, logs: TwoLogs) -> None:
+    before, after = batch_of([b"1", b"2"], timestamp_ms=NOW_MS - 5000), batch_of([b"3", b"4"], timestamp_ms=NOW_MS)
+    logs.append_both(before, after)
+    logs.append(logs.a, after, after)
+    assert compare(spark, logs).verdict is Verdict.DIFFERENT
+    report = compare(spark, logs, until_ms=NOW_MS - 1000)
+    assert report.verdict is Verdict.EQUAL, report
+    (partition,) = report.partitions
+    assert (partition.source.records, partition.target.records, partition.source.end_offset) == (2, 2, 2)
+    assert "only records before" in html_of(report)
+    logs.append(logs.b, after)
+    assert compare(spark, logs, until_ms=NOW_MS - 1000).verdict is Verdict.EQUAL
+
+
+def test_what_has_not_arrived_before_the_time_is_missing(spark: SparkSession, logs: TwoLogs) -> None:
+    before, after = batch_of([b"1", b"2"], timestamp_ms=NOW_MS - 5000), batch_of([b"3", b"4"], timestamp_ms=NOW_MS)
+    logs.append_both(before)
+    logs.append(logs.a, before, after, after)
+    assert found(compare(spark, logs, until_ms=NOW_MS - 1000)) == [("missing", 2, 3)]
 
 
 def test_empty_logs_are_equal(spark: SparkSession, logs: TwoLogs) -> None:

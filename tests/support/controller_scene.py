@@ -110,7 +110,7 @@ class SiteModel:
                 assert topic.name not in self.topics
                 self.topics[topic.name] = topic
             case facts.PartitionsAdded():
-                self.topics[change.topic] = self.topics[change.topic].grown(change.assignment)
+                self.topics[change.topic] = self.topics[change.topic].grown(change)
             case facts.PartitionsReassigned():
                 self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
             case facts.TopicConfigsReplaced():
@@ -294,6 +294,11 @@ class ControllerScene:
     def do_grow(self, name: str, total: str) -> list[str]:
         """Grow a topic."""
         return self._give(ask.CreatePartitions(topics=(ask.GrowthRequest(name=name, total_count=int(total)),)))
+
+    def do_written(self, name: str, version: str, **replicas: str) -> list[str]:
+        """Somebody else wrote the topic's assignment, as p0=1,2 and so on."""
+        assignment = {int(index[1:]): tuple(map(int, nodes.split(","))) for index, nodes in replicas.items()}
+        return self._give(ask.PartitionsFound(topic=name, assignment=assignment, version=int(version)))
 
     def do_configure(self, name: str, *removed: str, **configs: str) -> list[str]:
         """Change configs."""

@@ -52,6 +52,6 @@ class CandidateProcess:
 
     def metric(self, name: str) -> float:
         """A value of its metrics."""
-        value = self.registry.get_sample_value(f"kafka_controller_{name}")
+        value = self.registry.get_sample_value(f"kafka_controller_kafkacontroller_{name}")
         assert value is not None, name
         return value

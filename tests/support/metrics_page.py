@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from unittest.mock import MagicMock
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from broker.gauges import GAUGES
+from broker.gauges import add_gauges
 from broker.metrics import BrokerMetrics
 from broker.quota_metrics import QuotaMetrics
 from cli.bridge.metrics import GAUGES as BRIDGE_GAUGES
@@ -24,12 +25,12 @@ BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 def _broker_families() -> Iterable[Metric]:
     metrics = BrokerMetrics(log_sizes=lambda: {("t", 0): (0, 0, 0)}, follower_lags=lambda: {("t", 0): 0})
     quotas, connections = MagicMock(), MagicMock(throttled_count=0)
-    metrics.quota_families = QuotaMetrics(quotas, connections, MagicMock()).families
+    metrics.families.append(QuotaMetrics(quotas, connections, MagicMock()).families)
     metrics.topic("t")
-    produce = metrics.api("produce")
+    produce = metrics.api("Produce")
     produce.record(1.0)
-    for name, text, _ in GAUGES:
-        metrics.add_gauge(name, text, lambda: 0.0)
+    parts = MagicMock(**{"groups.count_by_state.return_value": Counter()})
+    add_gauges(metrics, parts)
     return metrics.collect()
 
 

@@ -133,8 +133,30 @@ class PartitionDescription(_message.Message):
     is_degraded: bool
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_degraded: _Optional[bool] = ...) -> None: ...
 
+class CutLog(_message.Message):
+    __slots__ = ("topic", "partition", "node_id", "cuts", "records", "bytes", "kept_bytes", "last_first_offset", "last_at_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    CUTS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    node_id: int
+    cuts: int
+    records: int
+    bytes: int
+    kept_bytes: int
+    last_first_offset: int
+    last_at_ms: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., node_id: _Optional[int] = ..., cuts: _Optional[int] = ..., records: _Optional[int] = ..., bytes: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., last_first_offset: _Optional[int] = ..., last_at_ms: _Optional[int] = ...) -> None: ...
+
 class DescribePartitionsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "link_epochs")
+    __slots__ = ("node_id", "partitions", "link_epochs", "cuts")
     class LinkEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -145,7 +167,9 @@ class DescribePartitionsReply(_message.Message):
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     LINK_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    CUTS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    cuts: _containers.RepeatedCompositeFieldContainer[CutLog]
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[CutLog, _Mapping]]] = ...) -> None: ...

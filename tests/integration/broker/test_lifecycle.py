@@ -100,12 +100,12 @@ def test_metrics_name_what_kafkas_exporters_name(start_broker: Callable[..., Lon
     page = urllib.request.urlopen(f"http://127.0.0.1:{broker.facts['metrics']}/metrics").read().decode()
     assert 'kafka_server_brokertopicmetrics_messagesin_total{topic="t"} 7.0' in page
     assert 'kafka_log_log_logendoffset{partition="0",topic="t"} 7.0' in page
-    assert 'kafka_network_requestmetrics_requests_total{request="produce"} 1.0' in page
+    assert 'kafka_network_requestmetrics_requests_total{request="Produce"} 1.0' in page
     assert "kafka_server_replicamanager_underreplicatedpartitions 0.0" in page
     assert "kafka_server_kafkaserver_brokerstate 3.0" in page
     assert "kafka_log_logmanager_offlinelogdirectorycount 0.0" in page
     assert 'kafka_server_app_info{version="' in page
-    assert 'kafka_network_requestmetrics_totaltimems_bucket{le="+Inf",request="produce"} 1.0' in page
+    assert 'kafka_network_requestmetrics_totaltimems_bucket{le="+Inf",request="Produce"} 1.0' in page
 
 
 @pytest.mark.parametrize(

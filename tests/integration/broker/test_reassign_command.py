@@ -108,6 +108,10 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     site.nodes[FIRST].process.kill()
     eventually_sync(lambda: site.leaders(TOPIC)[0] == SECOND, 30_000)
     site.wait_in_sync(TOPIC, (SECOND,))
+    producer = Producer({"bootstrap.servers": site.bootstrap, "acks": 1, "log_level": 2})
+    for value in ("one", "two", "three"):
+        producer.produce(TOPIC, value)
+    assert producer.flush(30) == 0
     site.nodes[SECOND].process.kill()
     site.nodes[FIRST].restart()
     eventually_sync(lambda: site.leaders(TOPIC)[0] == -1, 30_000)
@@ -117,9 +121,14 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     assert [row["outcome"] for row in elected] == ["elected"]
     eventually_sync(lambda: site.leaders(TOPIC)[0] == FIRST, 30_000)
     controller = site.nodes[site.controller()]
-    assert controller.figure("kafka_controller_uncleanleaderelections_total") == 1
+    assert controller.figure("kafka_controller_controllerstats_uncleanleaderelections_total") == 1
     site.nodes[SECOND].restart()
     site.wait_in_sync(TOPIC, (FIRST, SECOND))
+    assert site.nodes[SECOND].figure("antipode_broker_cut_records_total") == 3
+    assert site.nodes[SECOND].figure("antipode_broker_cut_unkept_bytes_total") == 0
+    kept = site.directory_of(SECOND, TOPIC, 0).with_name(f"0.cut.{TOPIC}-0.log")
+    shown = [sys.executable, "-m", "cli.main", "log-dirs", "show-cut", str(kept)]
+    assert subprocess.run(shown, capture_output=True, timeout=60, check=True).stdout == b"one\ntwo\nthree\n"
     assert "say which partitions" in operator.run("elect", "preferred", code=2)
 
 

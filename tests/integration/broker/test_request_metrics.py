@@ -42,7 +42,7 @@ def test_each_answered_request_counts_in_each_phase_and_the_phases_make_up_its_t
         create(client, "t")
         for _ in range(3):
             client.produce("t", records(1))
-    for api, count in (("produce", 3), ("create_topics", 1)):
+    for api, count in (("Produce", 3), ("CreateTopics", 1)):
         assert figures(broker, api, "count") == dict.fromkeys((*PHASES, "throttle", "total"), count)
         sums = figures(broker, api, "sum")
         assert sum(sums[phase] for phase in PHASES) == pytest.approx(sums["total"], abs=count * RESOLUTION_MS)
@@ -54,7 +54,7 @@ def test_waiting_for_records_is_remote_time(start_broker: Callable[..., LoneBrok
     with RawClient(broker.port) as client:
         create(client, "t")
         client.fetch(FetchRequest([want("t")], max_wait_ms=200, min_bytes=1))
-    sums = figures(broker, "fetch", "sum")
+    sums = figures(broker, "FetchConsumer", "sum")
     assert sums["remote"] >= 150
     assert sums["total"] >= sums["remote"]
 
@@ -68,13 +68,13 @@ def test_a_client_that_reads_slowly_makes_sending_long(start_broker: Callable[..
             client.produce("t", records(1, size=1 << 20))
         everything = 64 << 20
         client.send_fetch(FetchRequest([want("t", max_bytes=everything)], max_bytes=everything))
-        eventually_sync(lambda: figures(broker, "fetch", "count")["local"] == 2, 10_000)
+        eventually_sync(lambda: figures(broker, "FetchConsumer", "count")["local"] == 2, 10_000)
         began_s = time.monotonic()
-        assert figures(broker, "fetch", "count")["total"] == 1
+        assert figures(broker, "FetchConsumer", "count")["total"] == 1
         held_ms = (time.monotonic() - began_s) * 1000
         assert len(client.read_frame()) > 16 << 20
-    eventually_sync(lambda: figures(broker, "fetch", "count")["total"] == 2, 10_000)
-    assert figures(broker, "fetch", "sum")["responsesend"] >= held_ms
+    eventually_sync(lambda: figures(broker, "FetchConsumer", "count")["total"] == 2, 10_000)
+    assert figures(broker, "FetchConsumer", "sum")["responsesend"] >= held_ms
 
 
 def test_a_quota_shows_as_throttle_time(start_broker: Callable[..., LoneBroker]) -> None:
@@ -86,7 +86,7 @@ def test_a_quota_shows_as_throttle_time(start_broker: Callable[..., LoneBroker])
         while not said_ms:
             client.send_produce("t", records(1, size=20_000))
             client.read_frame()
-            said_ms = int(figures(broker, "produce", "sum")["throttle"])
-    counts, sums = figures(broker, "produce", "count"), figures(broker, "produce", "sum")
+            said_ms = int(figures(broker, "Produce", "sum")["throttle"])
+    counts, sums = figures(broker, "Produce", "count"), figures(broker, "Produce", "sum")
     assert counts["throttle"] == counts["total"]
     assert sums["throttle"] >= said_ms > 0

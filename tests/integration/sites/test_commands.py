@@ -305,6 +305,24 @@ def test_links_are_listed_and_described_as_each_site_sees_them(pair: Pair, order
     assert "a is active in epoch 1" in pair.run("links", "confirm", "a-b", "--at", "a", "--yes").stdout
 
 
+def test_whether_a_window_of_time_has_arrived_is_told_by_topic_and_waited_for(pair: Pair) -> None:
+    pair.run(*pair.at("a", "topics", "create", "windowed", "--partitions", "2"))
+    pair.produce("windowed", 20)
+    told = pair.json("links", "complete", "a-b", "--topic", "windowed", "--wait", "--timeout-ms", "60000")
+    assert told["is_complete"]
+    ((topic, partitions),) = [(one["topic"], one["partitions_complete"]) for one in told["topics"]]
+    assert (topic, partitions) == ("windowed", 2)
+    assert told["topics"][0]["complete_until_ms"] >= told["until_ms"]
+    past = pair.run("links", "complete", "a-b", "--until", "2026-01-31T12:00:00Z", "--topic", "windowed")
+    assert "2026-01-31T12:00:00.000Z" in past.stdout
+    future = pair.json("links", "complete", "a-b", "--until", "2999-01-01T00:00:00Z", "--topic", "windowed", code=1)
+    assert not future["is_complete"]
+    assert "is no time: accepted are now" in pair.run("links", "complete", "a-b", "--until", "soon", code=2).stderr
+    assert "carries no topic" in pair.run("links", "complete", "a-b", "--topic", "nothing", code=1).stderr
+    assert "not a regular" in pair.run("links", "complete", "a-b", "--topic", "(", code=2).stderr
+    assert "link 'x-y' is not known" in pair.run("links", "complete", "x-y", code=1).stderr
+
+
 def test_a_link_or_a_site_that_is_not_known_is_named(pair: Pair) -> None:
     nobody = f"{LOOPBACK}:{free_port()}"
     assert "link 'x-y' is not known" in pair.run("links", "describe", "x-y", code=1).stderr

@@ -12,13 +12,17 @@ from broker.core.cluster_image import PartitionImage
 from broker.core.follower import resume_out_of_range
 from broker.core.partition import Partition
 from broker.core.topic_configs import LogConfig
+from broker.cut_records import CutRecords
 from broker.following import cut_where_histories_part, position_of, resume_in_range, take_answer
 from broker.hosted_partition import HostedPartition
 from broker.log.partition_log import PartitionLog
 from broker.metrics import TopicMetrics
+from runtime.disk import RealDisk
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, open_log, read_all
 from wire.fetch_codec import EpochEnd, PartitionFetched
+
+CUTS = CutRecords(RealDisk(), bytes_max=1 << 20)
 
 
 class Nobody:
@@ -26,6 +30,7 @@ class Nobody:
 
     def __init__(self) -> None:
         self.fetches = self
+        self.cuts = CUTS
 
     def notify(self, key: object, grown_bytes: int = 0) -> None:
         """Nobody to tell."""
@@ -118,13 +123,14 @@ def test_a_cut_below_the_high_watermark_takes_it_along(tmp_path: Path) -> None:
     follower = follower_of(filled(tmp_path / "f", 1, 1, 1, 1))
     follower.state.follow_high_watermark(4)
     follower.log.advance_high_watermark(4)
-    cut_where_histories_part(follower, EpochEnd(1, 2))  # type: ignore[arg-type]
+    cut_where_histories_part(CUTS, follower, EpochEnd(1, 2), now_ms=NOW_MS)  # type: ignore[arg-type]
     assert (follower.log.log_end_offset, follower.log.high_watermark, follower.state.high_watermark) == (2, 2, 2)
 
 
 def test_a_follower_below_the_leaders_start_begins_anew_there(tmp_path: Path) -> None:
     follower = follower_of(filled(tmp_path / "f", 1, 1))
-    resume_in_range(follower, resume_out_of_range(leader_start=40, leader_end=50, log_end_offset=2))
+    found = resume_out_of_range(leader_start=40, leader_end=50, log_end_offset=2)
+    resume_in_range(CUTS, follower, found, now_ms=NOW_MS)
     assert (follower.log.log_start_offset, follower.log.log_end_offset) == (40, 40)
     assert (follower.state.log_end_offset, follower.state.high_watermark) == (40, 40)
 

@@ -1,15 +1,32 @@
-"""A fetcher that meets a defect goes on, and says so."""
+"""A fetcher goes on whatever it meets: a defect, an answer that cannot be used, one that came too late, a leader that is away."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.config import load_broker_settings
+from broker.core.cluster_image import PartitionImage
+from broker.core.partition import Partition
+from broker.core.topic_configs import LogConfig
+from broker.cut_records import CutRecords
+from broker.hosted_partition import HostedPartition
+from broker.metrics import TopicMetrics
 from broker.replica_fetcher import ReplicaFetcher
+from runtime.addresses import HostPort
 from runtime.clock import SystemClock
+from runtime.disk import RealDisk
 from tests.support.eventually import eventually
+from tests.support.log_batches import batch
+from tests.support.logs_on_disk import NOW_MS, open_log
+from wire.client_errors import Unreachable
+from wire.fetch_codec import FetchResponse, PartitionFetched, TopicFetched
 
 SETTINGS = {
     "node.id": "1",
@@ -18,6 +35,149 @@ SETTINGS = {
     "zookeeper.connect": "none:1",
     "replica.fetch.backoff.ms": "1",
 }
+LEADER = 2
+
+
+class Fetches:
+    """Of replicas, only what a fetcher asks: nobody waits for anything."""
+
+    def __init__(self) -> None:
+        self.fetches = self
+        self.cuts = CutRecords(RealDisk(), bytes_max=0)
+
+    def notify(self, key: object, grown_bytes: int = 0) -> None:
+        """Nobody to tell."""
+
+
+def image(leader_epoch: int) -> PartitionImage:
+    return PartitionImage(
+        index=0, leader=LEADER, leader_epoch=leader_epoch, partition_epoch=0, replicas=(LEADER, 1), isr=(LEADER, 1)
+    )
+
+
+def follower(directory: Path, topic: str) -> HostedPartition:
+    log = open_log(directory / topic)
+    state = Partition(node_id=1, log_end_offset=0)
+    state.change(image(leader_epoch=1), now_ms=0)
+    topic_id = topic.encode().ljust(16)
+    return HostedPartition(
+        topic=topic, topic_id=topic_id, index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
+    )
+
+
+def answer(hosted: HostedPartition, records: bytes) -> TopicFetched:
+    fetched = PartitionFetched(0, high_watermark=1, log_start_offset=0, records=memoryview(records))
+    return TopicFetched(hosted.topic, hosted.topic_uuid, [fetched])
+
+
+@asynccontextmanager
+async def following(
+    monkeypatch: pytest.MonkeyPatch, fetch: Callable[..., Any], *followed: HostedPartition
+) -> AsyncIterator[ReplicaFetcher]:
+    """A fetcher of these whose requests `fetch` answers."""
+
+    async def connect(*_: Any) -> Any:
+        return SimpleNamespace(is_open=True, close=lambda _: None)
+
+    monkeypatch.setattr("broker.replica_fetcher.open_connection", connect)
+    monkeypatch.setattr("broker.replica_fetcher.request_fetch", fetch)
+    replicas: Any = Fetches()
+    fetcher = ReplicaFetcher(
+        LEADER,
+        replicas,
+        load_broker_settings(SETTINGS),
+        SystemClock(),
+        find_address=lambda _: HostPort("127.0.0.1", 1),
+        broker_epoch=lambda: 1,
+        on_lost=lambda _: None,
+    )
+    try:
+        fetcher.follow(followed)
+        yield fetcher
+    finally:
+        await fetcher.stop()
+
+
+async def no_news() -> FetchResponse:
+    await asyncio.sleep(0)
+    return FetchResponse((), session_id=1)
+
+
+async def test_one_partition_that_cannot_be_appended_holds_up_no_other_and_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rotten, sound = follower(tmp_path, "rotten"), follower(tmp_path, "sound")
+    good = batch([b"value"], timestamp_ms=NOW_MS, leader_epoch=1)
+    damaged = good[:-1] + bytes([good[-1] ^ 1])
+    is_healed = False
+
+    async def fetch(_: Any, request: Any) -> FetchResponse:
+        wanted = {topic.name: topic.partitions[0].fetch_offset for topic in request.topics}
+        if not any(offset == 0 for offset in wanted.values()):
+            return await no_news()
+        answers = [answer(sound, good)] if wanted.get("sound") == 0 else []
+        if wanted.get("rotten") == 0:
+            answers.insert(0, answer(rotten, good if is_healed else damaged))
+        return FetchResponse(answers, session_id=1)
+
+    async with following(monkeypatch, fetch, rotten, sound) as fetcher:
+        await eventually(lambda: sound.log.log_end_offset == 1 and fetcher.failing_count() == 1)
+        assert rotten.log.log_end_offset == 0
+        is_healed = True
+        await eventually(lambda: rotten.log.log_end_offset == 1 and fetcher.failing_count() == 0)
+        assert sound.log.log_end_offset == 1
+
+
+async def test_an_answer_that_comes_after_a_change_of_leadership_is_not_appended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hosted = follower(tmp_path, "t")
+    asked: list[int] = []
+    records = {1: b"of the former leader", 2: b"of its successor"}
+
+    async def fetch(_: Any, request: Any) -> FetchResponse:
+        if not request.topics:
+            return await no_news()
+        epoch = request.topics[0].partitions[0].current_leader_epoch
+        asked.append(epoch)
+        if len(asked) == 1:
+            hosted.state.change(image(leader_epoch=2), now_ms=0)
+        if hosted.log.log_end_offset:
+            return await no_news()
+        return FetchResponse([answer(hosted, batch([records[epoch]], timestamp_ms=NOW_MS, leader_epoch=epoch))])
+
+    async with following(monkeypatch, fetch, hosted):
+        await eventually(lambda: hosted.log.log_end_offset == 1)
+        with hosted.log.read(0, max_bytes=1 << 20) as piece:
+            assert records[2] in piece.read_bytes()
+        assert asked[:2] == [1, 2]
+
+
+async def test_a_leader_that_is_away_is_asked_again_after_a_pause_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hosted = follower(tmp_path, "t")
+    attempts = 0
+    pauses: list[float] = []
+
+    def longest(_: float, share_max: float) -> float:
+        pauses.append(share_max)
+        return share_max
+
+    async def fetch(_: Any, request: Any) -> FetchResponse:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 4:
+            raise Unreachable("it does not answer", node="node 2")
+        if not request.topics or hosted.log.log_end_offset:
+            return await no_news()
+        return FetchResponse([answer(hosted, batch([b"back"], timestamp_ms=NOW_MS, leader_epoch=1))], session_id=1)
+
+    monkeypatch.setattr("broker.replica_fetcher.random.uniform", longest)
+    async with following(monkeypatch, fetch, hosted) as fetcher:
+        await eventually(lambda: hosted.log.log_end_offset == 1)
+        assert len(pauses) == 3
+        assert fetcher.failing_count() == 0
 
 
 async def test_a_defect_is_shown_and_following_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

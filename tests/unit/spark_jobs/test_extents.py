@@ -9,6 +9,7 @@ from spark_jobs.core.extents import (
     RANGES_PER_PARTITION_MAX,
     Extent,
     LogEnds,
+    bounded,
     expired,
     extents,
     is_reached,
@@ -85,3 +86,16 @@ def test_no_partition_has_more_ranges_than_a_person_can_look_at(length: int) -> 
     found = extents(ends(0, length), ends(0, length), ends(0, length))
     assert length <= range_size(found, 0) * RANGES_PER_PARTITION_MAX
     assert range_size(found, 777) == 777
+
+
+def test_a_bound_ends_a_log_early_but_never_before_its_start() -> None:
+    found = bounded({("t", 0): LogEnds(start_offset=5, end_offset=90), ("t", 1): LogEnds(end_offset=9)}, {("t", 0): 40})
+    assert (found["t", 0].end_offset, found["t", 1].end_offset) == (40, 9)
+    assert bounded(ends(50, 90), {KEY: 40})[KEY].end_offset == 50
+
+
+@given(end=st.integers(0, 100), mirrored=st.integers(0, 200), later=st.integers(0, 50), bound=st.integers(0, 200))
+def test_under_a_bound_nothing_beyond_it_is_compared(end: int, mirrored: int, later: int, bound: int) -> None:
+    bounds = {KEY: bound}
+    extent = only(extents(*(bounded(ends(0, one), bounds) for one in (end, mirrored, end + later))))
+    assert max(extent.source_until, extent.target_until) <= bound

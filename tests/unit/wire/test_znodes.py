@@ -66,6 +66,8 @@ def test_partition_state_config_block_and_cluster_id_come_back_whole() -> None:
     assert znodes.decode_controller_epoch(znodes.encode_controller_epoch(12)) == 12
     notice = znodes.encode_config_change("topics/t")
     assert znodes.decode_config_change(znodes.config_change_path(7), notice) == "topics/t"
+    older = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    assert znodes.decode_config_change(znodes.config_change_path(6), older) == "topics/t"
     assert znodes.config_change_path(7) == "/config/changes/config_change_0000000007"
 
 

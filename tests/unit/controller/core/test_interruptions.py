@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,20 @@ def create(*names: str, partitions: int = 3, factor: int = 2) -> Step:
 
 def grow(name: str, total: int) -> Step:
     return lambda model: model.give(ask.CreatePartitions(topics=(ask.GrowthRequest(name=name, total_count=total),)))
+
+
+def written(name: str, total: int) -> Step:
+    """Another tool has grown the topic in ZooKeeper."""
+
+    def step(model: SiteModel) -> None:
+        stored = model.topics[name]
+        added = dict.fromkeys(range(len(stored.assignment), total), (1,))
+        if added:
+            stored = replace(stored, assignment={**stored.assignment, **added}, version=stored.version + 1)
+            model.topics[name] = stored
+        model.give(ask.PartitionsFound(topic=name, assignment=stored.assignment, version=stored.version))
+
+    return step
 
 
 def configure(name: str, **configs: str) -> Step:
@@ -84,6 +99,7 @@ def elect(model: SiteModel) -> None:
 SEQUENCES: dict[str, list[Step]] = {
     "create": [create("t", "u")],
     "grow": [create("t"), grow("t", 6)],
+    "grown by another tool": [create("t"), written("t", 6)],
     "configure": [create("t"), configure("t", retention_ms="5")],
     "delete": [create("t", "u"), delete("t"), answers],
     "delete with a dead broker": [create("t"), brokers(1, 3), delete("t"), answers, brokers(1, 2, 3), answers],

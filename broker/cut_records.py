@@ -1,0 +1,123 @@
+"""What logs here lost to another history: counted by partition, and copied into a file before it is cut.
+
+A leader that is cut off from its followers goes on taking acks=1 until it hears of its successor; what it took then, and what
+followers had of it, is cut when it follows. Before that the batches are copied, as they are, to `0.cut.<topic>-<partition>.log`
+beside the partitions' folders, where no broker looks for logs and Kafka's own dump tool can read it. A copy is bounded for each
+partition; what does not fit, or cannot be written, is counted as not kept. It is not forced to disk. A cut that was interrupted copies
+again: a batch may be in the file twice.
+
+Called on the event loop: by `following.py` before a cut, by `replicas.py` when a topic is deleted. Figures are read from other threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from broker.log.batch_scan import scan_headers
+from broker.log.errors import CorruptLog, StorageError
+from broker.log.partition_log import PartitionLog
+from runtime.disk import Disk, write_all
+from runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+PREFIX: Final = "0.cut."
+"""Kafka's dump tool reads a number in front of the first dot."""
+PIECE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """What one partition's log here has lost since the start. Records are offsets: control records count, compacted gaps too."""
+
+    count: int = 0
+    records: int = 0
+    bytes: int = 0
+    kept_bytes: int = 0
+    first_offset: int = -1
+    """Where the last cut began."""
+    at_ms: int = 0
+    """When that was (Unix ms)."""
+
+    def then(self, later: Cuts) -> Cuts:
+        """These, and what was cut later."""
+        return Cuts(
+            count=self.count + later.count,
+            records=self.records + later.records,
+            bytes=self.bytes + later.bytes,
+            kept_bytes=self.kept_bytes + later.kept_bytes,
+            first_offset=later.first_offset,
+            at_ms=later.at_ms,
+        )
+
+
+class CutRecords:
+    """All cuts of one broker."""
+
+    def __init__(self, disk: Disk, *, bytes_max: int) -> None:
+        """Of a partition at most `bytes_max` are kept; 0 keeps nothing."""
+        self._disk = disk
+        self._bytes_max = bytes_max
+        self._by_partition: dict[tuple[str, int], Cuts] = {}
+        self.total = Cuts()
+        """The sum of all, deleted topics included."""
+
+    def of(self, topic: str, partition: int) -> Cuts | None:
+        """What this partition lost; None for nothing."""
+        return self._by_partition.get((topic, partition))
+
+    def keep(self, cut: PartitionLog, offset: int) -> int:
+        """Copy what the log holds from `offset` on, as far as there is room; how many bytes. Never raises: the cut has to go on."""
+        if not self._bytes_max:
+            return 0
+        path = path_of(cut)
+        try:
+            return self._copy(cut, max(offset, cut.log_start_offset), path)
+        except (OSError, StorageError) as error:
+            log.warning("cut records are not kept", topic=cut.topic, partition=cut.partition, reason=str(error))
+            return 0
+
+    def _copy(self, cut: PartitionLog, offset: int, path: str) -> int:
+        descriptor = self._disk.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            begin = position = self._whole_end(descriptor, path)
+            while offset < cut.log_end_offset and position < self._bytes_max:
+                with cut.read(offset, max_bytes=min(PIECE_BYTES, self._bytes_max - position)) as piece:
+                    content, offset = piece.read_bytes(), piece.next_offset
+                if not content or position + len(content) > self._bytes_max:
+                    break
+                position += write_all(self._disk, descriptor, [content], position)
+        finally:
+            self._disk.close(descriptor)
+        return position - begin
+
+    def _whole_end(self, descriptor: int, path: str) -> int:
+        """Where the last whole batch of the file ends: a copy that was interrupted may have left half of one."""
+        size = self._disk.size(descriptor)
+        end = 0
+        with contextlib.suppress(CorruptLog):
+            for position, header in scan_headers(self._disk, descriptor, path, 0, size):
+                end = position + header.size_bytes
+        if end < size:
+            self._disk.truncate(descriptor, end)
+        return end
+
+    def record(self, cut: PartitionLog, made: Cuts) -> None:
+        """The log has been cut."""
+        key = (cut.topic, cut.partition)
+        self._by_partition[key] = self._by_partition.get(key, Cuts()).then(made)
+        self.total = self.total.then(made)
+
+    def forget(self, deleted: PartitionLog) -> None:
+        """The topic is deleted: nothing of it stays."""
+        self._by_partition.pop((deleted.topic, deleted.partition), None)
+        with contextlib.suppress(OSError):
+            self._disk.unlink(path_of(deleted))
+
+
+def path_of(cut: PartitionLog) -> str:
+    """The file beside the log's folder that keeps what is cut from it."""
+    return f"{os.path.dirname(cut.directory)}/{PREFIX}{cut.topic}-{cut.partition}.log"

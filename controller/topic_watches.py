@@ -1,0 +1,87 @@
+"""Topics whose assignment somebody else writes: partitions that Kafka's older tools add by changing `/brokers/topics/<topic>` itself.
+
+Each topic's znode is watched. A version that the controller does not know is read and given to it as a command, and what it takes
+over it writes again, because such tools drop the topic id. Looks are few at a time: a site may have thousands of topics, and all
+watches fire when the connection breaks. A node that cannot be understood is reported, and looked at again when it changes.
+
+Caller: `event_loop.py`, for the time of a tenure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from kazoo.exceptions import KazooException
+
+from controller.core.cluster import Cluster
+from controller.core.commands import PartitionsFound
+from controller.store import ClusterReader
+from runtime.logs import get_logger
+from runtime.retries import jittered_backoff
+from wire.znodes import MalformedZnode
+
+LOOKS_AT_ONCE: Final = 16
+
+_log = get_logger(__name__)
+
+
+class TopicWatches:
+    """The watches of one tenure."""
+
+    def __init__(
+        self,
+        reader: ClusterReader,
+        tell: Callable[[PartitionsFound], Awaitable[None]],
+        *,
+        cluster: Callable[[], Cluster],
+    ) -> None:
+        self._reader = reader
+        self._tell = tell
+        self._cluster = cluster
+        self._watched: set[str] = set()
+        self._due: dict[str, None] = {}
+        self._has_due = asyncio.Event()
+
+    def follow(self, names: Iterable[str]) -> None:
+        """These are the topics now: watch those that are new."""
+        for name in names:
+            if name not in self._watched:
+                self._watched.add(name)
+                self._look_at(name)
+
+    def _look_at(self, name: str) -> None:
+        self._due[name] = None
+        self._has_due.set()
+
+    async def run(self) -> None:
+        """Look at what is due, until cancelled."""
+        while True:
+            await self._has_due.wait()
+            names = list(self._due)[:LOOKS_AT_ONCE]
+            for name in names:
+                del self._due[name]
+            if not self._due:
+                self._has_due.clear()
+            await asyncio.gather(*(self._look(name) for name in names))
+
+    async def _look(self, name: str) -> None:
+        async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=20, max_ms=500):
+            with attempt:
+                version = await self._reader.topic_version(name, lambda _: self._look_at(name))
+        known = self._cluster().topics.get(name)
+        if version is None:
+            self._watched.discard(name)
+        elif known is not None and version > known.version:
+            await self._take(name)
+
+    async def _take(self, name: str) -> None:
+        try:
+            found = await self._reader.assignment(name)
+        except MalformedZnode as error:
+            _log.error("partitions written by somebody else are not taken over", problem=str(error))
+            return
+        if found is not None:
+            partitions, version = found
+            await self._tell(PartitionsFound(topic=name, assignment=partitions, version=version))

@@ -342,7 +342,7 @@ def _partition_states(parts: GaugeSources) -> Iterator[Metric]:
     ]
     for hosted in parts.replicas:
         if hosted.state.is_leader:
-            spare = hosted.spare_in_sync
+            spare = hosted.state.spare_in_sync
             flags = (len(hosted.state.isr) < len(hosted.state.replicas), spare < 0, spare == 0)
             for family, flag in zip(families, flags, strict=True):
                 family.add_metric([hosted.topic, str(hosted.index)], flag)

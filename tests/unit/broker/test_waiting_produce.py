@@ -28,10 +28,7 @@ class Fate:
     high_watermark: int = 0
     is_leader: bool = True
     led_since_epoch: int = 1
-    in_sync_count: int = 2
-
-    def has_enough_in_sync(self, least: int) -> bool:
-        return self.in_sync_count >= least
+    has_enough_in_sync: bool = True
 
 
 class Asked:
@@ -59,10 +56,8 @@ async def waiting(fates: list[Fate], *, timeout_ms: float) -> tuple[Purgatory, A
         image=ClusterImage(node_id=1, site="a"),
         quotas=SimpleNamespace(produce=SimpleNamespace(is_in_use=False)),
     )
-    config = SimpleNamespace(insync_replicas_min=2)
     missing = {
-        ("t", index): (cast("HostedPartition", SimpleNamespace(state=fate, config=config)), OFFSET)
-        for index, fate in enumerate(fates)
+        ("t", index): (cast("HostedPartition", SimpleNamespace(state=fate)), OFFSET) for index, fate in enumerate(fates)
     }
     placed = [PartitionProduced(index, base_offset=OFFSET - 1) for index in range(len(fates))]
     request: Any = WaitingProduce(
@@ -76,7 +71,7 @@ async def test_each_partition_is_answered_for_itself() -> None:
     copied, shrunk, moved, moved_and_back, slow = fates = [Fate() for _ in range(5)]
     purgatory, asked = await waiting(fates, timeout_ms=200)
     copied.high_watermark = OFFSET
-    shrunk.high_watermark, shrunk.in_sync_count = OFFSET, 1
+    shrunk.high_watermark, shrunk.has_enough_in_sync = OFFSET, False
     moved.is_leader = False
     moved_and_back.led_since_epoch, moved_and_back.high_watermark = 3, OFFSET
     slow.high_watermark = OFFSET - 1

@@ -5,18 +5,26 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.java_clients import CONSUMER_GROUPS, KafkaPrograms
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.lone_broker_process import LoneBroker
+from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
-GROUP_SETTINGS = {"group_initial_rebalance_delay_ms": "100", "offsets_topic_num_partitions": "5"}
+GROUP_SETTINGS = {
+    "group_initial_rebalance_delay_ms": "100",
+    "offsets_topic_num_partitions": "5",
+    "offsets_retention_check_interval_ms": "100",
+}
+OFFSET_COMMIT = 8
 
 
 @pytest.fixture
@@ -216,6 +224,35 @@ def test_admin_clients_list_describe_alter_and_delete_groups(broker: LoneBroker,
     assert {kept.partition: kept.offset for kept in found.topic_partitions} == {0: 3, 1: 10, 2: 10, 3: 10}
     admin.delete_consumer_groups(["managed"])["managed"].result(10)
     assert not admin.list_consumer_groups().result(10).valid
+
+
+def test_offsets_of_topics_that_a_consumer_does_not_read_expire_while_it_lives(broker: LoneBroker, topic: str) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    left = f"{topic}-left"
+    admin.create_topics([NewTopic(left, 1, 1)])[left].result(10)
+    asked = [ConsumerGroupTopicPartitions("moved-on")]
+
+    def committed() -> set[str]:
+        found = admin.list_consumer_group_offsets(asked)["moved-on"].result(10)
+        return {kept.topic for kept in found.topic_partitions}
+
+    with members(Member(broker, topic, "moved-on")) as (member,), RawClient(broker.port) as client:
+        eventually_sync(lambda: member.poll() == 40, within_ms=20_000)
+        offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+        commit = {
+            "group_id": "moved-on",
+            "member_id": member.consumer.memberid(),
+            "generation_id_or_member_epoch": 1,
+            "retention_time": timedelta(milliseconds=1),
+            "topics": [{"name": name, "partitions": [offset]} for name in (topic, left)],
+        }
+        answered = client.call(OFFSET_COMMIT, 4, commit)
+        assert {part.error_code for named in answered.topics for part in named.partitions} == {ErrorCode.none}
+        eventually_sync(lambda: left not in committed(), within_ms=20_000)
+        assert committed() == {topic}
 
 
 def test_idempotent_producers_get_ids(broker: LoneBroker, topic: str) -> None:

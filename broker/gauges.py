@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import Metric
 from broker.core.group_states import GroupState
 from broker.metrics import BrokerMetrics
 from runtime.clock import Clock
+from runtime.zookeeper import SessionState
 
 if TYPE_CHECKING:
     from broker.connection_server import ConnectionServer
@@ -79,6 +80,7 @@ class GaugeSources:
     fetchers: ReplicaFetchers
     proposals: IsrProposals
     connections: ConnectionServer
+    session_changes: Mapping[SessionState, int]
     logs: LogStore
     clock: Clock
     fetch_sessions: Callable[[], FetchSessions]
@@ -242,6 +244,21 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
 
 
 COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
+    (
+        "kafka_server_sessionexpirelistener_zookeeperdisconnects",
+        "Connections to ZooKeeper that broke",
+        lambda parts: parts.session_changes[SessionState.SUSPENDED],
+    ),
+    (
+        "kafka_server_sessionexpirelistener_zookeeperexpires",
+        "Sessions in ZooKeeper that ended: the broker was not registered until it had another",
+        lambda parts: parts.session_changes[SessionState.LOST],
+    ),
+    (
+        "kafka_server_sessionexpirelistener_zookeepersyncconnects",
+        "Connections to ZooKeeper that were made again",
+        lambda parts: parts.session_changes[SessionState.CONNECTED],
+    ),
     (
         "antipode_broker_sync_degradations",
         "How often a partition stopped waiting for a silent standby",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -66,6 +67,7 @@ from runtime.disk import RealDisk
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
+from runtime.zookeeper import SessionState
 from wire import znodes
 from wire.connection import installed_version
 from wire.control import broker_pb2_grpc
@@ -91,6 +93,7 @@ class SiteMembership(Protocol):
     """What a broker needs of its site's ZooKeeper (`membership.py`; tests have a lone one)."""
 
     broker_epoch: int
+    session_changes: Counter[SessionState]
 
     @property
     def configs(self) -> BrokerConfigStore:
@@ -246,6 +249,7 @@ class Broker:
                 fetchers=self._fetchers,
                 proposals=self._proposals,
                 connections=self._connections,
+                session_changes=self._membership.session_changes,
                 logs=self._logs,
                 clock=self._clock,
                 fetch_sessions=lambda: self._services.fetch_sessions,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class Membership:
         self._registration: znodes.BrokerRegistration | None = None
         self._task: asyncio.Task[None] | None = None
         self.broker_epoch = 0
+        self.session_changes: Counter[SessionState] = Counter()
+        """How often the session came into each state since the broker registered."""
         self.configs = ZooKeeperConfigStore(zookeeper, settings.node_id)
         self.on_registered: Callable[[int], None] | None = None
 
@@ -101,6 +104,7 @@ class Membership:
             self.on_registered(self.broker_epoch)
 
     def _on_session(self, state: SessionState) -> None:
+        self.session_changes[state] += 1
         log.warning("ZooKeeper session", state=state.value)
         if state is SessionState.CONNECTED and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._register_again())

@@ -76,11 +76,13 @@ class ApiMetrics(Latencies):
 
 @dataclass(slots=True)
 class TopicMetrics:
-    """Traffic of one topic."""
+    """Traffic of one topic. Consumers, mirrors and followers are counted apart, as producers, mirrors and leaders are."""
 
     messages_in: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    mirrored_bytes_out: int = 0
+    replicated_bytes_out: int = 0
     mirrored_bytes_in: int = 0
     mirrored_messages_in: int = 0
     replicated_bytes_in: int = 0
@@ -88,6 +90,15 @@ class TopicMetrics:
     fetch_count: int = 0
     failed_produce: int = 0
     failed_fetch: int = 0
+
+    def count_sent(self, size_bytes: int, *, is_to_follower: bool, is_to_mirror: bool) -> None:
+        """Records went to a reader."""
+        if is_to_follower:
+            self.replicated_bytes_out += size_bytes
+        elif is_to_mirror:
+            self.mirrored_bytes_out += size_bytes
+        else:
+            self.bytes_out += size_bytes
 
     def add(self, other: TopicMetrics) -> None:
         """Count what another topic has had."""
@@ -229,9 +240,11 @@ _PHASES: Final = (
 _TOPIC_COUNTERS: Final = (
     ("messagesin", "Records appended by producers", "messages_in"),
     ("bytesin", "Bytes appended by producers", "bytes_in"),
-    ("bytesout", "Bytes sent to fetchers", "bytes_out"),
+    ("bytesout", "Bytes sent to consumers", "bytes_out"),
     ("mirroredmessagesin", "Records appended by mirrors", "mirrored_messages_in"),
     ("mirroredbytesin", "Bytes appended by mirrors", "mirrored_bytes_in"),
+    ("mirroredbytesout", "Bytes sent to mirrors", "mirrored_bytes_out"),
+    ("replicationbytesout", "Bytes sent to followers", "replicated_bytes_out"),
     ("replicationbytesin", "Bytes appended by following leaders", "replicated_bytes_in"),
     ("totalproducerequests", "Partitions that producers asked to append to", "produce_count"),
     ("totalfetchrequests", "Partitions that fetchers asked to read", "fetch_count"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.mirrors import MirrorAddress, Name, Topics, asked
+from cli.mirrors import CALL_TIMEOUT_S, MirrorAddress, Name, Topics, asked
 from cli.output import (
     Output,
     OutputFormat,
@@ -128,7 +128,7 @@ def _ask_mirror(
 
     async def ask(stub: Any) -> list[TopicCompleteness]:
         async def described() -> DescribeMirrorReply:
-            reply: DescribeMirrorReply = await stub.DescribeMirror(DescribeMirrorRequest())
+            reply: DescribeMirrorReply = await stub.DescribeMirror(DescribeMirrorRequest(), timeout=CALL_TIMEOUT_S)
             return reply
 
         return await _repeated(looks_at_mirror(described, SystemClock()), until_ms, topics, timeout_ms, show)

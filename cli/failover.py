@@ -99,6 +99,8 @@ def _print_report(report: FailoverReport) -> None:
         console.print(
             f"lost in all: {'nothing' if report.account.is_exact and not lost else f'{exactness} {lost} records'}"
         )
+    for cut in report.cuts:
+        console.print(f"  inside a site: {cut.sentence}", highlight=False)
     colour = {"done": "green", "planned": "cyan"}.get(report.outcome, "red")
     console.print(
         f"[bold {colour}]{report.outcome}[/]: {report.reason} "

@@ -14,7 +14,7 @@ from typing import Any
 
 from dr.channels import Channels
 from dr.core.assess import assess
-from dr.core.evidence import Evidence, SiteEvidence, TopicPartition
+from dr.core.evidence import Evidence, ReplicaCut, SiteEvidence, TopicPartition
 from dr.core.loss import LossAccount, account
 from dr.core.playbook import (
     Decision,
@@ -76,6 +76,8 @@ class FailoverReport:
     steps: tuple[StepReport, ...] = ()
     planned_steps: tuple[str, ...] = ()
     account: LossAccount | None = None
+    cuts: tuple[ReplicaCut, ...] = ()
+    """What replicas of the sites that answered have lost inside their sites, apart from the account."""
 
     @property
     def is_done(self) -> bool:
@@ -90,6 +92,8 @@ class FailoverReport:
             document["account"]["is_exact"] = self.account.is_exact
             for fields, loss in zip(document["account"]["partitions"], self.account.partitions, strict=True):
                 fields["sentence"] = loss.sentence
+        for fields, cut in zip(document["cuts"], self.cuts, strict=True):
+            fields["sentence"] = cut.sentence
         return document
 
 
@@ -134,6 +138,7 @@ class FailoverRun:
             epoch=_epoch(evidence),
             planned_steps=assessment.steps,
             account=assessment.account,
+            cuts=_cuts(evidence),
         )
 
     async def run(self) -> FailoverReport:
@@ -163,6 +168,7 @@ class FailoverRun:
             duration_ms=round(self.clock.monotonic_ms() - started_ms),
             steps=tuple(self._steps),
             account=self._account or await self._kept_account(evidence),
+            cuts=_cuts(evidence),
         )
 
     def _observer(self) -> LinkObserver:
@@ -318,6 +324,10 @@ class FailoverRun:
             return None
         accounts = [LossAccount.from_json(text) for text in await self.target.failovers(self.link)]
         return next((item for item in accounts if item.epoch == evidence.governing.epoch), None)
+
+
+def _cuts(evidence: Evidence) -> tuple[ReplicaCut, ...]:
+    return tuple(cut for site in (evidence.source, evidence.target) if site is not None for cut in site.cuts)
 
 
 def _epoch(evidence: Evidence) -> int:

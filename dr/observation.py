@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dr.core.evidence import Evidence, SiteEvidence, TopicPartition, positions_of
+from dr.core.evidence import Evidence, SiteEvidence, TopicPartition, cuts_of, positions_of
 from dr.core.loss import LossAccount
 from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
@@ -74,6 +74,7 @@ class LinkObserver:
             enforced_epochs=dict(description.enforced_epochs),
             partitions=partitions,
             leaderless=frozenset(_carried(view, description.record) - partitions.keys()),
+            cuts=cuts_of(client.name, description.cuts),
             accounted_epochs=frozenset(LossAccount.from_json(text).epoch for text in accounts),
             is_confirmed=_is_confirmed(links, self._link),
         )

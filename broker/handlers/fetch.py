@@ -151,6 +151,7 @@ class Fetch:
         self._plan = plan
         self._missing_bytes = 0
         self._is_follower = request.replica_id >= 0
+        self._is_to_mirror = request.replica_id == MIRROR_REPLICA_ID
         self._is_recorded = not self._is_follower
         self._has_quota = services.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
         self._bytes_max = services.config.fetch_bytes_max
@@ -327,7 +328,7 @@ class Fetch:
         for state, hosted, fetched in reading.results:
             size = fetched.records.length if isinstance(fetched.records, LogSlice) else 0
             if size and hosted is not None:
-                hosted.metrics.bytes_out += size
+                hosted.metrics.count_sent(size, is_to_follower=self._is_follower, is_to_mirror=self._is_to_mirror)
                 if self._is_follower and hosted.is_throttled_leader:
                     services.replicas.leader_throttle.record(services.clock.monotonic_ms(), size)
                 served.append(state.key)

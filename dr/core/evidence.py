@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from wire.control.broker_pb2 import PartitionDescription
+from wire.control.broker_pb2 import CutLog, PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import supersedes
 
@@ -51,6 +51,31 @@ class PartitionPosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCut:
+    """What one replica has lost to its leader's history since its broker started; `at_ms` is the last time (Unix ms)."""
+
+    site: str
+    topic: str
+    partition: int
+    node_id: int
+    records: int
+    bytes: int
+    kept_bytes: int
+    at_ms: int
+
+    @property
+    def sentence(self) -> str:
+        """What an operator is told."""
+        if self.kept_bytes == self.bytes:
+            kept = "all of them are kept in a file"
+        elif self.kept_bytes:
+            kept = f"{self.kept_bytes} of {self.bytes} bytes are kept in a file"
+        else:
+            kept = "none of them are kept"
+        return f"{self.topic}-{self.partition}: broker {self.node_id} of {self.site} cut {self.records} records from its replica; {kept}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEvidence:
     """One site's answer: its copy of the link record, what its brokers enforce, and where the logs stand."""
 
@@ -60,6 +85,7 @@ class SiteEvidence:
     enforced_epochs: Mapping[int, int] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, PartitionPosition] = field(default_factory=dict)
     leaderless: frozenset[TopicPartition] = frozenset()
+    cuts: tuple[ReplicaCut, ...] = ()
     accounted_epochs: frozenset[int] = frozenset()
     is_confirmed: bool = True
 
@@ -131,3 +157,21 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
         )
         for item in descriptions
     }
+
+
+def cuts_of(site: str, told: Iterable[CutLog]) -> tuple[ReplicaCut, ...]:
+    """What the site's brokers told of cuts, by partition and broker."""
+    found = [
+        ReplicaCut(
+            site=site,
+            topic=one.topic,
+            partition=one.partition,
+            node_id=one.node_id,
+            records=one.records,
+            bytes=one.bytes,
+            kept_bytes=one.kept_bytes,
+            at_ms=one.last_at_ms,
+        )
+        for one in told
+    ]
+    return tuple(sorted(found, key=lambda cut: (cut.topic, cut.partition, cut.node_id)))

@@ -289,8 +289,9 @@ async def test_a_failed_deletion_is_tried_again(stack: AsyncExitStack, zookeeper
 
 
 async def test_what_other_tools_write_to_zookeeper_is_taken_over(
-    stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
+    stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("controller.topic_watches.FIRST_LOOK_AFTER_S", 0)
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
     await eventually(lambda: broker.batches and candidate.is_active)

@@ -146,6 +146,9 @@ async def test_an_operator_pauses_resumes_and_verifies(
     resumed = await antipode("links", "resume", "a-b", *at)
     assert resumed["paused_topics"] == []
     await wait_equal(source, target, "operated", 2)
+    complete = await antipode("links", "complete", "a-b", "--topic", "operated", "--wait", *at)
+    assert complete["is_complete"]
+    assert [(one["topic"], one["partitions_complete"]) for one in complete["topics"]] == [("operated", 2)]
     verified = await antipode("links", "verify", "a-b", "--topic", "operated", *at)
     assert [one["verdict"] for one in verified] == ["equal", "equal"], verified
     assert [one["records"] for one in verified] == [24, 50]

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,6 +25,7 @@ from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
+from runtime.zookeeper import SessionState
 from tests.support.memory_configs import FileConfigStore
 from wire import znodes
 from wire.client_quotas import QuotaEntity, entity_from_message, quota_message
@@ -41,6 +43,7 @@ class LoneMembership:
     def __init__(self, configs_path: Path) -> None:
         self.configs = FileConfigStore(configs_path)
         self.broker_epoch = 1
+        self.session_changes: Counter[SessionState] = Counter()
         self.address = ""
         self.registration: znodes.BrokerRegistration | None = None
 

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from broker.cut_records import CutRecords, path_of
+from runtime.disk import RealDisk
 from tests.integration.broker.test_requests import create
 from tests.support.eventually import eventually_sync
 from tests.support.java_clients import KafkaPrograms
 from tests.support.kafka_clients import Record, librdkafka_produce
+from tests.support.logs_on_disk import fill, open_log
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 
@@ -95,3 +98,16 @@ def test_segments_indexes_and_snapshots_are_sound_after_load_rolls_a_kill_and_co
     broker.process.stop()
     check(kafka_programs, folder)
     check(kafka_programs, broker.data / f"{compacted}-0")
+
+
+def test_what_was_cut_from_a_log_is_kept_in_a_file_that_the_tool_reads(
+    tmp_path: Path, kafka_programs: KafkaPrograms
+) -> None:
+    log = open_log(tmp_path / "t-0")
+    fill(log, 20, records=3)
+    assert CutRecords(RealDisk(), bytes_max=1 << 20).keep(log, 30)
+    said = kafka_programs.dump_log(Path(path_of(log)), with_records=True)
+    assert "baseOffset: 30 lastOffset: 32" in said
+    assert "baseOffset: 57 lastOffset: 59" in said
+    assert said.count("payload: 000010") == 3
+    assert [line for line in said.splitlines() if any(word in line.lower() for word in COMPLAINTS)] == []

@@ -12,7 +12,7 @@ from broker.config import BrokerSettings, load_broker_settings
 from broker.membership import Membership
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper import SessionState, ZooKeeper
 from tests.support.eventually import eventually
 from wire import znodes
 
@@ -105,6 +105,7 @@ async def test_an_expired_session_registers_again_with_a_new_broker_epoch(
     stat = await zookeeper.exists("/brokers/ids/7")
     assert stat is not None
     assert stat.czxid == member.broker_epoch
+    assert (member.session_changes[SessionState.LOST], member.session_changes[SessionState.CONNECTED]) == (1, 1)
 
 
 async def test_the_active_controllers_address_is_looked_up(zookeeper_connect: str, zookeeper: ZooKeeper) -> None:

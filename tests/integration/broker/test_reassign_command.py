@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
@@ -16,6 +17,8 @@ from tests.support.eventually import eventually_sync
 from tests.support.java_clients import REASSIGN, KafkaPrograms
 from tests.support.processes import Processes
 from tests.support.replicated_site import NODES, ReplicatedSite
+from wire.control.broker_pb2 import DescribePartitionsRequest
+from wire.control.broker_pb2_grpc import BrokerControlStub
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -126,6 +129,10 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     site.wait_in_sync(TOPIC, (FIRST, SECOND))
     assert site.nodes[SECOND].figure("antipode_broker_cut_records_total") == 3
     assert site.nodes[SECOND].figure("antipode_broker_cut_unkept_bytes_total") == 0
+    with grpc.insecure_channel(site.nodes[SECOND].grpc_address) as channel:
+        (told,) = BrokerControlStub(channel).DescribePartitions(DescribePartitionsRequest(), timeout=20).cuts
+    assert (told.topic, told.partition, told.node_id, told.records) == (TOPIC, 0, SECOND, 3)
+    assert told.kept_bytes == told.bytes > 0
     kept = site.directory_of(SECOND, TOPIC, 0).with_name(f"0.cut.{TOPIC}-0.log")
     shown = [sys.executable, "-m", "cli.main", "log-dirs", "show-cut", str(kept)]
     assert subprocess.run(shown, capture_output=True, timeout=60, check=True).stdout == b"one\ntwo\nthree\n"

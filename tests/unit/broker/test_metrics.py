@@ -33,6 +33,15 @@ def test_the_brokers_traffic_never_falls_although_topics_are_deleted() -> None:
     assert (sample(metrics, MESSAGES_IN), sample(metrics, MESSAGES_IN, topic="gone")) == (8, 1)
 
 
+def test_what_consumers_mirrors_and_followers_take_is_counted_apart() -> None:
+    metrics = BrokerMetrics()
+    for size, is_to_follower, is_to_mirror in ((1, False, False), (10, False, True), (100, True, False)):
+        metrics.topic("t").count_sent(size, is_to_follower=is_to_follower, is_to_mirror=is_to_mirror)
+    names = ("bytesout", "mirroredbytesout", "replicationbytesout")
+    found = [sample(metrics, f"kafka_server_brokertopicmetrics_{name}_total", topic="t") for name in names]
+    assert found == [1, 10, 100]
+
+
 def test_failed_handlers_stand_under_the_error_that_clients_get() -> None:
     metrics = BrokerMetrics()
     metrics.api("Metadata").record_error(is_answered=False)

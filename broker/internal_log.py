@@ -69,6 +69,8 @@ class InternalLog:
 async def append_and_commit(replicas: Replicas, hosted: HostedPartition, records: bytes, *, timeout_ms: float) -> int:
     """Append what the broker itself wrote and wait until every in-sync replica has it; the last offset. PartitionFailure."""
     info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False)
+    if hosted.state.high_watermark > info.last_offset and not hosted.log.needs_flush:
+        return info.last_offset
     commit = _Commit(replicas, hosted, info.last_offset)
     if hosted.log.needs_flush:
         try:

@@ -123,6 +123,10 @@ class TransactionCoordinator:
         """Whether the partitions take part."""
         return await self._ask(command, AddReply)
 
+    def verified_now(self, command: VerifyPartitions) -> AddReply | None:
+        """As `verify_partitions`, None when it takes a while. CoordinatorRefusal."""
+        return self._shard(command.transactional_id).answer_now(command)
+
     async def end(self, command: EndTransaction) -> ProducerReply:
         """EndTxn; answers when the decision is in the log. Its markers follow."""
         return await self._ask_patiently(command, ProducerReply)

@@ -7,7 +7,7 @@ background. Handlers call the verbs; what cannot be done here or now is a Coordi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -81,6 +81,7 @@ class GroupCoordinator:
         routing: GroupRouting,
         clock: Clock,
         *,
+        may_answer: Callable[[], bool] = lambda: True,
         expiry_interval_ms: float = 600_000,
     ) -> None:
         self._limits = limits
@@ -95,6 +96,7 @@ class GroupCoordinator:
             partition_count=routing.partition_count,
             make=self._made,
             on_loaded=self._evict_moved_groups,
+            may_answer=may_answer,
         )
 
     # --- leadership

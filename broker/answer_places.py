@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker.channels import Part
+from wire.byte_reader import Buffer
 
 if TYPE_CHECKING:
     from broker.connections import Sent
 
 PLACES_MAX: Final = 64
 """Requests of one connection under way at once."""
+PLACES_BYTES_MAX: Final = 64 * 1024
+"""Their frames together, unless one alone is larger: what they were parsed into is many times that."""
 _HEAD: Final = struct.Struct(">ih")
 """How a frame begins: its size and its API key."""
 
@@ -26,10 +29,11 @@ _HEAD: Final = struct.Struct(">ih")
 class Place:
     """Where an answer goes."""
 
-    __slots__ = ("_on_answer", "is_answered", "on_sent", "parts", "rest_ms")
+    __slots__ = ("_on_answer", "frame_bytes", "is_answered", "on_sent", "parts", "rest_ms")
 
-    def __init__(self, on_answer: Callable[[Place], None]) -> None:
+    def __init__(self, on_answer: Callable[[Place], None], frame_bytes: int) -> None:
         self._on_answer = on_answer
+        self.frame_bytes = frame_bytes
         self.is_answered = False
         self.parts: Sequence[Part] | None = None
         self.rest_ms = 0.0
@@ -45,39 +49,46 @@ class Place:
 class AnswerPlaces:
     """The places of one connection. `on_answer` is called when one of them is answered."""
 
-    __slots__ = ("_api_key", "_on_answer", "_places")
+    __slots__ = ("_api_key", "_frame_bytes", "_on_answer", "_places")
 
     def __init__(self, on_answer: Callable[[Place], None]) -> None:
         self._on_answer = on_answer
         self._places: deque[Place] = deque()
+        self._frame_bytes = 0
         self._api_key = -1
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def take(self, api_key: int) -> Place:
-        """A place behind all others for the answer to a request of this API."""
+    def take(self, api_key: int, frame_bytes: int) -> Place:
+        """A place behind all others for the answer to a request of this API and size."""
         self._api_key = api_key
-        place = Place(self._on_answer)
+        self._frame_bytes += frame_bytes
+        place = Place(self._on_answer, frame_bytes)
         self._places.append(place)
         return place
 
     def take_behind(self) -> Place:
         """The same for a request of the API that the others are of."""
-        return self.take(self._api_key)
+        return self.take(self._api_key, 0)
 
-    def may_follow(self, data: memoryview, position: int, *, size_max: int) -> bool:
-        """Whether the frame at `position` may be handled now: a small one of the API that the places are of."""
+    def must_wait(self, held: bytes) -> bool:
+        """Whether what begins like that cannot be handled before a place is answered, however it goes on."""
+        return bool(self._places) and len(held) >= _HEAD.size and not self.may_follow(held, 0)
+
+    def may_follow(self, data: Buffer, position: int) -> bool:
+        """Whether the frame at `position` may be handled now: one of the API that the places are of, within their bounds."""
         if not self._places:
             return True
         if len(self._places) >= PLACES_MAX or len(data) - position < _HEAD.size:
             return False
         size, api_key = _HEAD.unpack_from(data, position)
-        return bool(size <= size_max and api_key == self._api_key)
+        return bool(self._frame_bytes + size <= PLACES_BYTES_MAX and api_key == self._api_key)
 
     def answered(self) -> Iterator[Place]:
         """Those that can go out, in order, taken out."""
         while self._places and self._places[0].is_answered:
+            self._frame_bytes -= self._places[0].frame_bytes
             yield self._places.popleft()
 
     def give_up(self) -> Iterator[Place]:

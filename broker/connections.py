@@ -32,8 +32,6 @@ from wire.frames import MalformedRequest
 log = get_logger(__name__)
 
 SHARED_BUFFER_BYTES: Final = 128 * 1024
-SMALL_FRAME_BYTES_MAX: Final = SHARED_BUFFER_BYTES // 2
-"""With its size; a larger one that is not whole yet gets a buffer of its own."""
 FIRST_LOOK_BYTES: Final = 4096
 """Read first from a connection whose last frame was large, so that little of the next one has to be moved."""
 BUFFERS_PER_SEND_MAX: Final = 512
@@ -214,7 +212,7 @@ class Connection:
             self._send_held()
         if position < len(data) and not self.is_closed:
             self._held = bytes(data[position:])
-            if self._is_busy or self._is_writing or self._is_resting or self._places:
+            if self._is_busy or self._is_writing or self._is_resting or self._places.must_wait(self._held):
                 self._read(is_wanted=False)
 
     def _handle_frames(self, data: memoryview) -> int:
@@ -228,10 +226,10 @@ class Connection:
                 raise MalformedRequest(
                     f"frame size {size}, accepted: {FRAME_BYTES_MIN} to {self._server.request_bytes_max}"
                 )
-            if self._places and not self._places.may_follow(data, position, size_max=SMALL_FRAME_BYTES_MAX - SIZE.size):
+            if self._places and not self._places.may_follow(data, position):
                 break
             if length - position - SIZE.size < size:
-                if size + SIZE.size > SMALL_FRAME_BYTES_MAX:
+                if size + SIZE.size > SHARED_BUFFER_BYTES // 2:
                     self._begin_large(size, data[position + SIZE.size :])
                     return length
                 break
@@ -305,7 +303,7 @@ class Connection:
         elif (
             not self.is_closed
             and not self._wanted_bytes
-            and not (self._held and (self._is_busy or self._outgoing or self._places))
+            and not (self._held and (self._is_busy or self._outgoing or self._places.must_wait(self._held)))
         ):
             self._read(is_wanted=True)
 
@@ -343,10 +341,10 @@ class Connection:
             if on_sent is not None:
                 self._unsent.append(on_sent)
 
-    def take_place(self, api_key: int) -> Place:
-        """Keep the place of the answer to the request in flight, which is of this API; more of them may be handled meanwhile."""
+    def take_place(self, api_key: int, frame_bytes: int) -> Place:
+        """Keep the place of the answer to the request in flight, of this API and size; more of them may be handled meanwhile."""
         self._is_busy = False
-        return self._places.take(api_key)
+        return self._places.take(api_key, frame_bytes)
 
     def _on_place_answered(self, place: Place) -> None:
         if self.is_closed:

@@ -175,7 +175,7 @@ class Exchange:
 
         Nothing of the frame may be needed then: requests of the same API that follow on the connection are handled meanwhile.
         """
-        self._place = self.connection.take_place(self.header.api_key)
+        self._place = self.connection.take_place(self.header.api_key, self.frame_bytes)
         waited.add_done_callback(lambda done: self._dispatcher.finish(self, answering, done))
 
     def note_handled(self) -> None:

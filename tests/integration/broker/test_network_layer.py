@@ -77,7 +77,7 @@ class Together:
             self.prompt_count += 1
             connection.answer([framed(content)])
         elif content.startswith(TOGETHER):
-            self.waiting.append((connection.take_place(struct.unpack_from(">h", TOGETHER)[0]), content))
+            self.waiting.append((connection.take_place(struct.unpack_from(">h", TOGETHER)[0], len(content)), content))
         else:
             self.waiting.append((connection, content))
 
@@ -185,6 +185,28 @@ async def test_no_more_than_so_many_are_handled_together_however_the_bytes_come(
             answered.append(waiting[1])
     assert answered == contents
     assert await reader.readexactly(len(sent)) == sent
+    writer.close()
+
+
+async def test_what_is_handled_together_is_bounded_in_bytes_and_a_large_request_waits_for_the_small_ones(
+    start: Starter,
+) -> None:
+    handler = Together()
+    _, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    sizes = [20_000, 30_000, 40_000, 100_000, 10]
+    contents = [TOGETHER + b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
+    for content in contents:
+        writer.write(framed(content))
+    answered = []
+    for together in (contents[:2], contents[2:3], contents[3:4], contents[4:]):
+        await eventually(lambda wanted=together: [content for _, content in handler.waiting] == wanted)
+        for waiting in tuple(handler.waiting):
+            handler.answer(waiting)
+            answered.append(waiting[1])
+    assert answered == contents
+    wanted = b"".join(map(framed, contents))
+    assert await reader.readexactly(len(wanted)) == wanted
     writer.close()
 
 

@@ -48,7 +48,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 def _measure_rate(plan: Plan, broker: MeasuredBroker, producer_count: int, repeat: int) -> None:
     topic = f"transactions-{producer_count}-{repeat}"
     create_topic(broker.bootstrap_servers, topic)
-    count = plan.scaled(TRANSACTION_COUNT / producer_count, least=5)
+    count, values = plan.scaled(TRANSACTION_COUNT / producer_count, least=5), payloads(RECORD_BYTES)
     producers = [_producer(broker, f"{topic}-{index}") for index in range(producer_count)]
     taken_ns: list[int] = []
     failures: list[Exception] = []
@@ -57,13 +57,13 @@ def _measure_rate(plan: Plan, broker: MeasuredBroker, producer_count: int, repea
         try:
             for _ in range(count):
                 began = time.perf_counter_ns()
-                _transact(producer, topic, payloads(RECORD_BYTES), RECORDS_A_TRANSACTION, is_committed=True)
+                _transact(producer, topic, values, RECORDS_A_TRANSACTION, is_committed=True)
                 taken_ns.append(time.perf_counter_ns() - began)
         except Exception as error:
             failures.append(error)
 
     for producer in producers:
-        _transact(producer, topic, payloads(RECORD_BYTES), RECORDS_A_TRANSACTION, is_committed=True)
+        _transact(producer, topic, values, RECORDS_A_TRANSACTION, is_committed=True)
     threads = [threading.Thread(target=commit_all, args=(producer,)) for producer in producers]
     with metered(broker.pid) as usage:
         began_s = time.monotonic()
@@ -76,14 +76,14 @@ def _measure_rate(plan: Plan, broker: MeasuredBroker, producer_count: int, repea
         raise OperationalFailure(f"a transaction failed at {broker.child.name}: {failures[0]}")
     delete_topic(broker.bootstrap_servers, topic)
     total = count * producer_count
-    values = {
+    figures = {
         "per_s": total / taken_s,
         "p50_ms": percentile(taken_ns, 50) / 1e6,
         "p99_ms": percentile(taken_ns, 99) / 1e6,
         "cpu_us_per_transaction": usage.cpu_s / total * 1e6,
     }
     plural = "s" if producer_count > 1 else ""
-    plan.record("transactions", f"{producer_count} producer{plural}, 10 records each", broker.side, usage, **values)
+    plan.record("transactions", f"{producer_count} producer{plural}, 10 records each", broker.side, usage, **figures)
 
 
 def _producer(broker: MeasuredBroker, transactional_id: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -82,6 +82,7 @@ class GroupCoordinator:
         routing: GroupRouting,
         clock: Clock,
         *,
+        may_answer: Callable[[], bool] = lambda: True,
         expiry_interval_ms: float = 600_000,
     ) -> None:
         self._limits = limits
@@ -96,6 +97,7 @@ class GroupCoordinator:
             partition_count=routing.partition_count,
             make=self._made,
             on_loaded=self._evict_moved_groups,
+            may_answer=may_answer,
         )
 
     # --- leadership

@@ -24,6 +24,7 @@ from typing import Any, Final
 from kio.static.primitive import i32Timedelta
 
 import broker.handlers
+from broker.answer_places import Place
 from broker.channels import Part
 from broker.connections import Connection, Frame
 from broker.entities import NO_THROTTLE
@@ -61,6 +62,7 @@ class Exchange:
         "_is_answered",
         "_local_ms",
         "_metrics",
+        "_place",
         "_queued_ms",
         "_rest_ms",
         "_started_ms",
@@ -88,6 +90,7 @@ class Exchange:
         self._queued_ms = self._waited_ms = 0.0
         self._local_ms: float | None = None
         self._rest_ms = -1
+        self._place: Place | None = None
         self.busy: BusyTime | None = None
         self.frame_bytes = frame_bytes
         self.connection = connection
@@ -168,7 +171,11 @@ class Exchange:
         return answer
 
     def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Answer when the future is done, without a task for it; a failure in it is treated as one of the handler."""
+        """Answer when the future is done, without a task for it; a failure in it is treated as one of the handler.
+
+        Nothing of the frame may be needed then: requests of the same API that follow on the connection are handled meanwhile.
+        """
+        self._place = self.connection.take_place(self.header.api_key, self.frame_bytes)
         waited.add_done_callback(lambda done: self._dispatcher.finish(self, answering, done))
 
     def count_as(self, metrics: ApiMetrics) -> None:
@@ -194,7 +201,7 @@ class Exchange:
         self.request = None
         if parts is None:
             metrics.record(self._answered_ms - self._started_ms)
-        self.connection.answer(parts, rest_ms=rest_ms, on_sent=self)
+        (self._place or self.connection).answer(parts, rest_ms=rest_ms, on_sent=self)
 
     def sent(self, began_ms: float, ended_ms: float) -> None:
         """The answer was sent between these times, or is given up."""

@@ -40,8 +40,10 @@ class InternalLog:
 
     async def append(self, partition: int, records: bytes) -> int:
         """Append and wait until every in-sync replica has it; the last offset. PartitionFailure."""
-        hosted = self._led(partition)
-        return await append_and_commit(self._replicas, hosted, records, timeout_ms=self._commit_timeout_ms)
+        append = OwnAppend(self._replicas, self._led(partition), records)
+        if not append.is_committed:
+            await append.committed(self._commit_timeout_ms)
+        return append.last_offset
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
         """Whole batches from the log's start to its end of now, piece by piece. PartitionFailure.
@@ -66,31 +68,29 @@ class InternalLog:
             await asyncio.sleep(0)
 
 
-async def append_and_commit(replicas: Replicas, hosted: HostedPartition, records: bytes, *, timeout_ms: float) -> int:
-    """Append what the broker itself wrote and wait until every in-sync replica has it; the last offset. PartitionFailure."""
-    info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False)
-    commit = _Commit(replicas, hosted, info.last_offset)
-    if hosted.log.needs_flush:
-        try:
-            await hosted.log.flush()
-        except StorageError as error:
-            raise failure_of(error) from error
-    await commit.wait(timeout_ms)
-    return info.last_offset
+class OwnAppend:
+    """What the broker itself appends to a partition that it leads, until every in-sync replica has it. PartitionFailure when made."""
 
-
-class _Commit:
-    """Waits in the produce purgatory for the high watermark."""
-
-    def __init__(self, replicas: Replicas, hosted: HostedPartition, last_offset: int) -> None:
+    def __init__(self, replicas: Replicas, hosted: HostedPartition, records: bytes) -> None:
         self._replicas = replicas
         self._hosted = hosted
-        self._last_offset = last_offset
+        self.last_offset = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False).last_offset
         self._led_since_epoch = hosted.state.led_since_epoch
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done: asyncio.Future[None] | None = None
 
-    async def wait(self, timeout_ms: float) -> None:
-        """Return when the records are committed. PartitionFailure when leadership or time ran out."""
+    @property
+    def is_committed(self) -> bool:
+        """True, right after the append, when there is nothing to wait for."""
+        return self._hosted.state.high_watermark > self.last_offset and not self._hosted.log.needs_flush
+
+    async def committed(self, timeout_ms: float) -> None:
+        """Return when the records are committed. PartitionFailure when the disk, leadership or time failed."""
+        if self._hosted.log.needs_flush:
+            try:
+                await self._hosted.log.flush()
+            except StorageError as error:
+                raise failure_of(error) from error
+        self._done = asyncio.get_running_loop().create_future()
         if self.changed(self._hosted.key, 0):
             self.complete()
             return await self._done
@@ -102,7 +102,7 @@ class _Commit:
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """True when there is nothing more to wait for."""
-        return not self._is_led() or self._hosted.state.high_watermark > self._last_offset
+        return not self._is_led() or self._hosted.state.high_watermark > self.last_offset
 
     def _is_led(self) -> bool:
         """Without a break since the append: in between, the log may have been cut and other records put in their place."""
@@ -111,11 +111,11 @@ class _Commit:
 
     def complete(self) -> None:
         """Settle the future."""
-        if self._done.done():
+        if self._done is None or self._done.done():
             return
         if not self._is_led():
             self._done.set_exception(PartitionFailure(ErrorCode.not_leader_or_follower))
-        elif self._hosted.state.high_watermark <= self._last_offset:
+        elif self._hosted.state.high_watermark <= self.last_offset:
             self._done.set_exception(PartitionFailure(ErrorCode.request_timed_out))
         else:
             self._done.set_result(None)

@@ -55,6 +55,7 @@ from broker.replica_fetchers import ReplicaFetchers
 from broker.replicas import Replicas
 from broker.request_memory import RequestMemory
 from broker.services import BrokerServices, Cluster
+from broker.standing import Standing
 from broker.topic_creation import TopicCreator
 from broker.transaction_admission import TransactionAdmission
 from broker.transaction_coordinator import TransactionCoordinator, transaction_limits
@@ -106,6 +107,10 @@ class SiteMembership(Protocol):
 
     async def register(self, registration: znodes.BrokerRegistration) -> None:
         """Register, now and after every lost session."""
+        ...
+
+    async def is_registered(self) -> bool:
+        """Whether the newest registration is there now."""
         ...
 
     async def controller_address(self) -> str:
@@ -215,11 +220,19 @@ class Broker:
         self._replicas.on_first_reader = self._fetchers.look_again
 
     def _make_coordinators(self, settings: BrokerSettings) -> None:
+        self._standing = Standing(
+            self._membership,
+            self._cluster,
+            self._clock,
+            node_id=settings.node_id,
+            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+        )
         self._groups = GroupCoordinator(
             group_limits(settings),
             InternalLog(OFFSETS_TOPIC, self._replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
             ImageRouting(lambda: self._cluster.image),
             self._clock,
+            may_answer=self._standing.holds,
             expiry_interval_ms=settings.offsets_retention_check_interval_ms,
         )
         self._producer_ids = ProducerIdSource(settings.node_id, self._controller, broker_epoch=self._broker_epoch)
@@ -234,6 +247,7 @@ class Broker:
             self._clock,
             producer_ids=self._producer_ids,
             markers=MarkerSender(lambda: self._cluster.image, self._transaction_markers, self._peers),
+            may_answer=self._standing.holds,
             expiry_interval_ms=settings.transactional_id_cleanup_interval_ms,
         )
         self._hanging = HangingTransactions(self._replicas, self._transaction_markers)
@@ -346,6 +360,7 @@ class Broker:
             self._control.on_image(self._offline_reports.on_image)
             self._control.on_image(self._open_the_doors)
             await self._membership.register(self._registration(grpc_port))
+            self._standing.start()
             self._housekeeping.start()
             self._proposals.start()
             self._offline_reports.start()
@@ -475,6 +490,7 @@ class Broker:
         log.info("broker stopped", node_id=self.settings.node_id)
 
     async def _stop_replication(self) -> None:
+        await self._standing.stop()
         await self._control.stop()
         await self._doubts.stop()
         await self._proposals.stop()

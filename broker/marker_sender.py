@@ -59,6 +59,9 @@ class MarkerSender:
             transaction_version=transaction.client_version,
         )
         left = set(transaction.partitions)
+        left -= await self._round(end, left)
+        if not left:
+            return
         retrying = jittered_backoff(retry_on=_PartitionsLeft, initial_ms=BACKOFF_INITIAL_MS, max_ms=BACKOFF_MAX_MS)
         async for attempt in retrying:
             with attempt:

@@ -103,6 +103,13 @@ class Membership:
         if self.on_registered is not None:
             self.on_registered(self.broker_epoch)
 
+    async def is_registered(self) -> bool:
+        """Whether ZooKeeper has the newest registration now. KazooException."""
+        stat = await self._zookeeper.exists(znodes.broker_path(self._settings.node_id))
+        return (
+            stat is not None and stat.ephemeral_owner == self._zookeeper.session_id and stat.czxid == self.broker_epoch
+        )
+
     def _on_session(self, state: SessionState) -> None:
         self.session_changes[state] += 1
         log.warning("ZooKeeper session", state=state.value)

@@ -39,6 +39,7 @@ class ShardLeadership(Generic[ShardT]):
         partition_count: Callable[[], int],
         make: Callable[[int, int], ShardT],
         on_loaded: Callable[[ShardT], None] = lambda _: None,
+        may_answer: Callable[[], bool] = lambda: True,
     ) -> None:
         self._topic = topic
         self._log = internal_log
@@ -46,6 +47,7 @@ class ShardLeadership(Generic[ShardT]):
         self._partition_count = partition_count
         self._make = make
         self._on_loaded = on_loaded
+        self._may_answer = may_answer
         self.shards: dict[int, ShardT] = {}
         self._loads = asyncio.Semaphore(LOADS_AT_ONCE_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -60,9 +62,9 @@ class ShardLeadership(Generic[ShardT]):
         return any(not shard.is_loaded for shard in self.shards.values())
 
     def loaded(self, partition: int) -> ShardT:
-        """The shard of a partition. CoordinatorRefusal when it is not led here, or not loaded yet."""
+        """The shard of a partition. CoordinatorRefusal when it is not led here, as far as is known, or not loaded yet."""
         shard = self.shards.get(partition)
-        if shard is None:
+        if shard is None or not self._may_answer():
             raise CoordinatorRefusal(ErrorCode.not_coordinator)
         if not shard.is_loaded:
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)

@@ -202,16 +202,16 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """Run a command as soon as its lane is free. CoordinatorRefusal when the shard has ended."""
         if self.is_ended:
             raise CoordinatorRefusal(ErrorCode.not_coordinator)
-        lane = self._lanes.get(self._lane_of(command))
-        if lane is not None and (lane.waiting or not lane.may_run(self._access(command))):
+        name, access = self._lane_of(command), self._access(command)
+        lane = self._lanes.get(name)
+        if lane is not None and (lane.waiting or not lane.may_run(access)):
             lane.waiting.append((command, token))
             return
-        self._run(command, token)
+        self._run(command, token, name, access)
 
-    def _run(self, command: CommandT, token: int) -> None:
+    def _run(self, command: CommandT, token: int, name: str, access: Access) -> None:
         decision = self._decide(command, token)
         content = self._content_of(decision)
-        name, access = self._lane_of(command), self._access(command)
         lane, is_applied = self._lanes.get(name) or _Lane(), access is Access.BUILT_UPON
         if not content and not (is_applied and lane.write_count):
             self._apply(decision)
@@ -275,8 +275,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._act(write.decision)
         lane = self._lanes[write.lane]
         lane.write_count -= 1
-        while lane.waiting and lane.may_run(self._access(lane.waiting[0][0])):
-            self._run(*lane.waiting.popleft())
+        while lane.waiting and lane.may_run(access := self._access(lane.waiting[0][0])):
+            self._run(*lane.waiting.popleft(), write.lane, access)
         if not lane.write_count:
             del self._lanes[write.lane]
 

@@ -62,9 +62,25 @@ class TransactionAdmission:
             return dict.fromkeys(partitions, refusal.code)
         except KafkaClientError:
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
-        if reply.error is not ErrorCode.none:
-            return dict.fromkeys(partitions, reply.error)
-        return reply.errors
+        return _by_partition(reply, partitions)
+
+    def admit_now(
+        self, writer: Writer, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode] | None:
+        """As `admit` without `is_added`; None when it takes a while: the coordinator is elsewhere, or busy with the transaction."""
+        if self._routing.coordinator(writer.transactional_id) != self._node_id:
+            return None
+        question = VerifyPartitions(
+            transactional_id=writer.transactional_id,
+            producer_id=writer.producer_id,
+            producer_epoch=writer.producer_epoch,
+            partitions=frozenset(partitions),
+        )
+        try:
+            reply = self._coordinator.verified_now(question)
+        except CoordinatorRefusal as refusal:
+            return dict.fromkeys(partitions, refusal.code)
+        return None if reply is None else _by_partition(reply, partitions)
 
     async def _ask_here(self, writer: Writer, partitions: Collection[TopicPartition], *, is_added: bool) -> AddReply:
         named = frozenset(partitions)
@@ -91,3 +107,7 @@ class TransactionAdmission:
             for found in topic.results_by_partition
         }
         return AddReply(error=response.error_code, errors=errors)
+
+
+def _by_partition(reply: AddReply, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, ErrorCode]:
+    return reply.errors if reply.error is ErrorCode.none else dict.fromkeys(partitions, reply.error)

@@ -8,7 +8,7 @@ CONCURRENT_TRANSACTIONS and backs off. Transactional ids that nobody uses are fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
@@ -71,6 +71,7 @@ class TransactionCoordinator:
         *,
         producer_ids: ProducerIdSource,
         markers: Markers,
+        may_answer: Callable[[], bool] = lambda: True,
         expiry_interval_ms: float = 3_600_000,
     ) -> None:
         self._limits = limits
@@ -81,7 +82,12 @@ class TransactionCoordinator:
         self._markers = markers
         self._expiry_interval_ms = expiry_interval_ms
         self._led: ShardLeadership[TransactionShard] = ShardLeadership(
-            TRANSACTIONS_TOPIC, internal_log, clock, partition_count=routing.partition_count, make=self._made
+            TRANSACTIONS_TOPIC,
+            internal_log,
+            clock,
+            partition_count=routing.partition_count,
+            make=self._made,
+            may_answer=may_answer,
         )
 
     # --- leadership
@@ -122,6 +128,10 @@ class TransactionCoordinator:
     async def verify_partitions(self, command: VerifyPartitions) -> AddReply:
         """Whether the partitions take part."""
         return await self._ask(command, AddReply)
+
+    def verified_now(self, command: VerifyPartitions) -> AddReply | None:
+        """As `verify_partitions`, None when it takes a while. CoordinatorRefusal."""
+        return self._shard(command.transactional_id).answer_now(command)
 
     async def end(self, command: EndTransaction) -> ProducerReply:
         """EndTxn; answers when the decision is in the log. Its markers follow."""

@@ -8,7 +8,7 @@ WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hangin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -18,7 +18,7 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.group_messages import EndProducerTransaction, TopicPartition
 from broker.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
-from broker.internal_log import append_and_commit
+from broker.internal_log import OwnAppend
 from broker.replicas import Replicas
 from broker.state_shard import CoordinatorRefusal
 from runtime.clock import Clock
@@ -52,35 +52,56 @@ class TransactionMarkers:
         self, end: TransactionEnd, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         """The outcome by partition; none means that every in-sync replica has the marker."""
-        outcomes = await asyncio.gather(*(self._outcome(end, partition) for partition in partitions))
-        return dict(zip(partitions, outcomes, strict=True))
-
-    async def _outcome(self, end: TransactionEnd, partition: TopicPartition) -> ErrorCode:
-        try:
-            hosted = self._replicas.get(self._image(), partition.topic, partition.partition)
-            hosted.check_writable(ALL_IN_SYNC)
-            _check_current(hosted, end)
-            if partition.topic == OFFSETS_TOPIC:
-                await self._groups.end_transaction(partition.partition, _command(end))
+        image, marker = self._image(), self._encoded(end)
+        outcomes: dict[TopicPartition, ErrorCode] = {}
+        waited_for: dict[TopicPartition, Awaitable[object]] = {}
+        for partition in partitions:
+            try:
+                rest = self._begin(image, partition, end, marker)
+            except PartitionFailure as failure:
+                outcomes[partition] = failure.code
             else:
-                await self.append(hosted, end)
-        except PartitionFailure as failure:
-            return failure.code
-        except CoordinatorRefusal as refusal:
-            return refusal.code
-        return ErrorCode.none
+                outcomes[partition] = ErrorCode.none
+                if rest is not None:
+                    waited_for[partition] = rest
+        ended = await asyncio.gather(*waited_for.values(), return_exceptions=True) if waited_for else ()
+        for partition, found in zip(waited_for, ended, strict=True):
+            if isinstance(found, PartitionFailure | CoordinatorRefusal):
+                outcomes[partition] = found.code
+            elif isinstance(found, BaseException):
+                raise found
+        return outcomes
+
+    def _begin(
+        self, image: ClusterImage, partition: TopicPartition, end: TransactionEnd, marker: bytes
+    ) -> Awaitable[object] | None:
+        """Append to one partition; what to wait for until it is committed, None for nothing. PartitionFailure."""
+        hosted = self._replicas.get(image, partition.topic, partition.partition)
+        hosted.check_writable(ALL_IN_SYNC)
+        _check_current(hosted, end)
+        if partition.topic == OFFSETS_TOPIC:
+            return self._groups.end_transaction(partition.partition, _command(end))
+        append = self._append(hosted, end, marker)
+        return None if append.is_committed else append.committed(COMMIT_TIMEOUT_MS)
 
     async def append(self, hosted: HostedPartition, end: TransactionEnd) -> None:
         """Append the marker to an ordinary partition and wait until it is committed. PartitionFailure."""
+        append = self._append(hosted, end, self._encoded(end))
+        if not append.is_committed:
+            await append.committed(COMMIT_TIMEOUT_MS)
+
+    def _append(self, hosted: HostedPartition, end: TransactionEnd, marker: bytes) -> OwnAppend:
         hosted.guards.withdraw(end.producer_id)
-        marker = encode_marker(
+        return OwnAppend(self._replicas, hosted, marker)
+
+    def _encoded(self, end: TransactionEnd) -> bytes:
+        return encode_marker(
             producer_id=end.producer_id,
             producer_epoch=end.producer_epoch,
             is_commit=end.is_commit,
             coordinator_epoch=end.coordinator_epoch,
             now_ms=self._clock.now_ms(),
         )
-        await append_and_commit(self._replicas, hosted, marker, timeout_ms=COMMIT_TIMEOUT_MS)
 
 
 def _check_current(hosted: HostedPartition, end: TransactionEnd) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, assert_never
 
 from broker.core import transaction_records
 from broker.core.transaction_messages import (
+    AddReply,
     CancelTimeout,
     MarkersWritten,
     Resume,
@@ -22,6 +23,7 @@ from broker.core.transaction_messages import (
     TransactionDecision,
     TransactionReply,
     TransactionStored,
+    VerifyPartitions,
     WriteMarkers,
 )
 from broker.core.transaction_states import Transaction
@@ -73,6 +75,15 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(transactional_id, []).append(over)
         await asyncio.wait([over], timeout=timeout_ms / 1000)
+
+    def answer_now(self, question: VerifyPartitions) -> AddReply | None:
+        """The answer, None while something about the transactional id is on its way into the log."""
+        if question.transactional_id in self._lanes:
+            return None
+        for effect in self.transactions.decide(question, now_ms=self._clock.now_ms()).effects:
+            if isinstance(effect, TransactionAnswer) and isinstance(effect.reply, AddReply):
+                return effect.reply
+        raise AssertionError(f"{question!r} was not answered")
 
     # --- loading
 

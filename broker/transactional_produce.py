@@ -55,6 +55,18 @@ class TransactionalProduce:
         """True when the coordinator must be asked."""
         return bool(self._unasked)
 
+    def ask_now(self) -> bool:
+        """Ask the coordinator as far as it answers at once; False when `ask` is needed."""
+        if self._version >= _ADDS_PARTITIONS_FROM:
+            return False
+        for hosted, (writer, _) in self._unasked.items():
+            partition = TopicPartition(*hosted.key)
+            outcomes = self._services.transaction_admission.admit_now(writer, [partition])
+            if outcomes is None:
+                return False
+            self._errors[hosted] = outcomes.get(partition, ErrorCode.invalid_txn_state)
+        return True
+
     async def ask(self) -> None:
         """Ask the coordinator about every partition that the transaction is new to.
 

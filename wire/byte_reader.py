@@ -8,7 +8,7 @@ Not for cold messages: those are decoded by kio (wire/schemas.py).
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 Buffer = bytes | bytearray | memoryview
@@ -60,21 +60,38 @@ class ByteReader:
 
     def int16(self) -> int:
         """A signed 16-bit integer."""
-        self.skip(2)
-        value: int = _INT16(self.view, self.position - 2)[0]
+        position = self.position
+        if position + 2 > self.end:
+            raise Malformed("message ends too early")
+        self.position = position + 2
+        value: int = _INT16(self.view, position)[0]
         return value
 
     def int32(self) -> int:
         """A signed 32-bit integer."""
-        self.skip(4)
-        value: int = _INT32(self.view, self.position - 4)[0]
+        position = self.position
+        if position + 4 > self.end:
+            raise Malformed("message ends too early")
+        self.position = position + 4
+        value: int = _INT32(self.view, position)[0]
         return value
 
     def int64(self) -> int:
         """A signed 64-bit integer."""
-        self.skip(8)
-        value: int = _INT64(self.view, self.position - 8)[0]
+        position = self.position
+        if position + 8 > self.end:
+            raise Malformed("message ends too early")
+        self.position = position + 8
+        value: int = _INT64(self.view, position)[0]
         return value
+
+    def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Several values of fixed sizes at once."""
+        position = self.position
+        if position + layout.size > self.end:
+            raise Malformed("message ends too early")
+        self.position = position + layout.size
+        return layout.unpack_from(self.view, position)
 
     def nullable_uuid(self) -> UUID | None:
         """Sixteen bytes of a UUID; zero stands for None."""
@@ -85,6 +102,9 @@ class ByteReader:
         """An unsigned varint below 2^31."""
         value = shift = 0
         position = self.position
+        if position < self.end and (byte := self.view[position]) < 128:
+            self.position = position + 1
+            return byte
         while True:
             if position >= self.end:
                 raise Malformed("message ends too early")
@@ -104,10 +124,17 @@ class ByteReader:
     def nullable_string(self, *, flexible: bool) -> str | None:
         """Text, or None for null."""
         length = self.uvarint() - 1 if flexible else self.int16()
-        if length == -1:
-            return None
+        if length <= 0:
+            if length < -1:
+                raise Malformed(f"{length} bytes claimed")
+            return "" if length == 0 else None
+        start = self.position
+        stop = start + length
+        if stop > self.end:
+            raise Malformed(f"{length} bytes claimed, {self.end - start} left")
+        self.position = stop
         try:
-            return str(self.take(length), "utf-8")
+            return str(self.view[start:stop], "utf-8")
         except UnicodeDecodeError as error:
             raise Malformed("text is not UTF-8") from error
 

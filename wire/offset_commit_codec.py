@@ -31,6 +31,8 @@ _TOPIC_IDS_FROM: Final = 10
 _PARTITION_BYTES_MIN: Final = 14
 _TOPIC_BYTES_MIN: Final = 3
 _INT32: Final = struct.Struct(">i").pack
+_OFFSET: Final = struct.Struct(">iq")
+_OFFSET_WITH_EPOCH: Final = struct.Struct(">iqi")
 _OUTCOME: Final = struct.Struct(">ih").pack
 
 
@@ -92,8 +94,10 @@ def _read_topic(reader: ByteReader, version: int) -> TopicOffsets:
     name = "" if has_id else reader.string(flexible=flexible)
     partitions = []
     for _ in range(reader.count(flexible=flexible, element_size_min=_PARTITION_BYTES_MIN)):
-        index, offset = reader.int32(), reader.int64()
-        leader_epoch = reader.int32() if version >= _LEADER_EPOCH_FROM else NO_LEADER_EPOCH
+        if version >= _LEADER_EPOCH_FROM:
+            index, offset, leader_epoch = reader.fields(_OFFSET_WITH_EPOCH)
+        else:
+            index, offset, leader_epoch = *reader.fields(_OFFSET), NO_LEADER_EPOCH
         partitions.append(PartitionOffset(index, offset, leader_epoch, reader.nullable_string(flexible=flexible)))
         if flexible:
             reader.skip_tags()

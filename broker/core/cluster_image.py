@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from wire.client_quotas import QuotaEntity, QuotaValues, entity_from_message
@@ -217,17 +218,23 @@ class ClusterImage:
 
 
 CARRIERS_REMEMBERED_MAX = 100_000
+HASHES_REMEMBERED_MAX = 10_000
 _SIGN: Final = 1 << 31
 
 
 def group_partition(group: str, partition_count: int) -> int:
     """Partition of an internal topic that keeps the name: the absolute value of Java's string hash, -2^31 as 0, as in Apache Kafka."""
+    return _absolute_hash(group) % partition_count
+
+
+@lru_cache(maxsize=HASHES_REMEMBERED_MAX)
+def _absolute_hash(name: str) -> int:
     code = 0
-    for unit in _utf16_units(group):
+    for unit in _utf16_units(name):
         code = (31 * code + unit) & 0xFFFFFFFF
     if code >= _SIGN:
         code = (_SIGN << 1) - code if code > _SIGN else 0
-    return code % partition_count
+    return code
 
 
 def _utf16_units(text: str) -> Iterator[int]:

@@ -6,6 +6,7 @@ The membership rules (`group_membership.py`, `group_rebalance.py`) move a `Turn`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -99,13 +100,13 @@ class Turn:
         self.cancel_timer(TimerKind.SESSION, member.member_id)
         self.group = self.group.without_member(member.member_id)
 
-    def decision(self) -> Decision:
-        """What this turn has come to."""
-        records: tuple[GroupRecord, ...] = ()
+    def decision(self, further: Sequence[GroupRecord] = ()) -> Decision:
+        """What this turn has come to, and `further` records."""
+        records: tuple[GroupRecord, ...] = tuple(further)
         if self.must_store:
-            records = (GroupStored(group=self.group),)
-        elif self.group != self._before:
-            records = (GroupChanged(group=self.group),)
+            records = (GroupStored(group=self.group), *records)
+        elif self.group is not self._before and self.group != self._before:
+            records = (GroupChanged(group=self.group), *records)
         return Decision(records=records, effects=tuple(self._effects), reason=self.reason)
 
 

@@ -206,10 +206,7 @@ class Groups:
         group = known or Group(group_id=command.group_id, state_since_ms=now_ms)
         turn = Turn(group, now_ms=now_ms, token=token, limits=self._limits)
         records = self._take(turn, command)
-        decision = turn.decision()
-        if not records:
-            return decision
-        return Decision(records=(*decision.records, *records), effects=decision.effects, reason=decision.reason)
+        return turn.decision(records)
 
     def _without_group(self, command: Command, token: int) -> Decision:
         match command:
@@ -226,6 +223,10 @@ class Groups:
 
     def _take(self, turn: Turn, command: Command) -> list[GroupRecord]:
         match command:
+            case CommitTransactionOffsets():
+                return group_offsets.commit_pending(turn, command)
+            case CommitOffsets():
+                return group_offsets.commit(turn, command)
             case JoinGroup():
                 membership.join(turn, command)
             case SyncGroup():
@@ -240,10 +241,6 @@ class Groups:
                 membership.evict(turn, command)
             case ResumeGroup():
                 membership.resume(turn)
-            case CommitTransactionOffsets():
-                return group_offsets.commit_pending(turn, command)
-            case CommitOffsets():
-                return group_offsets.commit(turn, command)
             case MirrorOffsets():
                 return group_offsets.mirror(turn, command)
             case _:

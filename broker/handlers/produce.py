@@ -76,15 +76,20 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     """Answer a Produce request."""
     header = exchange.header
     request = parse_produce_request(frame, header.body_position, header.api_version)
+    admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
         admission = TransactionalProduce(services, request, header.api_version)
-        if admission.is_needed:
+        if admission.is_needed and (services.hand_over.is_under_way or not admission.ask_now()):
             exchange.later(_append_admitted(services, exchange, _copied(request), admission))
             return
     if services.hand_over.is_under_way:
         exchange.later(_append_when_moved(services, exchange, _copied(request)))
         return
-    done = _append_all(services, services.image, request, header.api_version)
+    try:
+        done = _append_all(services, services.image, request, header.api_version, admission)
+    finally:
+        if admission is not None:
+            admission.end()
     if to_flush := done.to_flush():
         exchange.later(_finish_flushed(services, exchange, request, done, to_flush))
     else:

@@ -36,7 +36,8 @@ def make_app(parts: Parts) -> ASGIApp:
             return Response(write({"status": "unreachable", "reason": refused.message}), 503, media_type=JSON)
         return Response(write({"status": "serving", "cluster_id": metadata.cluster_id}), media_type=JSON)
 
-    families = (V3Records(parts), V3Cluster(parts), V3Groups(parts), V2Consumers(parts), V2Topics(parts))
+    # no two families share a path, and paths are tried in this order: those that carry records come first
+    families = (V3Records(parts), V2Topics(parts), V2Consumers(parts), V3Cluster(parts), V3Groups(parts))
     routes = [Route("/health", health), *(route for family in families for route in family.routes())]
     handlers = {Refused: _refused, HTTPException: _no_route, ClientDisconnect: _gone, Exception: _broken}
     return Measured(Starlette(routes=_merged(routes), exception_handlers=handlers), parts.metrics)

@@ -281,6 +281,25 @@ def test_transactions_outlive_their_coordinator(
     check(scene)
 
 
+def test_a_coordinator_that_wakes_up_too_late_answers_nothing_from_its_old_memory(site: ReplicatedSite) -> None:
+    struck: set[int] = set()
+    make_whole(site, struck)
+    scene = Scene(site, Blow.PAUSE, struck, is_newer_flow=False)
+    scene.producer.init()
+    scene.create_topic()
+    scene.run(1)
+    scene.producer.wait_over()
+    scene.strike_down()
+    scene.fill(2)
+    assert scene.strike is not None
+    # in its memory the transaction before is the last one: it was committed, and cannot be aborted
+    late = scene.producer.send_end_to(scene.strike.node_id, is_commit=False)
+    scene.strike.heal()
+    assert late.answer().error_code is ErrorCode.not_coordinator
+    scene.producer.end(2, is_commit=True)
+    check(scene)
+
+
 def check(scene: Scene) -> None:
     """A successor fences the producer; then what is there is read."""
     successor = scene.new_producer()

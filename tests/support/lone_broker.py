@@ -53,6 +53,9 @@ class LoneMembership:
     async def register(self, registration: znodes.BrokerRegistration) -> None:
         self.registration = registration
 
+    async def is_registered(self) -> bool:
+        return self.registration is not None
+
     async def controller_address(self) -> str:
         return self.address
 

@@ -89,6 +89,11 @@ class ScriptedProducer:
         """EndTxn on its way."""
         return self.calls.send(END_TXN, self._end_version, self._end(is_commit=is_commit))
 
+    def send_end_to(self, node_id: int, *, is_commit: bool) -> Sent:
+        """EndTxn on its way to a broker that may coordinate no more, or stand still."""
+        client = RawClient(self._site.nodes[node_id].port, timeout_s=ANSWER_S)
+        return Sent(client, END_TXN, self._end_version, self._end(is_commit=is_commit))
+
     def end(self, number: int, *, is_commit: bool) -> None:
         """Commit or abort, and remember that it was acknowledged."""
         answer = self.calls.ask(END_TXN, self._end_version, self._end(is_commit=is_commit), _error_code)

@@ -16,6 +16,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
+from broker.answer_places import PLACES_MAX, Place
 from broker.config import load_broker_settings
 from broker.connection_limits import ConnectionLimits
 from broker.connection_server import UNLIMITED, ConnectionServer
@@ -42,6 +43,8 @@ LIMITS = ConnectionLimits(
     receive_buffer_bytes=8192,
 )
 LIST_GROUPS, API_VERSIONS = 16, 18
+TOGETHER = b"together"
+"""As a request begins: with its API key."""
 
 
 class Held:
@@ -61,6 +64,29 @@ class Held:
     def answer_next(self) -> None:
         connection, content = self.waiting.pop(0)
         connection.answer([struct.pack(">i", len(content)) + content])
+
+
+class Together:
+    """Handles frames that begin with `TOGETHER` side by side, the others alone; answers each with its own bytes when told so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Connection | Place, bytes]] = []
+        self.is_prompt = False
+        self.prompt_count = 0
+
+    def handle(self, connection: Connection, frame: Frame) -> None:
+        content = bytes(frame)
+        if self.is_prompt:
+            self.prompt_count += 1
+            connection.answer([framed(content)])
+        elif content.startswith(TOGETHER):
+            self.waiting.append((connection.take_place(struct.unpack_from(">h", TOGETHER)[0], len(content)), content))
+        else:
+            self.waiting.append((connection, content))
+
+    def answer(self, waiting: tuple[Connection | Place, bytes]) -> None:
+        self.waiting.remove(waiting)
+        waiting[0].answer([framed(waiting[1])])
 
 
 Starter = Callable[..., tuple[ConnectionServer, int]]
@@ -104,6 +130,112 @@ async def test_pipelined_requests_are_answered_in_their_order_one_at_a_time(star
         assert [waiting for _, waiting in handler.waiting] == [content]
         handler.answer_next()
         assert await reader.readexactly(4 + len(content)) == framed(content)
+    writer.close()
+
+
+async def test_requests_that_may_be_handled_together_are_answered_in_their_order_and_others_wait_for_them(
+    start: Starter,
+) -> None:
+    handler = Together()
+    _, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    contents = [TOGETHER + b"-%02d" % number for number in range(20)] + [b"something else", TOGETHER + b" again"]
+    writer.write(b"".join(map(framed, contents)))
+    await eventually(lambda: len(handler.waiting) == 20)
+    for _ in range(19):
+        handler.answer(handler.waiting[-1])
+    writer.write(framed(TOGETHER + b" at last"))
+    assert [content for _, content in handler.waiting] == contents[:1]
+    handler.answer(handler.waiting[0])
+    assert await reader.readexactly(4 * 20 + sum(map(len, contents[:20]))) == b"".join(map(framed, contents[:20]))
+    await eventually(lambda: [content for _, content in handler.waiting] == [b"something else"])
+    handler.answer(handler.waiting[0])
+    await eventually(lambda: len(handler.waiting) == 2)
+    for waiting in tuple(handler.waiting):
+        handler.answer(waiting)
+    rest = b"".join(map(framed, (*contents[20:], TOGETHER + b" at last")))
+    assert await reader.readexactly(len(rest)) == rest
+    writer.close()
+
+
+async def test_what_is_refused_at_once_is_answered_behind_what_came_before(start: Starter) -> None:
+    handler = Together()
+    _, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(TOGETHER + b" 1"))
+    await eventually(lambda: handler.waiting)
+    handler.is_prompt = True
+    writer.write(framed(TOGETHER + b" 2") + framed(TOGETHER + b" 3"))
+    await eventually(lambda: handler.prompt_count == 2)
+    handler.answer(handler.waiting[0])
+    wanted = b"".join(framed(TOGETHER + b" %d" % number) for number in (1, 2, 3))
+    assert await reader.readexactly(len(wanted)) == wanted
+    writer.close()
+
+
+async def test_no_more_than_so_many_are_handled_together_however_the_bytes_come(start: Starter) -> None:
+    handler = Together()
+    _, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    contents = [TOGETHER + b"%03d" % number for number in range(2 * PLACES_MAX)]
+    sent = b"".join(map(framed, contents))
+    for at in range(0, len(sent), 7):
+        writer.write(sent[at : at + 7])
+        await asyncio.sleep(0)
+    answered = []
+    while len(answered) < len(contents):
+        await eventually(lambda: handler.waiting)
+        assert len(handler.waiting) <= PLACES_MAX
+        for waiting in tuple(handler.waiting):
+            handler.answer(waiting)
+            answered.append(waiting[1])
+    assert answered == contents
+    assert await reader.readexactly(len(sent)) == sent
+    writer.close()
+
+
+async def test_what_is_handled_together_is_bounded_in_bytes_and_a_large_request_waits_for_the_small_ones(
+    start: Starter,
+) -> None:
+    handler = Together()
+    _, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    sizes = [20_000, 30_000, 40_000, 100_000, 10]
+    contents = [TOGETHER + b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
+    for content in contents:
+        writer.write(framed(content))
+    answered = []
+    for together in (contents[:2], contents[2:3], contents[3:4], contents[4:]):
+        await eventually(lambda wanted=together: [content for _, content in handler.waiting] == wanted)
+        for waiting in tuple(handler.waiting):
+            handler.answer(waiting)
+            answered.append(waiting[1])
+    assert answered == contents
+    wanted = b"".join(map(framed, contents))
+    assert await reader.readexactly(len(wanted)) == wanted
+    writer.close()
+
+
+async def test_a_stop_answers_what_is_handled_together_and_a_client_that_goes_costs_nothing(start: Starter) -> None:
+    handler = Together()
+    server, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    _, gone = await asyncio.open_connection("127.0.0.1", port)
+    gone.write(framed(TOGETHER + b" a") + framed(TOGETHER + b" b"))
+    await eventually(lambda: len(handler.waiting) == 2)
+    lost = tuple(handler.waiting)
+    handler.answer(lost[1])
+    gone.close()
+    await eventually(lambda: len(server.connections) == 1)
+    writer.write(framed(TOGETHER + b" 1") + framed(TOGETHER + b" 2"))
+    await eventually(lambda: len(handler.waiting) == 3)
+    handler.answer(lost[0])
+    stopping = asyncio.ensure_future(server.stop(grace_s=30))
+    for waiting in tuple(handler.waiting):
+        assert not stopping.done()
+        handler.answer(waiting)
+    assert await reader.read() == framed(TOGETHER + b" 1") + framed(TOGETHER + b" 2")
+    await stopping
     writer.close()
 
 

@@ -7,14 +7,17 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.support.eventually import eventually_sync
 from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.frames import decode_response
 from wire.produce_codec import PartitionRecords, TopicRecords
 from wire.record_batch import iterate_headers
 
@@ -253,6 +256,43 @@ def test_pipelined_requests_are_answered_in_their_order(lone_broker: LoneBroker,
             sent.append(client.send_produce(topic, records(1, size=50_000 if number % 7 == 3 else 20)))
         answered = [struct.unpack(">i", client.read_frame()[:4])[0] for _ in sent]
         assert answered == sent
+
+
+def test_pipelined_commits_are_answered_in_their_order_and_a_fetch_behind_them_sees_the_last(
+    lone_broker: LoneBroker, topic: str
+) -> None:
+    group, count = f"g-{topic}", 30
+    with RawClient(lone_broker.port) as client:
+        client.call(10, 4, {"key_type": 0, "coordinator_keys": [group]})
+        eventually_sync(
+            lambda: client.call(*commit(group, topic, 0)).topics[0].partitions[0].error_code is ErrorCode.none
+        )
+        for offset in range(1, count):
+            client.send_call(*commit(group, topic if offset % 7 else f"{topic}-unknown", offset))
+        client.send_call(9, 1, {"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}]})
+        answers = [decode_response(client.read_frame(), 8, 7) for _ in range(1, count)]
+        fetched = decode_response(client.read_frame(), 9, 1)
+    outcomes = [answer.topics[0].partitions[0].error_code for answer in answers]
+    unknown = ErrorCode.unknown_topic_or_partition
+    assert outcomes == [ErrorCode.none if offset % 7 else unknown for offset in range(1, count)]
+    assert fetched.topics[0].partitions[0].committed_offset == count - 1
+
+
+def commit(group: str, topic: str, offset: int) -> tuple[int, int, dict[str, Any]]:
+    partition = {
+        "partition_index": 0,
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    values = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": [partition]}],
+    }
+    return 8, 7, values
 
 
 def test_a_reader_that_stops_reading_does_not_stop_others(lone_broker: LoneBroker, topic: str) -> None:

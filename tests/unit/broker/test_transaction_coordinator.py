@@ -10,10 +10,16 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.cluster_image import ClusterImage, apply_batch
 from broker.core.group_messages import TopicPartition
-from broker.core.transaction_messages import AddPartitions, EndTransaction, InitProducer, ProducerReply
+from broker.core.transaction_messages import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    ProducerReply,
+)
 from broker.core.transaction_states import Transaction, TransactionState
 from broker.core.transactions import TransactionLimits
 from broker.state_shard import CoordinatorRefusal
+from broker.transaction_admission import TransactionAdmission, Writer
 from broker.transaction_coordinator import TransactionCoordinator
 from broker.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
@@ -70,10 +76,11 @@ class Site:
             topics=[TopicInfo(name=TRANSACTIONS_TOPIC, topic_id=b"x" * 16, partitions=partitions)],
         )
         self.image = apply_batch(ClusterImage(site="a", node_id=1), batch)
+        self.routing = TransactionRouting(lambda: self.image)
         self.coordinator = TransactionCoordinator(
             TransactionLimits(),
             self.log,
-            TransactionRouting(lambda: self.image),
+            self.routing,
             clock,
             producer_ids=self.ids,
             markers=self.markers,
@@ -143,6 +150,29 @@ async def test_markers_that_do_not_get_through_refuse_the_next_transaction_for_n
     site.markers.gate.clear()
     await site.end(0)
     assert await site.add(1) is ErrorCode.concurrent_transactions
+
+
+async def test_whether_a_partition_takes_part_is_answered_in_place_unless_something_is_on_its_way_into_the_log(
+    site: Site,
+) -> None:
+    admission = TransactionAdmission(1, site.routing, site.coordinator, peers=None)  # type: ignore[arg-type]
+    writer, other = Writer("tx", 7, 0), TopicPartition("t", 1)
+    await site.init()
+    assert await site.add(0) is ErrorCode.none
+    assert admission.admit_now(writer, [T0]) == {T0: ErrorCode.none}
+    assert admission.admit_now(writer, [other]) == {other: ErrorCode.transaction_abortable}
+    assert admission.admit_now(Writer("tx", 7, 5), [T0]) == {T0: ErrorCode.producer_fenced}
+    site.log.gate.clear()
+    ending = asyncio.ensure_future(site.end(0))
+    await eventually(lambda: site.log.append_count == 3)
+    assert admission.admit_now(writer, [T0]) is None
+    site.log.gate.set()
+    assert (await ending).error is ErrorCode.none
+    elsewhere = TransactionAdmission(2, site.routing, site.coordinator, peers=None)  # type: ignore[arg-type]
+    assert elsewhere.admit_now(writer, [T0]) is None
+    site.log.epochs.clear()
+    await site.loaded()
+    assert admission.admit_now(writer, [T0]) == {T0: ErrorCode.not_coordinator}
 
 
 async def test_a_new_coordinator_carries_out_what_the_former_one_decided(site: Site) -> None:

@@ -156,4 +156,5 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             node_id=self._node_id,
             partitions=partitions,
             link_epochs={name: link.epoch for name, link in image.links.items()},
+            link_revisions={name: link.revision for name, link in image.links.items()},
         )

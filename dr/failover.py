@@ -27,6 +27,7 @@ from dr.core.playbook import (
     is_promoted,
     kept_ends,
 )
+from dr.core.sync_policies import policy_sentence
 from dr.journal import Journal
 from dr.observation import LinkObserver
 from dr.site_client import SiteClient, SiteRefused
@@ -76,6 +77,8 @@ class FailoverReport:
     steps: tuple[StepReport, ...] = ()
     planned_steps: tuple[str, ...] = ()
     account: LossAccount | None = None
+    sync: str = ""
+    """What acks=all waits for at the target now, or would; empty on a link that never waits."""
 
     @property
     def is_done(self) -> bool:
@@ -134,6 +137,7 @@ class FailoverRun:
             epoch=_epoch(evidence),
             planned_steps=assessment.steps,
             account=assessment.account,
+            sync=assessment.sync,
         )
 
     async def run(self) -> FailoverReport:
@@ -163,6 +167,7 @@ class FailoverRun:
             duration_ms=round(self.clock.monotonic_ms() - started_ms),
             steps=tuple(self._steps),
             account=self._account or await self._kept_account(evidence),
+            sync=policy_sentence(evidence.governing) if outcome == "done" else "",
         )
 
     def _observer(self) -> LinkObserver:

@@ -134,8 +134,15 @@ class PartitionDescription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_degraded: _Optional[bool] = ...) -> None: ...
 
 class DescribePartitionsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "link_epochs")
+    __slots__ = ("node_id", "partitions", "link_epochs", "link_revisions")
     class LinkEpochsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LinkRevisionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -145,7 +152,9 @@ class DescribePartitionsReply(_message.Message):
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     LINK_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    LINK_REVISIONS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    link_revisions: _containers.ScalarMap[str, int]
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -116,15 +116,18 @@ class HostedPartition:
         return names_replica(self.config.throttled_followers, partition=self.index, node_id=self.state.node_id)
 
     @property
-    def spare_in_sync(self) -> int:
-        """In-sync replicas beyond those that acks=all needs, negative when there are too few; no more are asked for than there are."""
-        needed = min(self.config.insync_replicas_min, max(len(self.state.replicas), 1))
-        return len(self.state.isr) - needed
-
-    @property
     def is_in_sync(self) -> bool:
         """True for a follower that lacks nothing, or that counts as in sync."""
         return self.leader_lag == 0 or self.state.node_id in self.state.isr
+
+    def take_config(self, config: LogConfig) -> bool:
+        """This config is in force from now on; True when it differs, and the high watermark may be due to move."""
+        if self.config == config:
+            return False
+        self.config = config
+        self.state.insync_replicas_min = config.insync_replicas_min
+        self.log.update_config(config)
+        return True
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""
@@ -160,7 +163,7 @@ class HostedPartition:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
         if self.write_error is not ErrorCode.none:
             raise PartitionFailure(self.write_error)
-        if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync(self.config.insync_replicas_min):
+        if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync:
             raise PartitionFailure(ErrorCode.not_enough_replicas)
 
     @property

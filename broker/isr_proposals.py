@@ -74,9 +74,21 @@ class IsrProposals:
 
     def consider(self, hosted: HostedPartition, replica: int) -> None:
         """A follower has fetched: propose it when it has caught up."""
-        isr = hosted.state.expanded_isr(replica, self._registered())
+        isr = hosted.state.expanded_isr(replica, self._registered(), lag_ms_max=self._settings.replica_lag_ms_max)
         if isr is not None:
             self._propose(hosted, isr)
+
+    async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """A broker that is gone will not join the in-sync replicas: nothing waits for it any more."""
+        if before.brokers is not after.brokers:
+            self._drop_joining()
+
+    def _drop_joining(self) -> None:
+        now_ms, lag_ms_max = self._clock.monotonic_ms(), self._settings.replica_lag_ms_max
+        for hosted in self._replicas:
+            state = hosted.state
+            if state.joining and state.drop_joining(self._registered(), now_ms=now_ms, lag_ms_max=lag_ms_max):
+                self._replicas.refresh_high_watermark(hosted)
 
     def _registered(self) -> dict[int, int]:
         image = self._cluster.image
@@ -94,6 +106,7 @@ class IsrProposals:
         lag_ms_max = self._settings.replica_lag_ms_max
         while True:
             await asyncio.sleep(lag_ms_max / SHRINK_PASSES_PER_LAG / 1000)
+            self._drop_joining()
             now_ms = self._clock.monotonic_ms()
             for hosted in self._replicas:
                 isr = hosted.state.shrunk_isr(now_ms=now_ms, lag_ms_max=lag_ms_max)
@@ -165,6 +178,10 @@ class IsrProposals:
         before = state.isr
         if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
             state.withdraw_proposal()
+        if answer.error_code == ErrorCode.ineligible_replica:
+            for member in sent.isr:
+                if member.node_id not in state.isr:
+                    state.refuse(member.node_id, member.broker_epoch, now_ms=self._clock.monotonic_ms())
         if answer.error_code:
             self.failures += 1
             refused.add(
@@ -175,6 +192,7 @@ class IsrProposals:
             )
         if answer.HasField("state"):
             self._replicas.take_state(self._cluster.image, hosted, partition_image(answer.state))
+        self._replicas.refresh_high_watermark(hosted)
         if not answer.error_code and state.isr != before:
             self.expansions += len(state.isr) > len(before)
             self.shrinks += len(state.isr) < len(before)

@@ -322,6 +322,7 @@ class Broker:
             await self._open_logs()
             self._control.on_image(self._quotas.on_image)
             self._control.on_image(self._fetchers.on_image)
+            self._control.on_image(self._proposals.on_image)
             self._control.on_image(self._doubts.on_image)
             await self._membership.configs.follow(self.configs.take)
             self._control.on_image(self._groups.on_image)

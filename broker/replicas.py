@@ -177,9 +177,8 @@ class Replicas:
         configs = {topic.name: self.log_config(topic) for topic in image.topics.values()}
         for hosted in self:
             config = configs.get(hosted.topic)
-            if config is not None and hosted.config != config:
-                hosted.config = config
-                hosted.log.update_config(config)
+            if config is not None and hosted.take_config(config):
+                self.refresh_high_watermark(hosted)
 
     def take_throttles(self, settings: BrokerSettings) -> None:
         """These bounds of replication are in force now."""
@@ -200,9 +199,7 @@ class Replicas:
             return
         if hosted is None:
             hosted = self._host(topic, partition, config)
-        if hosted.config != config:
-            hosted.config = config
-            hosted.log.update_config(config)
+        hosted.take_config(config)
         self._change_role(image, hosted, partition)
 
     def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
@@ -211,7 +208,7 @@ class Replicas:
         opened = self._logs.open_or_create(
             topic.name, index, topic_id=topic.topic_id, config=config, is_new=partition.leader_epoch == 0
         )
-        state = Partition(node_id=self._settings.node_id)
+        state = Partition(node_id=self._settings.node_id, insync_replicas_min=config.insync_replicas_min)
         state.log_end_offset = opened.log_end_offset
         state.high_watermark = max(opened.log_start_offset, min(opened.high_watermark, opened.log_end_offset))
         hosted = HostedPartition(
@@ -238,7 +235,6 @@ class Replicas:
         hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER_REPLICA_ID)
         if change is LeadershipChange.BECAME_FOLLOWER:
             hosted.log.truncate_to(hosted.log.log_end_offset)  # the epoch of a leadership that wrote nothing goes
-        high_watermark = hosted.state.high_watermark
         self._wait_for_standby(image, hosted, link)
         is_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
@@ -247,8 +243,7 @@ class Replicas:
             hosted.guards.withdraw_all()
         if hosted.state.isr != isr:
             self.follower_fetches.mark(hosted.key)
-        if hosted.state.refresh_high_watermark():
-            self._follow_high_watermark(hosted, high_watermark)
+        self.refresh_high_watermark(hosted)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
             self._role_changes.add(
                 topic=hosted.topic,
@@ -387,6 +382,12 @@ class Replicas:
             self.on_follower_outside(hosted, replica)
         self.deletes.notify(hosted.key)
 
+    def refresh_high_watermark(self, hosted: HostedPartition) -> None:
+        """What it waits for has changed."""
+        high_watermark = hosted.state.high_watermark
+        if hosted.state.refresh_high_watermark():
+            self._follow_high_watermark(hosted, high_watermark)
+
     def advance_log_start(self, hosted: HostedPartition, offset: int) -> None:
         """Records below `offset` are deleted; followers hear of it at once."""
         hosted.log.advance_log_start_offset(offset)
@@ -451,8 +452,7 @@ class Replicas:
                     acknowledged=hosted.state.hold.acknowledged if hosted.state.hold is not None else -1,
                     high_watermark=high_watermark,
                 )
-                if hosted.state.refresh_high_watermark():
-                    self._follow_high_watermark(hosted, high_watermark)
+                self.refresh_high_watermark(hosted)
 
     def standby_holds(self) -> list[StandbyHold]:
         """One for each partition led here that waits for a standby, or would if it were not degraded."""
@@ -539,11 +539,11 @@ class Replicas:
 
     def under_min_isr_count(self) -> int:
         """Partitions led here that refuse acks=all: fewer replicas in sync than min.insync.replicas."""
-        return sum(1 for hosted in self if hosted.state.is_leader and hosted.spare_in_sync < 0)
+        return sum(1 for hosted in self if hosted.state.is_leader and hosted.state.spare_in_sync < 0)
 
     def at_min_isr_count(self) -> int:
         """Partitions led here that would refuse acks=all if one more replica were lost."""
-        return sum(1 for hosted in self if hosted.state.is_leader and hosted.spare_in_sync == 0)
+        return sum(1 for hosted in self if hosted.state.is_leader and hosted.state.spare_in_sync == 0)
 
     def leader_count(self) -> int:
         """Partitions led here."""

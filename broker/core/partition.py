@@ -2,8 +2,10 @@
 
 Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`) tell it what happened (an append, a
 follower's fetch, a new leadership, the controller's answer) and act on what it says. The high watermark is the smallest log end
-offset of the in-sync replicas; with one replica it is the own log end. Under a sync link it also waits for the standby
-(`standby_hold.py`), to which everything below `replicated_end` is sent.
+offset of the in-sync replicas; with one replica it is the own log end. It stands still while fewer are in sync than
+`min.insync.replicas` asks for (KIP-966), so what it has passed was at that many replicas. It also waits for a follower that is about to
+join them, since one that is always a round trip behind a busy leader would never get there. Under a sync link it waits for the standby
+too (`standby_hold.py`), to which everything below `replicated_end` is sent.
 
 A leader changes the in-sync replicas only by proposing to the controller (KIP-497). While a proposal is open nobody knows which of the
 two sets is in force, so the high watermark waits for the members of both, and no other proposal is made.
@@ -15,6 +17,7 @@ leadership with a leader epoch below the known one is refused, and so are in-syn
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -53,6 +56,9 @@ class ReplicaProgress:
     broker_epoch: int = UNCHECKED_EPOCH
     log_start_offset: int = -1
     """Where its log begins, -1 while it has not said it."""
+    refused_epoch: int = UNCHECKED_EPOCH
+    """The registration that the controller would not have in sync."""
+    refused_at_ms: float = -math.inf
 
     def record(
         self, fetch_offset: int, *, leader_end: int, broker_epoch: int, log_start_offset: int, now_ms: float
@@ -67,6 +73,12 @@ class ReplicaProgress:
         self.fetched_at_ms = now_ms
         self.broker_epoch = broker_epoch
         self.log_start_offset = log_start_offset
+
+    def is_eligible(self, registered: int | None, *, now_ms: float, lag_ms_max: float) -> bool:
+        """True when the broker that fetched is the one registered now, and the controller has not lately refused that one."""
+        if registered is None or self.broker_epoch not in (UNCHECKED_EPOCH, registered):
+            return False
+        return registered != self.refused_epoch or now_ms - self.refused_at_ms > lag_ms_max
 
 
 @dataclass(slots=True)
@@ -84,10 +96,14 @@ class Partition:
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     proposed_isr: tuple[int, ...] | None = None
+    joining: set[int] = field(default_factory=set)
+    """While it leads: followers that will be in sync as soon as they have what the others have; the high watermark waits for them."""
+    insync_replicas_min: int = 1
+    """The topic's `min.insync.replicas`; `refresh_high_watermark` is due when it changes."""
     high_watermark: int = 0
     log_end_offset: int = 0
     replicated_end: int = 0
-    """While it leads: every in-sync replica of this site has what is below, so no election here takes it back."""
+    """While it leads: every in-sync replica of this site had what is below, so no election here takes it back."""
     hold: StandbyHold | None = None
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
 
@@ -119,6 +135,7 @@ class Partition:
         was_leader = self.is_leader
         self.leader_epoch = image.leader_epoch
         self.followers.clear()
+        self.joining.clear()
         self.hold = None
         if image.leader == self.node_id:
             self.role = ReplicaRole.LEADER
@@ -135,6 +152,7 @@ class Partition:
         """The partition is deleted here: nobody leads or follows any more."""
         self.role = ReplicaRole.NONE
         self.followers.clear()
+        self.joining.clear()
 
     def _take_isr(self, image: PartitionImage) -> None:
         if image.partition_epoch > self.partition_epoch:
@@ -145,8 +163,11 @@ class Partition:
     def _keep_followers(self, now_ms: float) -> None:
         wanted = [replica for replica in self.replicas if replica != self.node_id] if self.is_leader else []
         self.followers = {
-            replica: self.followers.get(replica, ReplicaProgress(caught_up_at_ms=now_ms)) for replica in wanted
+            replica: self.followers.get(replica)
+            or ReplicaProgress(caught_up_at_ms=now_ms if replica in self.isr else -math.inf)
+            for replica in wanted
         }
+        self.joining.intersection_update(set(wanted).difference(self.isr))
 
     # --- the own log
 
@@ -216,7 +237,7 @@ class Partition:
         return self._advance_high_watermark()
 
     def _advance_high_watermark(self) -> bool:
-        if not self.is_leader:
+        if not self.is_leader or not self.has_enough_in_sync:
             return False
         candidate = self.log_end_offset
         for replica, progress in self.followers.items():
@@ -252,29 +273,58 @@ class Partition:
         )
 
     def _counts(self, replica: int) -> bool:
-        return replica in self.isr or (self.proposed_isr is not None and replica in self.proposed_isr)
+        if replica in self.isr or replica in self.joining:
+            return True
+        return self.proposed_isr is not None and replica in self.proposed_isr
 
-    def has_enough_in_sync(self, min_insync_replicas: int) -> bool:
+    @property
+    def spare_in_sync(self) -> int:
+        """In-sync replicas beyond those that acks=all needs, negative when there are too few; no more are asked for than there are."""
+        return len(self.isr) - min(self.insync_replicas_min, max(len(self.replicas), 1))
+
+    @property
+    def has_enough_in_sync(self) -> bool:
         """True when acks=all may be promised."""
-        return len(self.isr) >= min(min_insync_replicas, max(len(self.replicas), 1))
+        return self.spare_in_sync >= 0
 
     # --- in-sync replicas, proposed by the leader
 
-    def expanded_isr(self, replica: int, broker_epochs: Mapping[int, int]) -> tuple[int, ...] | None:
-        """The in-sync replicas to propose because `replica` has caught up; None when there is nothing to propose.
+    def expanded_isr(
+        self, replica: int, broker_epochs: Mapping[int, int], *, lag_ms_max: float
+    ) -> tuple[int, ...] | None:
+        """The in-sync replicas to propose because of `replica`'s last fetch; None when there is nothing to propose.
 
-        It has when it is past what all in sync have and past where this leadership began (what is below, it may have to cut), and when the
-        broker that fetched is the one that is registered now.
+        It has caught up when it is past what all in sync have and past where this leadership began (what is below, it may have to cut).
+        One that was at the log's end within `lag_ms_max` is joining from now on, as Kafka's leader has it; no longer when it lags again.
         """
         progress = self.followers.get(replica)
-        if progress is None or not self.is_leader or self.proposed_isr is not None or replica in self.isr:
+        if progress is None or not self.is_leader or replica in self.isr:
             return None
-        if progress.log_end_offset < max(self.replicated_end, self.leader_epoch_start_offset):
+        now_ms = progress.fetched_at_ms
+        is_joining = now_ms - progress.caught_up_at_ms <= lag_ms_max and progress.is_eligible(
+            broker_epochs.get(replica), now_ms=now_ms, lag_ms_max=lag_ms_max
+        )
+        if not is_joining:
+            self.joining.discard(replica)
             return None
-        registered = broker_epochs.get(replica)
-        if registered is None or progress.broker_epoch not in (UNCHECKED_EPOCH, registered):
+        self.joining.add(replica)
+        has_caught_up = progress.log_end_offset >= max(self.replicated_end, self.leader_epoch_start_offset)
+        if not has_caught_up or self.proposed_isr is not None:
             return None
         return tuple(node for node in self.replicas if node in self.isr or node == replica)
+
+    def drop_joining(self, broker_epochs: Mapping[int, int], *, now_ms: float, lag_ms_max: float) -> bool:
+        """Wait no longer for followers that are gone or lag; True when there were any, and `refresh_high_watermark` is due."""
+        gone = {
+            replica
+            for replica in self.joining
+            if not (progress := self.followers[replica]).is_eligible(
+                broker_epochs.get(replica), now_ms=now_ms, lag_ms_max=lag_ms_max
+            )
+            or (progress.log_end_offset != self.log_end_offset and now_ms - progress.caught_up_at_ms > lag_ms_max)
+        }
+        self.joining -= gone
+        return bool(gone)
 
     def shrunk_isr(self, *, now_ms: float, lag_ms_max: float) -> tuple[int, ...] | None:
         """The in-sync replicas to propose without those that have not been at the log's end for `lag_ms_max`; None for no change."""
@@ -296,3 +346,10 @@ class Partition:
     def withdraw_proposal(self) -> None:
         """The controller has refused: the known in-sync replicas stay."""
         self.proposed_isr = None
+
+    def refuse(self, replica: int, broker_epoch: int, *, now_ms: float) -> None:
+        """The controller does not want this registration of `replica` in sync, which may be about to stop: wait for it no longer."""
+        progress = self.followers.get(replica)
+        if progress is not None:
+            progress.refused_epoch, progress.refused_at_ms = broker_epoch, now_ms
+        self.joining.discard(replica)

@@ -336,7 +336,7 @@ class WaitingProduce:
                 self._failed[missing_key] = ErrorCode.not_leader_or_follower
             elif state.high_watermark < offset:
                 continue
-            elif not state.has_enough_in_sync(hosted.config.insync_replicas_min):
+            elif not state.has_enough_in_sync:
                 self._failed[missing_key] = ErrorCode.not_enough_replicas_after_append
             del self._missing[missing_key]
         return not self._missing

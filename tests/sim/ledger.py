@@ -51,6 +51,7 @@ class Ledger:
         self.waived: set[Key] = set()
         """Partitions led by a replica that has lost power, for want of another in sync: what it had not flushed is not promised."""
         self.must_flush = False
+        self.insync_replicas_min = 1
         world.ensemble.on_commit = self._commit
 
     def of_node(self, node: int) -> NodeLedger:
@@ -78,7 +79,27 @@ class Ledger:
                     f"{log.topic}-{log.partition} at offset {batch.base_offset}: broker {node} has a batch of epoch {batch.epoch}, "
                     f"another one of epoch {found[0]} was committed",
                 )
-        known.end = max(known.end, reached)
+        if reached > known.end:
+            known.end = reached
+            self._check_is_at_enough(log, reached)
+
+    def _check_is_at_enough(self, log: MemoryLog, reached: int) -> None:
+        """What nobody had shown before is at as many replicas as acks=all asks for (KIP-966)."""
+        assert log.topic_id is not None
+        topic = self._world.ensemble.tree.nodes.get(znodes.topic_path(log.topic))
+        if topic is None:
+            return
+        replicas = znodes.decode_topic(log.topic, topic.value).partitions.get(log.partition, ())
+        holders = []
+        for node in replicas:
+            stored = self._stored(node, log.topic, log.partition, log.topic_id)
+            if (stored is not None and stored.end >= reached) or (log.topic, log.partition) in self.excused[node]:
+                holders.append(node)
+        if len(holders) < min(self.insync_replicas_min, len(replicas)):
+            self._world.violate(
+                "committed-is-at-enough-replicas",
+                f"{log.topic}-{log.partition} is committed up to {reached} and only brokers {holders} of {replicas} have that",
+            )
 
     def leader_appends(self, node: int, log: MemoryLog, leader_epoch: int) -> None:
         """Only the one that the controller has stored for the epoch."""

@@ -83,7 +83,7 @@ def _forgets_divergence(_: Original) -> Original:
 
 
 def _expands_at_once(_: Original) -> Original:
-    def expanded_isr(self: Partition, replica: int, _: Mapping[int, int]) -> tuple[int, ...] | None:
+    def expanded_isr(self: Partition, replica: int, _: Mapping[int, int], **__: Any) -> tuple[int, ...] | None:
         if self.proposed_isr is not None or not self.is_leader or replica not in self.followers or replica in self.isr:
             return None
         return tuple(node for node in self.replicas if node in self.isr or node == replica)
@@ -253,6 +253,13 @@ MUTANTS: tuple[Mutant, ...] = (
         name="_counts",
         substitute=_counts_the_proposed_alone,
         known_seed=4,
+    ),
+    Mutant(
+        title="the high watermark moves with too few replicas in sync (KIP-966)",
+        owner=Partition,
+        name="has_enough_in_sync",
+        substitute=lambda _: property(lambda _self: True),
+        known_seed=1,
     ),
     Mutant(
         title="the high watermark follows the fastest replica in sync",

@@ -216,6 +216,7 @@ class Running:
         """Come up as a broker does."""
         self.logs.load(LogConfig.from_topic_configs(self.settings.properties, {}))
         self.control.on_image(self.fetchers.on_image)
+        self.control.on_image(self.proposals.on_image)
         self.control.on_image(self._take_image)
         await self.zookeeper.start()
         await self.membership.cluster_id(known=None)

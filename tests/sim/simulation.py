@@ -81,6 +81,7 @@ class Simulation:
         self.world = world = World(plan.seed, is_told=is_told)
         self.ledger = Ledger(world)
         self.ledger.must_flush = plan.flushes
+        self.ledger.insync_replicas_min = plan.min_insync
         node_ids = tuple(range(1, plan.node_count + 1))
         self.nodes = {node_id: Node(world, self.ledger, node_id) for node_id in node_ids}
         for node in self.nodes.values():

@@ -50,6 +50,10 @@ class OnePartition:
         """The controller's state is in force."""
         hosted.state.change(partition, now_ms=0)
 
+    def refresh_high_watermark(self, hosted: Hosted) -> None:
+        """What it waits for has changed."""
+        hosted.state.refresh_high_watermark()
+
 
 class SlowController:
     """Keeps each request until the test answers it."""
@@ -97,5 +101,49 @@ async def test_a_proposal_made_while_an_older_answer_is_on_its_way_is_sent_too(c
         assert (again.partition_epoch, [member.node_id for member in again.isr]) == (2, [1, 2])
         controller.answer(1, state(3, 1, 2))
         await eventually(lambda: hosted.state.isr == (1, 2) and hosted.state.proposed_isr is None)
+    finally:
+        await proposals.stop()
+
+
+async def test_a_broker_that_is_gone_does_not_keep_the_high_watermark_waiting(clock: ManualClock) -> None:
+    hosted = Hosted()
+    whole = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2)})
+    cluster = Cluster(whole)
+    parts: tuple[Any, ...] = (OnePartition(hosted), cluster, SlowController(), Settings(), clock)
+    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    hosted.state.change(partition_image(state(1, 1)), now_ms=0)
+    hosted.state.record_append(10)
+    hosted.state.record_fetch(2, 5, now_ms=0)
+    hosted.state.record_append(20)
+    hosted.state.record_fetch(2, 10, now_ms=0)
+    hosted.state.record_append(30)
+    proposals.consider(hosted, 2)  # type: ignore[arg-type]
+    assert not hosted.state.record_append(40)
+
+    cluster.image = ClusterImage(site="a", node_id=1, brokers={1: BrokerInfo(node_id=1)})
+    await proposals.on_image(whole, cluster.image)
+    assert hosted.state.high_watermark == 40
+
+
+async def test_a_broker_that_the_controller_refuses_is_not_proposed_with_each_of_its_fetches(
+    clock: ManualClock,
+) -> None:
+    hosted, controller = Hosted(), SlowController()
+    image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2)})
+    parts: tuple[Any, ...] = (OnePartition(hosted), Cluster(image), controller, Settings(), clock)
+    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    hosted.state.change(partition_image(state(1, 1)), now_ms=0)
+    proposals.start()
+    try:
+        hosted.state.record_fetch(2, 0, now_ms=0)
+        proposals.consider(hosted, 2)  # type: ignore[arg-type]
+        await eventually(lambda: len(controller.asked) == 1)
+        controller.answer(0, state(1, 1), ErrorCode.ineligible_replica)
+        await eventually(lambda: hosted.state.proposed_isr is None)
+
+        hosted.state.record_fetch(2, 0, now_ms=0)
+        proposals.consider(hosted, 2)  # type: ignore[arg-type]
+        assert hosted.state.proposed_isr is None
+        assert not hosted.state.joining
     finally:
         await proposals.stop()

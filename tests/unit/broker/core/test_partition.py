@@ -5,6 +5,8 @@ from __future__ import annotations
 from broker.core.cluster_image import PartitionImage
 from broker.core.partition import LeadershipChange, Partition
 
+LAG_MS_MAX = 100
+
 
 def decided(
     *, leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1,), replicas: tuple[int, ...] = (1,)
@@ -62,8 +64,10 @@ def test_a_follower_does_not_move_its_own_high_watermark() -> None:
 
 
 def test_acks_all_needs_enough_in_sync_replicas_but_never_more_than_there_are() -> None:
-    assert led().has_enough_in_sync(2)
-    assert not led(replicas=(1, 2), isr=(1,)).has_enough_in_sync(2)
+    for replicas, is_enough in (((1,), True), ((1, 2), False)):
+        partition = led(replicas=replicas, isr=(1,))
+        partition.insync_replicas_min = 2
+        assert partition.has_enough_in_sync is is_enough
 
 
 def test_truncation_takes_the_high_watermark_along() -> None:
@@ -105,28 +109,28 @@ def test_a_leader_takes_nobodys_high_watermark() -> None:
 def test_a_follower_that_has_caught_up_is_proposed_once() -> None:
     partition = with_outsider()
     partition.record_fetch(3, 9, now_ms=2)
-    assert partition.expanded_isr(3, {3: 7}) is None
+    assert partition.expanded_isr(3, {3: 7}, lag_ms_max=LAG_MS_MAX) is None
     partition.record_fetch(3, 10, now_ms=3)
-    assert partition.expanded_isr(3, {3: 7}) == (1, 2, 3)
+    assert partition.expanded_isr(3, {3: 7}, lag_ms_max=LAG_MS_MAX) == (1, 2, 3)
     partition.propose_isr((1, 2, 3))
-    assert partition.expanded_isr(3, {3: 7}) is None
+    assert partition.expanded_isr(3, {3: 7}, lag_ms_max=LAG_MS_MAX) is None
 
 
 def test_a_follower_is_not_proposed_before_it_is_past_where_the_leadership_began() -> None:
     partition = Partition(node_id=1, log_end_offset=10, high_watermark=4)
     partition.change(decided(replicas=(1, 2, 3), isr=(1, 2)), now_ms=0)
     partition.record_fetch(3, 9, now_ms=1)
-    assert partition.expanded_isr(3, {3: 7}) is None
+    assert partition.expanded_isr(3, {3: 7}, lag_ms_max=LAG_MS_MAX) is None
     partition.record_fetch(3, 10, now_ms=2)
-    assert partition.expanded_isr(3, {3: 7}) == (1, 2, 3)
+    assert partition.expanded_isr(3, {3: 7}, lag_ms_max=LAG_MS_MAX) == (1, 2, 3)
 
 
 def test_a_follower_of_an_older_registration_is_not_proposed() -> None:
     partition = with_outsider()
     partition.record_fetch(3, 10, now_ms=2, broker_epoch=6)
-    assert partition.expanded_isr(3, {3: 7}) is None
-    assert partition.expanded_isr(3, {}) is None
-    assert partition.expanded_isr(3, {3: 6}) == (1, 2, 3)
+    assert partition.expanded_isr(3, {3: 7}, lag_ms_max=LAG_MS_MAX) is None
+    assert partition.expanded_isr(3, {}, lag_ms_max=LAG_MS_MAX) is None
+    assert partition.expanded_isr(3, {3: 6}, lag_ms_max=LAG_MS_MAX) == (1, 2, 3)
 
 
 def test_the_high_watermark_waits_for_a_replica_that_is_only_proposed() -> None:
@@ -230,3 +234,95 @@ def test_the_low_watermark_is_the_lowest_log_start_of_the_living() -> None:
     assert partition.low_watermark(5, {1, 2, 3}) == 2
     assert partition.low_watermark(5, {1, 2}) == 5
     assert partition.low_watermark(5, {1}) == 5
+
+
+def test_nothing_becomes_visible_while_too_few_replicas_are_in_sync() -> None:
+    partition = led(replicas=(1, 2, 3), isr=(1, 2))
+    partition.insync_replicas_min = 2
+    partition.record_append(10)
+    partition.record_fetch(2, 10, now_ms=1)
+    partition.change(decided(replicas=(1, 2, 3), isr=(1,)), now_ms=2)
+    assert not partition.record_append(20)
+    assert not partition.refresh_high_watermark()
+    assert (partition.high_watermark, partition.replicated_end) == (10, 10)
+    partition.change(decided(replicas=(1, 2, 3), isr=(1, 3)), now_ms=3)
+    partition.record_fetch(3, 15, now_ms=4)
+    assert partition.high_watermark == 15
+
+
+def test_a_smaller_minimum_frees_what_waited() -> None:
+    partition = led(replicas=(1, 2), isr=(1,))
+    partition.insync_replicas_min = 2
+    assert not partition.record_append(10)
+    partition.insync_replicas_min = 1
+    assert partition.refresh_high_watermark()
+
+
+def test_no_more_replicas_are_asked_for_than_there_are() -> None:
+    partition = led()
+    partition.insync_replicas_min = 3
+    assert partition.record_append(10)
+
+
+def test_a_follower_one_round_trip_behind_a_busy_leader_gets_into_the_isr() -> None:
+    partition = led(replicas=(1, 2), isr=(1,))
+    proposed = None
+    for turn in range(10):
+        partition.record_append(10 * turn + 10)  # between every two of its fetches
+        partition.record_fetch(2, 10 * turn, now_ms=turn)
+        proposed = proposed or partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX)
+    assert proposed == (1, 2)
+    assert partition.high_watermark == 90
+
+
+def joining() -> Partition:
+    """Broker 2 was at the end at its fetch before, has offset 10 now, and the high watermark waits for it there."""
+    partition = led(replicas=(1, 2), isr=(1,))
+    partition.record_append(10)
+    partition.record_fetch(2, 9, now_ms=1)
+    partition.record_append(20)
+    partition.record_fetch(2, 10, now_ms=2)
+    assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) is None
+    assert not partition.record_append(30)
+    assert partition.high_watermark == 20
+    return partition
+
+
+def test_the_high_watermark_waits_for_a_joining_follower_until_it_lags() -> None:
+    partition = joining()
+    assert not partition.drop_joining({2: 7}, now_ms=1 + LAG_MS_MAX, lag_ms_max=LAG_MS_MAX)
+    assert partition.drop_joining({2: 7}, now_ms=2 + LAG_MS_MAX, lag_ms_max=LAG_MS_MAX)
+    assert partition.refresh_high_watermark()
+    assert partition.high_watermark == 30
+
+
+def test_a_joining_follower_that_is_gone_is_not_waited_for() -> None:
+    partition = joining()
+    assert partition.drop_joining({}, now_ms=3, lag_ms_max=LAG_MS_MAX)
+    assert partition.refresh_high_watermark()
+
+
+def test_a_joining_follower_that_fell_back_is_not_waited_for() -> None:
+    partition = joining()
+    partition.record_fetch(2, 11, now_ms=3 + LAG_MS_MAX)
+    assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) is None
+    assert partition.refresh_high_watermark()
+
+
+def test_a_follower_that_never_was_at_the_end_does_not_hold_anything_up() -> None:
+    partition = led(replicas=(1, 2), isr=(1,))
+    partition.record_append(100)
+    partition.record_fetch(2, 5, now_ms=1)
+    partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX)
+    assert partition.record_append(200)
+
+
+def test_a_registration_that_the_controller_refuses_is_left_alone_for_a_while() -> None:
+    partition = joining()
+    partition.refuse(2, 7, now_ms=2)
+    assert partition.refresh_high_watermark()
+    partition.record_fetch(2, 30, now_ms=3)
+    assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) is None
+    assert partition.expanded_isr(2, {2: 8}, lag_ms_max=LAG_MS_MAX) == (1, 2)
+    partition.record_fetch(2, 30, now_ms=3 + LAG_MS_MAX)
+    assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) == (1, 2)

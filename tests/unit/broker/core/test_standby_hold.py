@@ -44,9 +44,9 @@ def test_a_replica_joins_only_with_everything_that_may_be_at_the_standby() -> No
     partition = held(isr=(1,), replicas=(1, 2))
     partition.record_append(10)
     partition.record_fetch(2, 9, now_ms=1)
-    assert partition.expanded_isr(2, {1: 1, 2: 1}) is None
+    assert partition.expanded_isr(2, {1: 1, 2: 1}, lag_ms_max=1_000) is None
     partition.record_fetch(2, 10, now_ms=2)
-    assert partition.expanded_isr(2, {1: 1, 2: 1}) == (1, 2)
+    assert partition.expanded_isr(2, {1: 1, 2: 1}, lag_ms_max=1_000) == (1, 2)
 
 
 def test_a_link_that_blocks_waits_for_ever() -> None:

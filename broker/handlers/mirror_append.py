@@ -2,7 +2,8 @@
 
 Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps and other histories refused with
 where the log ends (see `wire/private.py`). Topics whose flush.messages demands it are flushed before the answer, and what is
-acknowledged is on every in-sync replica of this site: the source may expire it. Versions: 0.
+acknowledged is below this site's high watermark, on every in-sync replica and on min.insync.replicas of them: the source may expire it, and
+may tell its producers on a sync link. Versions: 0.
 Not done: throttling.
 """
 
@@ -194,7 +195,9 @@ class _WaitingAppend:
     def complete(self) -> None:
         """Answer; a mirror sends again what took too long, and it is found to be there."""
         for outcome in self._missing:
-            outcome.fail(PartitionFailure(ErrorCode.request_timed_out, "an in-sync replica is slow"))
+            few = outcome.hosted is not None and not outcome.hosted.state.has_enough_in_sync
+            why = "fewer replicas are in sync than min.insync.replicas" if few else "an in-sync replica is slow"
+            outcome.fail(PartitionFailure(ErrorCode.request_timed_out, why))
         _answer(self._exchange, self._outcomes)
 
 

@@ -29,6 +29,7 @@ from mirror.zookeeper_sharing import ZooKeeperSharing
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
+from runtime.garbage import leave_startup_objects_alone, look_for_garbage_rarely
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
@@ -67,6 +68,7 @@ class MirrorDaemon:
 
     async def start(self) -> None:
         """Serve metrics and MirrorAdmin, then bring the mirror up in the background. OperationalFailure: a port is taken."""
+        look_for_garbage_rarely()
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         if self._config.queue_enqueue_timeout_ms >= 0:
             _log.warning(
@@ -133,6 +135,7 @@ class MirrorDaemon:
         except Exception as error:
             self._fail(error)
             return
+        leave_startup_objects_alone()
         _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)
 
     async def _find_ends(self) -> tuple[MirrorConfig, Ports, LinkStanding]:

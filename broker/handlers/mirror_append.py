@@ -11,18 +11,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
 
 from broker.core.access import mirror_error
 from broker.core.cluster_image import ClusterImage
-from broker.entities import builder, topic_id_bytes
+from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
 from broker.mirror_append import Diverged, append_mirrored
 from broker.services import BrokerServices
-from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror, parse_mirror_append
+from wire.mirror_append_codec import (
+    MirrorAppend,
+    PartitionAppended,
+    PartitionToMirror,
+    TopicToMirror,
+    encode_mirror_append_response,
+    parse_mirror_append,
+)
 from wire.private import MIRROR_APPEND, NO_DIVERGENCE, PRIVATE_VERSIONS
 
 if TYPE_CHECKING:
@@ -61,11 +68,10 @@ class _Outcome:
             return self.log_end_offset
         return -1 if self.hosted is None else self.hosted.log.log_end_offset
 
-    def encoded(self, build: Any) -> Any:
-        """The entity."""
-        return build.part(
-            "MirrorAppendPartitionResponse",
-            index=self.index,
+    def appended(self) -> PartitionAppended:
+        """As the response has it."""
+        return PartitionAppended(
+            partition_index=self.index,
             error_code=self.error,
             error_message=self.message,
             log_end_offset=self._end(),
@@ -202,13 +208,6 @@ class _WaitingAppend:
 
 
 def _answer(exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> None:
-    build = builder(API_KEY, exchange.header.api_version)
-    topics = tuple(
-        build.part(
-            "MirrorAppendTopicResponse",
-            name=name,
-            partitions=tuple(outcome.encoded(build) for outcome in partitions),
-        )
-        for name, partitions in outcomes
-    )
-    exchange.answer_entity(build.response(topics=topics))
+    topics = [(name, [outcome.appended() for outcome in partitions]) for name, partitions in outcomes]
+    body = encode_mirror_append_response(topics, throttle_time_ms=exchange.rest_ms())
+    exchange.answer_body([body], body_size=len(body))

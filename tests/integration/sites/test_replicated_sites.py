@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -11,7 +13,7 @@ from tests.support.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.log_batches import batch
 from tests.support.site_comparison import caught_up, log_ends, site_client
-from wire.broker_requests import LATEST_TIMESTAMP
+from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError
 from wire.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
@@ -166,6 +168,42 @@ async def shown(sites: EmbeddedSites, site: str) -> int:
         await client.metadata([TOPIC])
         replica_id = DEBUGGING_CONSUMER if site == "b" else CONSUMER
         return (await client.offsets_at([(TOPIC, 0)], LATEST_TIMESTAMP, replica_id=replica_id))[TOPIC, 0]
+
+
+@pytest.mark.long
+async def test_where_logs_begin_follows_the_source_through_changes_of_leaders_at_both_sites(
+    start_sites: SitesStarter,
+) -> None:
+    """M7: after each deletion every replica that leads at the standby begins exactly where the source does, no earlier and no later."""
+    sites = start_sites("--brokers", "3")
+    admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(20)
+    with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as load:
+        for round_, loser in enumerate((None, "a", "b")):
+            load.wait_acknowledged(600)
+            if loser is not None:
+                await kill_a_leader(sites, loser)
+            first = {index: 20 * (round_ + 1) + index for index in range(PARTITIONS)}
+            for index, offset in first.items():
+                cut = ("topics", "delete-records", TOPIC, "--partition", str(index), "--before", str(offset))
+                ended = sites.command(*cut, "--yes", "--bootstrap-server", sites.bootstrap("a"))
+                assert ended.returncode == 0, ended.stdout + ended.stderr
+            await eventually(partial(begin_at, sites, first), 60_000)
+        load.finish()
+        await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))
+        await kill_a_leader(sites, "b")
+        await eventually(partial(begin_at, sites, first), 60_000)
+
+
+async def begin_at(sites: EmbeddedSites, first: dict[int, int]) -> bool:
+    """AssertionError unless each partition begins there at both sites."""
+    keys = [(TOPIC, index) for index in first]
+    for site in ("a", "b"):
+        async with site_client(sites.bootstrap(site)) as client:
+            await client.metadata([TOPIC])
+            found = await client.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+            assert {index: found[TOPIC, index] for index in first} == first, site
+    return True
 
 
 async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_died(start_sites: SitesStarter) -> None:

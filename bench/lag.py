@@ -149,7 +149,7 @@ async def _read(client: KafkaClient, topic: str, arrivals: Arrivals) -> None:
         response = await client.fetch(node_id, request)
         now_ns = time.monotonic_ns()
         for fetched in (partition for answer in response.topics for partition in answer.partitions):
-            for _, header in iterate_headers(_parsed(fetched)):
+            for _, header in iterate_headers(_parsed(fetched), may_end_in_partial=True):
                 arrivals[fetched.partition_index].append((header.last_offset, now_ns))
                 next_offsets[fetched.partition_index] = header.next_offset
 

@@ -10,12 +10,14 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
 from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
 from mirror.dialing import Dialing
+from mirror.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
@@ -23,6 +25,7 @@ from mirror.ports import Unreachable
 from mirror.service import SERVICE_NAME, MirrorAdminService
 from mirror.sharing import Sharing
 from mirror.topic_actor import ControllerActor
+from mirror.transactional_ids import TransactionalIdSync
 from mirror.translate_link import TranslateLink
 from mirror.verifier import ExactVerifier
 from mirror.zookeeper_sharing import ZooKeeperSharing
@@ -44,6 +47,14 @@ CLIENT_ID = "antipode-mirror"
 _log = get_logger("mirror")
 
 
+class Closeable(Protocol):
+    """A part that has connections."""
+
+    async def close(self) -> None:
+        """Drop them."""
+        ...
+
+
 class MirrorDaemon:
     """One daemon for one link. `start` returns when it serves; `failed` resolves when it cannot go on; then `stop`."""
 
@@ -60,7 +71,7 @@ class MirrorDaemon:
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
         self._explained = ""
-        self._closing: list[Sharing | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
+        self._closing: list[Closeable] = []
         self._sharing: Sharing | ZooKeeperSharing | None = None
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
@@ -185,7 +196,13 @@ class MirrorDaemon:
         actor = ControllerActor(config.site_agents)
         source_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         target_client = KafkaClient(target, dialing.target, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        self._closing += [source_site, target_site, actor, source_client, target_client]
+        producers = KafkaProducersOfSource(source, dialing.source), KafkaProducersOfTarget(target, dialing.target)
+        transactional_ids = TransactionalIdSync(
+            *producers,
+            link=lambda: standing if self.mirror is None else self.mirror.link(),
+            interval_ms=config.group_sync_interval_ms,
+        )
+        self._closing += [source_site, target_site, actor, source_client, target_client, *producers]
         return Ports(
             source=source_site,
             target=target_site,
@@ -204,6 +221,7 @@ class MirrorDaemon:
             open_progress=lambda: KafkaProgress(source, dialing.source),
             open_append=lambda: KafkaAppend(target, dialing.appends(in_flight_max=config.in_flight_max)),
             read_link=self._links.read,
+            workers={"transactional-ids": transactional_ids.run},
             tallies=dialing.tallies,
             verifier=ExactVerifier(source_client, target_client),
         )

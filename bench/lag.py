@@ -10,6 +10,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,23 @@ Arrivals = list[list[tuple[int, int]]]
 """By partition: the last offset of each batch, and when it came (monotonic ns)."""
 
 
-def measured_lag_ms(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journeys:
+    """One element of each for every record: where it is, when the source acknowledged it, when it was read at the target (monotonic ns)."""
+
+    partition: Times
+    offset: Times
+    acknowledged_ns: Times
+    came_ns: Times
+
+    @property
+    def lags_ms(self) -> list[float]:
+        """Arrival less acknowledgement."""
+        found: list[float] = ((self.came_ns - self.acknowledged_ns) / 1e6).tolist()
+        return found
+
+
+def followed(
     source: str,
     target: str,
     topics: tuple[str, str],
@@ -46,8 +63,8 @@ def measured_lag_ms(
     bytes_per_s: float,
     duration_s: float,
     skip_s: float,
-) -> list[float]:
-    """Lag of each record after the first `skip_s`; the topic is given by its name at the source and at the target."""
+) -> Journeys:
+    """The records of a steady load after the first `skip_s`; the topic is given by its name at the source and at the target."""
     load = PacedLoad(
         bootstrap_servers=source,
         topic=topics[0],
@@ -58,24 +75,28 @@ def measured_lag_ms(
         result=str(directory / f"{topics[0]}.npz"),
     )
     arrivals = asyncio.run(_watch(load, target, topics[1], directory))
-    return lags_ms(_acknowledged(load), arrivals, skip_s=skip_s)
+    return journeys(_acknowledged(load), arrivals, skip_s=skip_s)
 
 
-def lags_ms(acknowledged: Mapping[str, Times], arrivals: Arrivals, *, skip_s: float) -> list[float]:
-    """Arrival less acknowledgement of each record, but those acknowledged in the first `skip_s`."""
+def journeys(acknowledged: Mapping[str, Times], arrivals: Arrivals, *, skip_s: float) -> Journeys:
+    """What became of each record, but of those acknowledged in the first `skip_s`."""
     import numpy as np
 
     times = acknowledged["acknowledged_ns"]
     counted = times >= times.min() + int(skip_s * 1e9)
-    found: list[float] = []
+    came_ns = np.zeros_like(times)
     for partition, batches in enumerate(arrivals):
         chosen = counted & (acknowledged["partition"] == partition)
         if not chosen.any():
             continue
-        last_offsets, came_ns = (np.array(column, dtype=np.int64) for column in zip(*batches, strict=True))
-        at = np.searchsorted(last_offsets, acknowledged["offset"][chosen])
-        found += ((came_ns[at] - times[chosen]) / 1e6).tolist()
-    return found
+        last_offsets, seen_ns = (np.array(column, dtype=np.int64) for column in zip(*batches, strict=True))
+        came_ns[chosen] = seen_ns[np.searchsorted(last_offsets, acknowledged["offset"][chosen])]
+    return Journeys(
+        partition=acknowledged["partition"][counted],
+        offset=acknowledged["offset"][counted],
+        acknowledged_ns=times[counted],
+        came_ns=came_ns[counted],
+    )
 
 
 async def _watch(load: PacedLoad, target: str, topic: str, directory: Path) -> Arrivals:
@@ -110,7 +131,8 @@ async def _until_all_came(load: PacedLoad, arrivals: Arrivals, reading: asyncio.
     deadline = time.monotonic() + CATCH_UP_WITHIN_S
     while (came := [batches[-1][0] if batches else -1 for batches in arrivals]) != wanted:
         if reading.done() or time.monotonic() > deadline:
-            raise OperationalFailure(f"the source ends at {wanted}, the mirror came to {came}")
+            why = f"; its reader ended with {reading.exception()!r}" if reading.done() else ""
+            raise OperationalFailure(f"the source ends at {wanted}, the mirror came to {came}{why}")
         await asyncio.sleep(0.05)
 
 
@@ -127,7 +149,7 @@ async def _read(client: KafkaClient, topic: str, arrivals: Arrivals) -> None:
         response = await client.fetch(node_id, request)
         now_ns = time.monotonic_ns()
         for fetched in (partition for answer in response.topics for partition in answer.partitions):
-            for _, header in iterate_headers(_parsed(fetched)):
+            for _, header in iterate_headers(_parsed(fetched), may_end_in_partial=True):
                 arrivals[fetched.partition_index].append((header.last_offset, now_ns))
                 next_offsets[fetched.partition_index] = header.next_offset
 

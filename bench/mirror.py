@@ -1,9 +1,9 @@
-"""Mirrors: how fast one drains 2 GB that waited for it, what CPU that takes, how soon it begins, and its lag at 1,000 records/s and at
-10 MB/s.
+"""Mirrors: how fast one drains 2 GB that waited for it, what CPU that takes, and how soon it begins. Its lag under a steady load is
+measured by `mirror_latency.py`.
 
 Ours between two sites of ours, MirrorMaker 2 between two Apache Kafkas, one pair after the other, never both running. Each mirror process
 is started anew when the records wait already. Throughput and CPU are those from the first records seen at the target to the last; the start
-is a figure of its own. The same process then carries the steady load.
+is a figure of its own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import antipode, apache_kafka, librdkafka, mirror_maker
-from bench.figures import Side, percentile
-from bench.lag import measured_lag_ms
+from bench.figures import Side
 from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import cpu_s, memory, metered
@@ -31,12 +30,9 @@ from wire.client import KafkaClient
 from wire.client_errors import BrokerError, Unreachable
 
 DRAINED = "drained"
-STEADY_BYTES_PER_S = {"steady-small": 1e6, "steady": 10e6}
-"""By topic: 1,000 and 10,000 records a second."""
 RECORD_BYTES = 1_000
 DRAIN_BYTES = 2e9
 DRAIN_WITHIN_S = 300
-STEADY_S, STEADY_SKIPPED_S = 25.0, 5.0
 POLL_S = 0.02
 
 
@@ -67,7 +63,7 @@ def measure(plan: Plan) -> None:
             directory = plan.directory / f"mirror-{side}-{repeat}"
             pair_of_side = antipode_pair if side is Side.ANTIPODE else kafka_pair
             with pair_of_side(directory) as pair:
-                _measure_pair(plan, pair, directory)
+                _measure_pair(plan, pair)
 
 
 @contextmanager
@@ -90,7 +86,7 @@ def stopped_mirror(environment: Environment, settings: Mapping[str, str]) -> Chi
 
 @contextmanager
 def kafka_pair(
-    directory: Path, topics: Sequence[str] = (DRAINED, *STEADY_BYTES_PER_S), settings: Mapping[str, str] | None = None
+    directory: Path, topics: Sequence[str] = (DRAINED,), settings: Mapping[str, str] | None = None
 ) -> Iterator[MirrorPair]:
     """Two Apache Kafkas and MirrorMaker 2, which mirrors topics of these names."""
     with ExitStack() as running:
@@ -104,51 +100,26 @@ def kafka_pair(
         )
 
 
-def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
+def _measure_pair(plan: Plan, pair: MirrorPair) -> None:
     count = plan.scaled(DRAIN_BYTES / RECORD_BYTES, least=2_000)
     plan.say(f"writing {count:,} records of 1 KB to the source of {pair.child.name}")
-    for topic in (DRAINED, *STEADY_BYTES_PER_S):
-        create_topic(pair.source, topic)
+    create_topic(pair.source, DRAINED)
     librdkafka.produce(pair.source, DRAINED, payloads(RECORD_BYTES), count, {"acks": "1"})
     check_complete(pair.source, DRAINED, count)
     plan.say(f"starting {pair.child.name}")
     try:
-        _measure_running(plan, pair, directory, count)
+        _measure_running(plan, pair, count)
     finally:
         pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
 
 
-def _measure_running(plan: Plan, pair: MirrorPair, directory: Path, count: int) -> None:
+def _measure_running(plan: Plan, pair: MirrorPair, count: int) -> None:
     touch_free_memory(count * RECORD_BYTES)
     began = time.monotonic()
     pid = pair.child.start()
     with metered(pid) as usage:
         drain = asyncio.run(watch_drain(pair, pid, began, DRAINED, count))
     plan.record("mirror", "drain, 1 KB", pair.side, usage, **drain._asdict(), peak_mb=memory(pid).peak_bytes / 1e6)
-    for topic, bytes_per_s in STEADY_BYTES_PER_S.items():
-        _measure_steady(plan, pair, pid, directory, topic, bytes_per_s)
-
-
-def _measure_steady(plan: Plan, pair: MirrorPair, pid: int, directory: Path, topic: str, bytes_per_s: float) -> None:
-    plan.say(f"{bytes_per_s / 1e6:g} MB/s through {pair.child.name}")
-    with metered(pid) as usage:
-        lags = measured_lag_ms(
-            pair.source,
-            pair.target,
-            (topic, pair.target_topic(topic)),
-            directory,
-            bytes_per_s=bytes_per_s,
-            duration_s=max(3.0, STEADY_S * plan.scale),
-            skip_s=max(1.0, STEADY_SKIPPED_S * plan.scale),
-        )
-    values = {
-        "lag_p50_ms": percentile(lags, 50),
-        "lag_p99_ms": percentile(lags, 99),
-        "lag_p999_ms": percentile(lags, 99.9),
-        "lag_max_ms": max(lags),
-        "cores": usage.cpu_s / usage.wall_s,
-    }
-    plan.record("mirror", f"steady, {bytes_per_s / 1e6:g} MB/s", pair.side, usage, **values)
 
 
 async def watch_drain(

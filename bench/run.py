@@ -19,6 +19,7 @@ from bench import (
     mirror,
     mirror_drains,
     mirror_groups,
+    mirror_latency,
     mirror_topics,
     partitions,
     produce,
@@ -51,6 +52,7 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
 """In this order: memory is measured of brokers that have just started."""
 ALONE: Mapping[str, Callable[[Plan], None]] = {
     "mirror": mirror.measure,
+    "mirror-latency": mirror_latency.measure,
     "mirror-drains": mirror_drains.measure,
     "mirror-topics": mirror_topics.measure,
     "mirror-groups": mirror_groups.measure,

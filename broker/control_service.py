@@ -157,6 +157,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             partitions=partitions,
             cuts=_cuts(self._replicas, image, request.link),
             link_epochs={name: link.epoch for name, link in image.links.items()},
+            link_revisions={name: link.revision for name, link in image.links.items()},
         )
 
 

@@ -138,12 +138,17 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
         "antipode_broker_sync_partitions",
         "Partitions of sync links led here: acknowledgements wait for the standby",
-        lambda parts: parts.replicas.held_count(),
+        lambda parts: len(parts.replicas.standby_holds()),
+    ),
+    (
+        "antipode_broker_sync_blocking_partitions",
+        "Of these, partitions whose link has the policy block: a lost standby stops acknowledgements without end",
+        lambda parts: sum(not hold.may_degrade for hold in parts.replicas.standby_holds()),
     ),
     (
         "antipode_broker_sync_degraded_partitions",
-        "Of these, partitions that showed records which the standby may not have",
-        lambda parts: parts.replicas.degraded_count(),
+        "Of those that wait, partitions that showed records which the standby may not have",
+        lambda parts: sum(hold.is_degraded for hold in parts.replicas.standby_holds()),
     ),
     (
         "kafka_log_logmanager_offlinelogdirectorycount",

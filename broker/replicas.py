@@ -413,14 +413,18 @@ class Replicas:
         if link is None or policy is SyncPolicy.NONE or not is_source:
             hosted.state.wait_for_standby(None)
             self._held.pop(hosted.key, None)
-        elif hosted.state.hold is None:
-            hold = StandbyHold(
-                may_degrade=policy is SyncPolicy.DEGRADE,
-                timeout_ms=link.sync_timeout_ms,
-                progressed_at_ms=self._clock.monotonic_ms(),
-            )
-            hosted.state.wait_for_standby(hold)
-            self._held[hosted.key] = hosted
+            return
+        may_degrade, timeout_ms = policy is SyncPolicy.DEGRADE, link.sync_timeout_ms
+        if hosted.state.hold is not None:
+            hosted.state.hold.follow_policy(may_degrade=may_degrade, timeout_ms=timeout_ms)
+            return
+        now_ms = self._clock.monotonic_ms()
+        hosted.state.wait_for_standby(
+            StandbyHold.released(may_degrade=may_degrade, timeout_ms=timeout_ms, now_ms=now_ms)
+            if link.sync_policy_to_restore
+            else StandbyHold(may_degrade=may_degrade, timeout_ms=timeout_ms, progressed_at_ms=now_ms)
+        )
+        self._held[hosted.key] = hosted
 
     def record_standby(self, image: ClusterImage, key: PartitionKey, acknowledged: int, *, link: str) -> ErrorCode:
         """A mirror of the link says that the standby has everything below `acknowledged`; why that is refused, or `none`."""
@@ -454,13 +458,9 @@ class Replicas:
                 )
                 self.refresh_high_watermark(hosted)
 
-    def held_count(self) -> int:
-        """Partitions led here that wait for a standby, or would if it were not degraded."""
-        return len(self._held)
-
-    def degraded_count(self) -> int:
-        """Partitions of sync links that showed records which the standby may not have."""
-        return sum(1 for hosted in tuple(self._held.values()) if hosted.state.hold and hosted.state.hold.is_degraded)
+    def standby_holds(self) -> list[StandbyHold]:
+        """One for each partition led here that waits for a standby, or would if it were not degraded."""
+        return [hosted.state.hold for hosted in tuple(self._held.values()) if hosted.state.hold is not None]
 
     def record_client_read(self, hosted: HostedPartition) -> None:
         """A client fetches from this follower: the leader is to tell it of each high watermark at once (KIP-392)."""

@@ -19,6 +19,7 @@ from broker.core.cluster_image import ClusterImage
 from broker.core.transaction_messages import (
     AddPartitions,
     AddReply,
+    CarryProducer,
     EndTransaction,
     Expire,
     InitProducer,
@@ -136,6 +137,17 @@ class TransactionCoordinator:
     async def end(self, command: EndTransaction) -> ProducerReply:
         """EndTxn; answers when the decision is in the log. Its markers follow."""
         return await self._ask_patiently(command, ProducerReply)
+
+    async def carry(self, command: CarryProducer, *, link: str, link_epoch: int) -> ErrorCode:
+        """MirrorTransactionalIds: only while another site coordinates, at the link's epoch. CoordinatorRefusal."""
+        error = self._routing.mirror_error(link=link, link_epoch=link_epoch)
+        if error is not ErrorCode.none:
+            raise CoordinatorRefusal(error)
+        partition = self._routing.partition_of(command.transactional_id)
+        if partition is None:
+            raise CoordinatorRefusal(ErrorCode.coordinator_not_available)
+        reply = await self._led.loaded(partition).ask(command)
+        return reply.error
 
     async def _ask_patiently(self, command: TransactionCommand, reply_type: type[ReplyT]) -> ReplyT:
         reply = await self._ask(command, reply_type)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kio.schema.errors import ErrorCode
+
 from broker.core.cluster_image import NO_NODE, ClusterImage, LinkRole, group_partition
 from wire.control.cluster_pb2 import LinkRecord
 from wire.transaction_records import TRANSACTIONS_TOPIC
@@ -43,3 +45,15 @@ class TransactionRouting:
         if not routed or any(image.role_in(link) is not LinkRole.PASSIVE for link in routed):
             return None
         return min(routed, key=lambda link: link.name)
+
+    def mirror_error(self, *, link: str, link_epoch: int) -> ErrorCode:
+        """Why a mirror of the link at that epoch may not say who the producers are; `none` when it may.
+
+        As for mirrored records; of several links only the one to the site that coordinates in this one's stead.
+        """
+        record = self._image().links.get(link)
+        if record is None or link_epoch > record.epoch:
+            return ErrorCode.unknown_leader_epoch
+        if link_epoch < record.epoch:
+            return ErrorCode.fenced_leader_epoch
+        return ErrorCode.none if self.active_elsewhere() is record else ErrorCode.not_coordinator

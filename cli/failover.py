@@ -101,6 +101,8 @@ def _print_report(report: FailoverReport) -> None:
         )
     for cut in report.cuts:
         console.print(f"  inside a site: {cut.sentence}", highlight=False)
+    if report.sync:
+        console.print(f"sync: {report.sync}", highlight=False)
     colour = {"done": "green", "planned": "cyan"}.get(report.outcome, "red")
     console.print(
         f"[bold {colour}]{report.outcome}[/]: {report.reason} "

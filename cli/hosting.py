@@ -8,7 +8,6 @@ whole process (gRPC, service "") turns to SERVING when clients are let in. Calle
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 
@@ -24,6 +23,7 @@ from dr.agent import SiteAgentHost
 from runtime.addresses import HostPort, reachable_address
 from runtime.clock import SystemClock
 from runtime.configuration import ConfigurationError, load_settings
+from runtime.garbage import leave_startup_objects_alone, look_for_garbage_rarely
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
@@ -31,17 +31,13 @@ from runtime.own_sessions import OwnSessions
 from runtime.process import OperationalFailure
 from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
 
-YOUNG_OBJECTS_MAX = 10_000
-"""After how many new objects garbage is looked for. By default 700: a broker that starts with 10,000 partitions would then go through all
-its objects eight times, and hold its loop for up to 0.2 s each time."""
-
 log = get_logger(__name__)
 
 
 async def run_broker(properties: Mapping[str, str], stop: asyncio.Event) -> None:
     """A broker process until `stop` is set. ConfigurationError and OperationalFailure say what is in the way."""
     started: list[Broker] = []
-    gc.set_threshold(YOUNG_OBJECTS_MAX)
+    look_for_garbage_rarely()
     async with AsyncExitStack() as running:
         if await _unless_stopped(_start_broker(running, properties, started), stop):
             await until_stopped_or_failed(started[0], stop)
@@ -95,7 +91,7 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
     started.append(broker)
     await broker.ready.wait()
     await server.set_serving("", is_serving=True)
-    _leave_startup_objects_alone()
+    leave_startup_objects_alone()
 
 
 async def run_controller(properties: Mapping[str, str], stop: asyncio.Event) -> None:
@@ -171,9 +167,3 @@ async def _connect(
     await zookeeper.start(timeout_ms=timeout_ms)
     running.push_async_callback(zookeeper.stop)
     return zookeeper
-
-
-def _leave_startup_objects_alone() -> None:
-    """Collections need not look again at the modules and tables that live as long as the process."""
-    gc.collect()
-    gc.freeze()

@@ -66,7 +66,7 @@ def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, outp
         print_json([_status_json(entry) for entry in entries])
         return
     rows = [_status_row(entry) for entry in entries]
-    columns = ("link", "seen by", "active", "epoch", "phase", "confirmed", "peer", "whitelist", "blacklist")
+    columns = ("link", "seen by", "active", "epoch", "phase", "sync", "confirmed", "peer", "whitelist", "blacklist")
     print_table("", columns, rows)
 
 
@@ -165,6 +165,55 @@ def create(
     _print_record(record, f"link {name} {verb}: {source} to {target}", output)
 
 
+class AlteredSync(enum.Enum):
+    """What a running link may be changed to."""
+
+    BLOCK = SyncPolicy.BLOCK.value
+    DEGRADE = SyncPolicy.DEGRADE.value
+    NONE = "none"
+
+
+@app.command()
+def alter(
+    name: Name,
+    sync: Annotated[
+        AlteredSync,
+        typer.Option(help="As for create; none: acknowledge at once. Ends what a failover suspended, too."),
+    ],
+    sync_timeout_ms: Annotated[
+        int | None, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
+    ] = None,
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be in force, change nothing.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Change what acks=all waits for on a running link. In force at the active site when this returns; the other one may be away.
+
+    Example: antipode links alter a-b --sync degrade --sync-timeout-ms 5000
+    """
+    from dr.core.sync_policies import policy_sentence
+    from dr.links import alter_link
+
+    policy = SyncPolicy.NONE if sync is AlteredSync.NONE else SyncPolicy(sync.value)
+    altered = _with_clients(
+        agents(environment, site),
+        lambda clients: alter_link(
+            name,
+            list(clients.values()),
+            sync=policy,
+            sync_timeout_ms=sync_timeout_ms or 0,
+            is_dry_run=is_dry_run,
+        ),
+    )
+    record = altered.record
+    verb = "would be changed" if is_dry_run else "is changed"
+    said = policy_sentence(record) or "acks=all waits for no other site"
+    _print_record(record, f"link {name} {verb} at {record.active_site}: {said}", output)
+    if altered.problem:
+        print_error(altered.problem)
+
+
 @app.command()
 def confirm(
     name: Name,
@@ -252,6 +301,14 @@ def _fields(message: Message) -> dict[str, Any]:
     return {name: int(value) if name in longs else value for name, value in found.items()}
 
 
+def _sync(record: LinkRecord) -> str:
+    """The policy in a word or three; empty when nothing waits."""
+    from dr.core.sync_policies import is_suspended
+
+    suspension = f" ({record.sync_policy_to_restore} suspended)" if is_suspended(record) else ""
+    return f"{record.sync_policy}{suspension}"
+
+
 def _status_json(entry: LinkAtSite) -> dict[str, Any]:
     if entry.status is None:
         return {"site": entry.site, "problem": entry.problem}
@@ -265,7 +322,7 @@ def _status_json(entry: LinkAtSite) -> dict[str, Any]:
 
 def _status_row(entry: LinkAtSite) -> Sequence[object]:
     if entry.status is None:
-        return ("?", entry.site, "", "", "", "", entry.problem, "", "")
+        return ("?", entry.site, "", "", "", "", "", entry.problem, "", "")
     record = entry.status.record
     return (
         record.name,
@@ -273,6 +330,7 @@ def _status_row(entry: LinkAtSite) -> Sequence[object]:
         record.active_site,
         record.epoch,
         _phase(record),
+        _sync(record),
         "yes" if entry.status.is_confirmed else "no",
         "answers" if entry.status.is_peer_reachable else "silent",
         ",".join(record.topic_whitelist),
@@ -292,6 +350,8 @@ def _description_json(entry: LinkAtSite) -> dict[str, Any]:
 
 
 def _print_description(entry: LinkAtSite) -> None:
+    from dr.core.sync_policies import policy_sentence
+
     if entry.description is None:
         print_error(entry.problem)
         return
@@ -301,8 +361,8 @@ def _print_description(entry: LinkAtSite) -> None:
         for item in entry.description.partitions
     ]
     title = f"site {entry.site}: {record.active_site} is active in epoch {record.epoch}, {_phase(record)}"
-    if record.sync_policy:
-        title += f"; waits for the standby ({record.sync_policy})"
+    if said := policy_sentence(record):
+        title += f"; {said}"
     print_table(title, ("topic", "partition", "start offset", "end offset", "sync"), rows)
     if entry.description.cuts:
         cuts = [

@@ -18,18 +18,20 @@ from dr.channels import Channels
 from dr.core.evidence import NOT_ASKED
 from dr.core.link_checks import overlap_problems, record_problems
 from dr.core.site_view import site_view
+from dr.core.sync_policies import altered
 from dr.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.own_brokers import OwnBrokers
 from dr.peer_watch import PeerWatch
 from dr.site_cache import CUT_OFF, SiteCache
+from dr.sync_restorer import SyncRestorer
 from runtime.clock import Clock, SystemClock
 from runtime.grpc_server import GrpcServer
 from runtime.logs import state_change_logger
 from runtime.zookeeper import ZooKeeper
 from wire.control import site_pb2 as site
-from wire.control.cluster_pb2 import SiteView
+from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
-from wire.links import other_site
+from wire.links import SyncPolicy, other_site
 from wire.znodes import MalformedZnode
 
 SERVICE_NAME = "antipode.control.SiteAgent"
@@ -161,13 +163,55 @@ class SiteAgentService(SiteAgentServicer):
         """Store what supersedes, and wait until every live broker enforces what is stored."""
         stored = await self._parts.store.adopt(request.record)
         self._state_change.info(
-            "link adopted", link=stored.name, epoch=stored.epoch, active=stored.active_site, phase=stored.phase
+            "link adopted",
+            link=stored.name,
+            epoch=stored.epoch,
+            active=stored.active_site,
+            phase=stored.phase,
+            sync_policy=stored.sync_policy,
         )
-        timeout_ms = request.timeout_ms or ADOPT_TIMEOUT_MS
-        if problems := await self._parts.brokers.wait_enforced(stored, timeout_ms=timeout_ms):
+        await self._enforced(stored, request.timeout_ms)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def AlterLink(self, request: site.AlterLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Change what acks=all waits for, at the site where it waits, and wait until every live broker does so."""
+        stored, _version = await self._parts.store.get(request.name)
+        if stored.active_site != self._site:
+            message = (
+                f"link {stored.name!r} is changed at its active site, which is {stored.active_site}, not {self._site}"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        known = {policy.value: policy for policy in SyncPolicy}
+        if request.sync_policy not in known:
+            accepted = ", ".join(map(repr, known))
+            _refuse_argument([f"sync policy {request.sync_policy!r}: accepted are {accepted}"])
+        policy, now_ms = known[request.sync_policy], self._clock.now_ms()
+        record = altered(stored, policy=policy, timeout_ms=request.sync_timeout_ms, now_ms=now_ms)
+        if problems := record_problems(record):
+            _refuse_argument(problems)
+        if request.is_dry_run:
+            return site.LinkReply(record=record)
+        if await self._parts.store.adopt(record) != record:
+            raise Refusal(grpc.StatusCode.ABORTED, f"somebody else changed link {stored.name!r} meanwhile: look again")
+        if record is not stored:
+            self._state_change.info(
+                "link altered",
+                link=record.name,
+                epoch=record.epoch,
+                revision=record.revision,
+                sync_policy=record.sync_policy,
+                sync_timeout_ms=record.sync_timeout_ms,
+                former_sync_policy=stored.sync_policy,
+            )
+        await self._enforced(record, request.timeout_ms)
+        return site.LinkReply(record=record)
+
+    async def _enforced(self, stored: LinkRecord, timeout_ms: int) -> None:
+        """Wait until every live broker enforces the record."""
+        if problems := await self._parts.brokers.wait_enforced(stored, timeout_ms=timeout_ms or ADOPT_TIMEOUT_MS):
             message = f"epoch {stored.epoch} is stored at site {self._site}, but not enforced: {'; '.join(problems)}"
             raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, message)
-        return site.LinkReply(record=stored)
 
     @_answers
     async def ConfirmLink(self, request: site.ConfirmSiteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
@@ -252,6 +296,7 @@ class SiteAgentHost:
         cache = SiteCache(self._site, self._zookeeper)
         await cache.start()
         store = LinksStore(self._zookeeper)
+        brokers = OwnBrokers(cache, self._channels, self._clock)
         peers = PeerWatch(
             site=self._site,
             cache=cache,
@@ -259,8 +304,8 @@ class SiteAgentHost:
             channels=self._channels,
             broker_address=broker_grpc_address,
             clock=self._clock,
+            on_level=SyncRestorer(self._site, store, brokers, self._clock).look,
         )
-        brokers = OwnBrokers(cache, self._channels, self._clock)
         self._parts = AgentParts(cache=cache, store=store, brokers=brokers, peers=peers)
         self._service.run_with(self._parts)
         peers.start()

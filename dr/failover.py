@@ -27,6 +27,7 @@ from dr.core.playbook import (
     is_promoted,
     kept_ends,
 )
+from dr.core.sync_policies import policy_sentence
 from dr.journal import Journal
 from dr.observation import LinkObserver
 from dr.site_client import SiteClient, SiteRefused
@@ -78,6 +79,8 @@ class FailoverReport:
     account: LossAccount | None = None
     cuts: tuple[ReplicaCut, ...] = ()
     """What replicas of the sites that answered have lost inside their sites, apart from the account."""
+    sync: str = ""
+    """What acks=all waits for at the target now, or would; empty on a link that never waits."""
 
     @property
     def is_done(self) -> bool:
@@ -139,6 +142,7 @@ class FailoverRun:
             planned_steps=assessment.steps,
             account=assessment.account,
             cuts=_cuts(evidence),
+            sync=assessment.sync,
         )
 
     async def run(self) -> FailoverReport:
@@ -169,6 +173,7 @@ class FailoverRun:
             steps=tuple(self._steps),
             account=self._account or await self._kept_account(evidence),
             cuts=_cuts(evidence),
+            sync=policy_sentence(evidence.governing) if outcome == "done" else "",
         )
 
     def _observer(self) -> LinkObserver:

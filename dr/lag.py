@@ -42,6 +42,8 @@ class LagSample:
     mirror_state: str = "silent"
     active_site: str = ""
     epoch: int = 0
+    sync_policy: str = ""
+    suspended_sync_policy: str = ""
     unreachable: tuple[str, ...] = ()
     cut_records: int = 0
     """Records that replicas at the sites have lost to their leaders' histories since their brokers started."""
@@ -87,6 +89,8 @@ class LagProbe:
             mirror_state=mirror.state if mirror is not None else "silent",
             active_site=record.active_site,
             epoch=record.epoch,
+            sync_policy=record.sync_policy,
+            suspended_sync_policy=record.sync_policy_to_restore,
             unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
             cut_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
         )

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from dr.core.fencing import FIRST_EPOCH
 from dr.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
-from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
+from dr.site_client import STORE_TIMEOUT_MS, SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite, SiteView
 from wire.control.site_pb2 import DescribeLinkReply, LinkStatus
-from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
+from wire.links import SYNC_TIMEOUT_MS, SyncPolicy, other_site, supersedes
 
 NOTICE_MS = 5_000
 """How long a site's agents may take to show a link that was stored."""
@@ -204,6 +204,55 @@ async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unre
         if client.name in epochs:
             await client.delete_link(name, epoch=epochs[client.name])
     return sorted(epochs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlteredLink:
+    """The record as it is at the active site now (or would be), and why the other site does not have it yet."""
+
+    record: LinkRecord
+    problem: str = ""
+
+
+async def alter_link(
+    name: str,
+    clients: Sequence[SiteClient],
+    *,
+    sync: SyncPolicy,
+    sync_timeout_ms: int = 0,
+    is_dry_run: bool = False,
+) -> AlteredLink:
+    """Give a running link another sync policy: stored and in force at the active site first, then told to the other one.
+
+    A site that does not answer takes it from its peer when it is back, unless it is the active one: OperationalFailure. Interrupted
+    anywhere, the same call again does what is left.
+    """
+    entries = await describe_link(name, clients)
+    records = [entry.description.record for entry in entries if entry.description is not None]
+    if not records:
+        raise OperationalFailure("; ".join(entry.problem for entry in entries))
+    governing = records[0]
+    for record in records[1:]:
+        governing = record if supersedes(record, governing) else governing
+    by_name = {client.name: client for client in clients}
+    active = by_name.get(governing.active_site)
+    if active is None:
+        raise OperationalFailure(f"no agent address is known of {governing.active_site}, where link {name} is active")
+    record = await active.alter_link(
+        name,
+        sync_policy=sync.value,
+        sync_timeout_ms=sync_timeout_ms,
+        is_dry_run=is_dry_run,
+        timeout_ms=STORE_TIMEOUT_MS,
+    )
+    other = by_name.get(other_site(record, active.name))
+    if is_dry_run or other is None:
+        return AlteredLink(record=record)
+    try:
+        await other.adopt_link(record, timeout_ms=STORE_TIMEOUT_MS)
+    except OperationalFailure as failure:
+        return AlteredLink(record=record, problem=f"{failure}; it takes the change from {active.name} when it is back")
+    return AlteredLink(record=record)
 
 
 async def confirm_link(name: str, client: SiteClient) -> LinkRecord:

@@ -115,6 +115,9 @@ def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
     epoch = answer.reply.link_epochs.get(record.name, NOT_ASKED)
     if epoch < record.epoch:
         return f"broker {answer.node_id}: enforces epoch {epoch}, not {record.epoch}"
+    revision = answer.reply.link_revisions.get(record.name, 0)
+    if epoch == record.epoch and revision < record.revision:
+        return f"broker {answer.node_id}: has revision {revision} of the link in force, not {record.revision}"
     if record.phase == LinkPhase.FENCED:
         open_ones = [f"{item.topic}-{item.partition}" for item in answer.reply.partitions if item.is_writable]
         if epoch == record.epoch and open_ones:

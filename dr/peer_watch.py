@@ -8,7 +8,7 @@ role once confirmed stays, one that is not stays shut.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 import grpc
@@ -45,12 +45,22 @@ class PeerWatch:
     """The task that keeps the own broker and the own ZooKeeper level with the peers."""
 
     def __init__(
-        self, *, site: str, cache: SiteCache, store: LinksStore, channels: Channels, broker_address: str, clock: Clock
+        self,
+        *,
+        site: str,
+        cache: SiteCache,
+        store: LinksStore,
+        channels: Channels,
+        broker_address: str,
+        clock: Clock,
+        on_level: Callable[[LinkRecord], Awaitable[None]],
     ) -> None:
         self._site = site
         self._cache = cache
         self._store = store
         self._clock = clock
+        self._on_level = on_level
+        """Told of each link that the peer has in the same epoch, whenever it answers."""
         self._channels = channels
         self._broker = channels.broker_control(broker_address)
         self._peers: dict[str, Peer] = {}
@@ -162,8 +172,10 @@ class PeerWatch:
                 own_active=own.active_site,
                 their_active=theirs.active_site,
             )
-        elif theirs.epoch == own.epoch and not self.is_confirmed(own):
-            await self._confirm(own)
+        elif theirs.epoch == own.epoch:
+            if not self.is_confirmed(own):
+                await self._confirm(own)
+            await self._on_level(own)
 
     async def _adopt(self, record: LinkRecord) -> None:
         try:

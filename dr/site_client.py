@@ -76,6 +76,20 @@ class SiteClient:
         reply: site.LinkReply = await self._call("AdoptLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
         return reply.record
 
+    async def alter_link(
+        self, name: str, *, sync_policy: str, sync_timeout_ms: int, is_dry_run: bool, timeout_ms: int
+    ) -> LinkRecord:
+        """Change the link's sync policy at this site, which must be the active one, and wait until every broker enforces it."""
+        request = site.AlterLinkRequest(
+            name=name,
+            sync_policy=sync_policy,
+            sync_timeout_ms=sync_timeout_ms,
+            is_dry_run=is_dry_run,
+            timeout_ms=timeout_ms,
+        )
+        reply: site.LinkReply = await self._call("AlterLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
+        return reply.record
+
     async def confirm_link(self, name: str, *, epoch: int) -> LinkRecord:
         """Declare that the stored epoch stands."""
         request = site.ConfirmSiteLinkRequest(name=name, epoch=epoch)

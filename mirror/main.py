@@ -10,12 +10,14 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
 from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
 from mirror.dialing import Dialing
+from mirror.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
@@ -23,12 +25,14 @@ from mirror.ports import Unreachable
 from mirror.service import SERVICE_NAME, MirrorAdminService
 from mirror.sharing import Sharing
 from mirror.topic_actor import ControllerActor
+from mirror.transactional_ids import TransactionalIdSync
 from mirror.translate_link import TranslateLink
 from mirror.verifier import ExactVerifier
 from mirror.zookeeper_sharing import ZooKeeperSharing
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
+from runtime.garbage import leave_startup_objects_alone, look_for_garbage_rarely
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
@@ -41,6 +45,14 @@ from wire.fetch_requests import MIRROR
 CLIENT_ID = "antipode-mirror"
 
 _log = get_logger("mirror")
+
+
+class Closeable(Protocol):
+    """A part that has connections."""
+
+    async def close(self) -> None:
+        """Drop them."""
+        ...
 
 
 class MirrorDaemon:
@@ -59,7 +71,7 @@ class MirrorDaemon:
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
         self._explained = ""
-        self._closing: list[Sharing | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
+        self._closing: list[Closeable] = []
         self._sharing: Sharing | ZooKeeperSharing | None = None
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
@@ -67,6 +79,7 @@ class MirrorDaemon:
 
     async def start(self) -> None:
         """Serve metrics and MirrorAdmin, then bring the mirror up in the background. OperationalFailure: a port is taken."""
+        look_for_garbage_rarely()
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         if self._config.queue_enqueue_timeout_ms >= 0:
             _log.warning(
@@ -133,6 +146,7 @@ class MirrorDaemon:
         except Exception as error:
             self._fail(error)
             return
+        leave_startup_objects_alone()
         _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)
 
     async def _find_ends(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
@@ -182,7 +196,13 @@ class MirrorDaemon:
         actor = ControllerActor(config.site_agents)
         source_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         target_client = KafkaClient(target, dialing.target, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        self._closing += [source_site, target_site, actor, source_client, target_client]
+        producers = KafkaProducersOfSource(source, dialing.source), KafkaProducersOfTarget(target, dialing.target)
+        transactional_ids = TransactionalIdSync(
+            *producers,
+            link=lambda: standing if self.mirror is None else self.mirror.link(),
+            interval_ms=config.group_sync_interval_ms,
+        )
+        self._closing += [source_site, target_site, actor, source_client, target_client, *producers]
         return Ports(
             source=source_site,
             target=target_site,
@@ -201,6 +221,7 @@ class MirrorDaemon:
             open_progress=lambda: KafkaProgress(source, dialing.source),
             open_append=lambda: KafkaAppend(target, dialing.appends(in_flight_max=config.in_flight_max)),
             read_link=self._links.read,
+            workers={"transactional-ids": transactional_ids.run},
             tallies=dialing.tallies,
             verifier=ExactVerifier(source_client, target_client),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -184,6 +184,44 @@ class ProgressPort(Protocol):
 
     async def close(self) -> None:
         """Drop the connections."""
+        ...
+
+
+class TransactionalProducer(NamedTuple):
+    """Who the producer of a transactional id is."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+
+
+class ProducersOfSource(Protocol):
+    """The source's transactional producers, as its coordinators write them down."""
+
+    async def news(self) -> Mapping[str, TransactionalProducer | None]:
+        """By transactional id, what was written since the last time: empty when there is nothing more now. None: it is forgotten."""
+        ...
+
+    def begin_anew(self) -> None:
+        """The next news are everything that there is."""
+        ...
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        ...
+
+
+class ProducersOfTarget(Protocol):
+    """Coordinators of a passive site."""
+
+    async def carry(
+        self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
+    ) -> Mapping[str, ErrorCode]:
+        """Tell them; the outcome of each that was told. Unreachable when the site does not answer."""
+        ...
+
+    async def close(self) -> None:
+        """Drop all connections."""
         ...
 
 

@@ -223,8 +223,11 @@ async def request_groups(connection: Connection) -> list[GroupListing]:
     ]
 
 
+TRANSACTION_KEY_TYPE: Final = 1
+
+
 async def request_coordinator(connection: Connection, key: str, *, key_type: int = 0) -> int:
-    """Node id of the coordinator of a group (key type 0) or a transactional id (1). Raises BrokerError."""
+    """Node id of the coordinator of a group (key type 0) or a transactional id (`TRANSACTION_KEY_TYPE`). Raises BrokerError."""
     values = {"key": key, "key_type": key_type, "coordinator_keys": (key,)}
     response = await connection.call(FIND_COORDINATOR, values)
     found = response.coordinators[0] if hasattr(response, "coordinators") else response

@@ -44,7 +44,7 @@ from wire.connection_pool import ConnectionPool
 from wire.fetch_codec import FetchResponse
 from wire.fetch_requests import CONSUMER, FetchRequest
 from wire.mirror_append_codec import MirrorAppend
-from wire.private import LINK_PROGRESS, MirrorAppendResponse
+from wire.private import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS, MirrorAppendResponse
 from wire.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, ProduceResponse, TopicRecords
 from wire.record_batch import Buffer
 
@@ -458,6 +458,20 @@ class KafkaClient:
             return _coordinated(outcomes, group_id)
 
         return await self._at_coordinator(group_id, ask)
+
+    async def transaction_coordinator(self, transactional_id: str) -> int:
+        """Node id of the transactional id's coordinator, looked up each time. One attempt; raises BrokerError, Unreachable."""
+        return await requests.request_coordinator(
+            await self._any_connection(), transactional_id, key_type=requests.TRANSACTION_KEY_TYPE
+        )
+
+    async def mirror_transactional_ids(
+        self, node_id: int, producers: Iterable[Mapping[str, Any]], *, link: str, link_epoch: int
+    ) -> dict[str, ErrorCode]:
+        """Tell a coordinator the fields of `MirroredProducer`s as the link's mirror; the outcome for each transactional id."""
+        values = {"link": link, "link_epoch": link_epoch, "producers": list(producers)}
+        response = await (await self.connection(node_id)).call(MIRROR_TRANSACTIONAL_IDS, values)
+        return {outcome.transactional_id: error_code(outcome.error_code) for outcome in response.outcomes}
 
     # Below the public calls
 

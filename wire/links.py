@@ -113,8 +113,8 @@ def other_site(link: LinkRecord, site: str) -> str:
 
 
 def supersedes(candidate: LinkRecord, stored: LinkRecord) -> bool:
-    """True when `candidate` must replace `stored`: a higher epoch, or the same epoch in the later phase."""
-    return (candidate.epoch, candidate.phase) > (stored.epoch, stored.phase)
+    """True when `candidate` must replace `stored`: a higher epoch, the same epoch in the later phase, or in both a higher revision."""
+    return (candidate.epoch, candidate.phase, candidate.revision) > (stored.epoch, stored.phase, stored.revision)
 
 
 def next_leader_epoch_floor(*, current_floor: int, highest_known_epoch: int) -> int:

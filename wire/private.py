@@ -7,6 +7,7 @@
 | 20003 | MirrorOffsetCommit | 8 and 9 | that of OffsetCommit, link and link epoch in the group instance id (`link_claim`) |
 | 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (wire/compressed_stream.py) |
 | 20005 | LinkProgress | 0 | below; what a sync link's standby has, told to the source's leaders |
+| 20006 | MirrorTransactionalIds | 0 | below; who the source's transactional producers are, told to the target's coordinators |
 
 A broker advertises them in ApiVersions only to clients whose software name is `antipode`. MirrorAppend's error codes, by partition:
 
@@ -41,6 +42,7 @@ SITE_METADATA: Final = 20002
 MIRROR_OFFSET_COMMIT: Final = 20003
 COMPRESS_CONNECTION: Final = 20004
 LINK_PROGRESS: Final = 20005
+MIRROR_TRANSACTIONAL_IDS: Final = 20006
 
 CODEC_ZSTD: Final = 4
 """As in the attributes of a record batch."""
@@ -54,6 +56,7 @@ PRIVATE_NAMES: Final = {
     MIRROR_OFFSET_COMMIT: "mirror_offset_commit",
     COMPRESS_CONNECTION: "compress_connection",
     LINK_PROGRESS: "link_progress",
+    MIRROR_TRANSACTIONAL_IDS: "mirror_transactional_ids",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -61,6 +64,7 @@ PRIVATE_VERSIONS: Final = {
     MIRROR_OFFSET_COMMIT: (8, 9),
     COMPRESS_CONNECTION: (0, 0),
     LINK_PROGRESS: (0, 0),
+    MIRROR_TRANSACTIONAL_IDS: (0, 0),
 }
 
 NO_DIVERGENCE: Final = -1
@@ -268,15 +272,82 @@ class LinkProgressResponse:
     """NONE when everything that concerns this broker was taken."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredProducer:
+    """The producer that the source has under a transactional id."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    transactional_id: str = field(metadata={"kafka_type": "string"})
+    """The transactional id."""
+    producer_id: i64 = field(metadata={"kafka_type": "int64"})
+    """The producer id at the source."""
+    producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
+    """Its epoch."""
+    timeout_ms: i32 = field(metadata={"kafka_type": "int32"})
+    """The time that its transactions may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorTransactionalIdsRequest:
+    """Who the source's transactional producers are, told by the mirror to the coordinators of the target."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    link: str = field(metadata={"kafka_type": "string"})
+    """Name of the link."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """The link's epoch as the mirror knows it."""
+    producers: tuple[MirroredProducer, ...]
+    """Producers of transactional ids that the broker coordinates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredProducerOutcome:
+    """What became of one transactional id."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    transactional_id: str = field(metadata={"kafka_type": "string"})
+    """The transactional id."""
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """As for clients, or CONCURRENT_TRANSACTIONS while this site has not ended its own; FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH for
+    another link epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorTransactionalIdsResponse:
+    """The outcome for each transactional id."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    outcomes: tuple[MirroredProducerOutcome, ...]
+    """In the order of the request."""
+
+
 _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendRequest,
     COMPRESS_CONNECTION: CompressConnectionRequest,
     LINK_PROGRESS: LinkProgressRequest,
+    MIRROR_TRANSACTIONAL_IDS: MirrorTransactionalIdsRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
     COMPRESS_CONNECTION: CompressConnectionResponse,
     LINK_PROGRESS: LinkProgressResponse,
+    MIRROR_TRANSACTIONAL_IDS: MirrorTransactionalIdsResponse,
 }
 
 

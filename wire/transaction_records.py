@@ -25,7 +25,8 @@ _VALUE_VERSION: Final = 1
 _PREVIOUS_PRODUCER_ID_TAG: Final = 0
 _NEXT_PRODUCER_ID_TAG: Final = 1
 _CLIENT_VERSION_TAG: Final = 2
-
+_CARRIED_TAG: Final = 10_000
+"""Of our own, far above Kafka's; its tools pass over tags that they do not know."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i").pack
@@ -49,6 +50,8 @@ class TransactionValue(NamedTuple):
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     client_version: int = 0
+    is_carried: bool = False
+    """A mirror wrote it: the producer is one of the other site."""
 
 
 def encode_transaction_key(transactional_id: str) -> bytes:
@@ -83,6 +86,8 @@ def _tags(value: TransactionValue) -> Iterable[tuple[int, bytes]]:
         yield _NEXT_PRODUCER_ID_TAG, _INT64.pack(value.next_producer_id)
     if value.client_version:
         yield _CLIENT_VERSION_TAG, _INT16.pack(value.client_version)
+    if value.is_carried:
+        yield _CARRIED_TAG, b""
 
 
 def decode_transaction_value(raw: Buffer) -> TransactionValue:
@@ -117,6 +122,8 @@ def _with_tags(value: TransactionValue, reader: ByteReader) -> TransactionValue:
                 value = value._replace(next_producer_id=reader.int64())
             case 2:
                 value = value._replace(client_version=reader.int16())
+            case 10_000:
+                value = value._replace(is_carried=True)
             case _:
                 continue
     return value

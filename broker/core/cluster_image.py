@@ -400,7 +400,7 @@ class ImageChange:
 
     deleted: tuple[DeletedTopicImage, ...]
     changed: tuple[TopicImage, ...]
-    """Topics that are new, or whose partitions, configs or link role differ."""
+    """Topics that are new, or whose partitions, configs, link role or sync policy differ."""
     changed_links: tuple[LinkRecord, ...]
 
 
@@ -416,10 +416,18 @@ def difference(before: ClusterImage, after: ClusterImage) -> ImageChange:
         topic
         for name, topic in after.topics.items()
         if before.topics.get(name) is not topic
-        or (have_roles_changed and before.role_of_topic(name) is not after.role_of_topic(name))
+        or (have_roles_changed and _part_in_link(before, name) != _part_in_link(after, name))
     )
     links = tuple(link for name, link in after.links.items() if before.links.get(name) != link)
     return ImageChange(deleted=deleted, changed=changed, changed_links=links)
+
+
+def _part_in_link(image: ClusterImage, topic: str) -> tuple[LinkRole, str, int]:
+    """All that a topic's partitions take over from the link that carries it."""
+    link = image.link_of(topic)
+    return (
+        (image.role_in(link), "", 0) if link is None else (image.role_in(link), link.sync_policy, link.sync_timeout_ms)
+    )
 
 
 def _is_gone(topic: TopicImage, after: ClusterImage) -> bool:

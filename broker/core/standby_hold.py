@@ -4,6 +4,10 @@ Under a sync link the standby counts like one more in-sync replica: the high wat
 acks=all is answered, and consumers see a record, only when both sites have it. A link that may degrade stops waiting when the standby
 has acknowledged nothing for the timeout although records wait; it waits again as soon as the standby has caught up, and counts as
 degraded until everything that was shown without it is there too. One object for each leadership.
+
+A hold that is `released` from the beginning is that of a site promoted over a lost one (`dr/core/sync_policies.py` writes such a
+record): it does not wait out the timeout first. A policy that changes later says what happens from then on: what waits, or does not,
+stays so until the standby speaks or its time is up.
 """
 
 from __future__ import annotations
@@ -24,6 +28,18 @@ class StandbyHold:
     is_degraded: bool = False
     """Records have been shown, or acknowledged, that the standby may not have."""
     end_at_report: int = -1
+
+    @classmethod
+    def released(cls, *, may_degrade: bool, timeout_ms: float, now_ms: float) -> StandbyHold:
+        """One whose standby is known to be lost: nothing waits before it is back."""
+        return cls(
+            may_degrade=may_degrade, timeout_ms=timeout_ms, progressed_at_ms=now_ms, is_holding=False, is_degraded=True
+        )
+
+    def follow_policy(self, *, may_degrade: bool, timeout_ms: float) -> None:
+        """The link's policy is this one now; the time of a silent standby counts from when it was last heard, not from now."""
+        self.may_degrade = may_degrade
+        self.timeout_ms = timeout_ms
 
     @property
     def bound(self) -> int | None:

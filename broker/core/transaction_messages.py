@@ -72,6 +72,13 @@ class EndTransaction(ProducerCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CarryProducer(ProducerCommand):
+    """A mirror says, at a passive site: this is the producer that the other site has under the transactional id."""
+
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten(ProducerCommand):
     """Every partition has the marker of this id and epoch."""
 

@@ -56,6 +56,7 @@ def _value(transaction: Transaction) -> TransactionValue:
         previous_producer_id=transaction.previous_producer_id,
         next_producer_id=transaction.next_producer_id,
         client_version=transaction.client_version,
+        is_carried=transaction.is_carried,
     )
 
 
@@ -81,4 +82,5 @@ def _stored(transactional_id: str, value: TransactionValue) -> Transaction:
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         client_version=value.client_version,
+        is_carried=value.is_carried,
     )

@@ -78,11 +78,18 @@ class Transaction:
     client_version: int = 0
     """The transaction.version that the producer speaks."""
     last_producer_epoch: int = NO_EPOCH
+    is_carried: bool = False
+    """A mirror wrote it at a passive site: the last producer that is known of the other one, which is never gone on with under its id."""
 
     @property
     def has_used_up_epochs(self) -> bool:
         """True when the next epoch needs a new producer id."""
         return self.producer_epoch >= PRODUCER_EPOCH_MAX
+
+    def is_same_producer(self, other: Transaction) -> bool:
+        """True when both name one producer, with one epoch and timeout."""
+        ours = (self.producer_id, self.producer_epoch, self.timeout_ms)
+        return ours == (other.producer_id, other.producer_epoch, other.timeout_ms)
 
     @property
     def deadline_ms(self) -> int:
@@ -101,6 +108,7 @@ class Transaction:
             started_ms=NO_TIMESTAMP,
             updated_ms=now_ms,
             last_producer_epoch=NO_EPOCH,
+            is_carried=False,
         )
 
     def in_epoch(self, epoch: int, last_epoch: int, *, timeout_ms: int, now_ms: int) -> Transaction:
@@ -175,6 +183,8 @@ class Transaction:
             yield "an ongoing transaction without partitions"
         if not 0 <= self.producer_epoch <= FENCING_EPOCH_MAX:
             yield f"producer epoch {self.producer_epoch}"
+        if self.is_carried and self.state is not TransactionState.EMPTY:
+            yield f"carried, and in state {self.state.label}"
         if self.producer_id < 0:
             yield "no producer id"
         if self.next_producer_id != NO_PRODUCER_ID and not self.state.is_ending:

@@ -6,6 +6,11 @@ former are applied. Both protocols are spoken: the older one, and KIP-890's, in 
 
 Fencing: an epoch only grows under a producer id; whatever comes with another one than the present is refused, and a transaction that
 its producer does not end itself (timeout, another producer) is aborted under an epoch that its producer does not have.
+
+Carried producers: a mirror keeps a passive site's machine informed of the other site's. What it says is late by a moment, and under KIP-890
+every transaction has an epoch of its own, so an epoch counted on from a carried one could be one that the logs have passed. After a
+promotion the id therefore goes on under a fresh producer id. Until then a carried producer of a lower epoch than the known one is
+fenced, and any other is told that its producer id is not known, which has it abort and ask for one.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from broker.core.transaction_messages import (
     AddPartitions,
     AddReply,
     CancelTimeout,
+    CarryProducer,
     EndTransaction,
     Expire,
     InitProducer,
@@ -112,6 +118,8 @@ class Transactions:
                 return _add(known, command, now_ms, token)
             case EndTransaction():
                 return _end(known, command, now_ms, token)
+            case CarryProducer():
+                return _carry(known, command, now_ms, token)
             case MarkersWritten():
                 return _complete(known, command, now_ms)
             case TimeOut():
@@ -130,6 +138,8 @@ class Transactions:
             return _refuse(token, ErrorCode.invalid_transaction_timeout)
         if known is None:
             return _begin_id(command, now_ms, token)
+        if known.is_carried:
+            return _go_on_here(known, command, now_ms, token)
         if not _may_continue(known, command):
             return _refuse(token, ErrorCode.producer_fenced)
         if known.state is TransactionState.ONGOING:
@@ -164,6 +174,36 @@ def _begin_id(command: InitProducer, now_ms: int, token: int) -> TransactionDeci
         updated_ms=now_ms,
     )
     return _hand_out(made, token)
+
+
+def _carry(known: Transaction | None, command: CarryProducer, now_ms: int, token: int) -> TransactionDecision:
+    """The other site's word counts, but never over something that this site has not finished."""
+    carried = Transaction(
+        transactional_id=command.transactional_id,
+        producer_id=command.producer_id,
+        producer_epoch=command.producer_epoch,
+        timeout_ms=command.timeout_ms,
+        updated_ms=now_ms,
+        is_carried=True,
+    )
+    answer = TransactionAnswer(token=token, reply=ProducerReply())
+    if known is not None and not known.state.is_over:
+        return _refuse(token, ErrorCode.concurrent_transactions)
+    if known is not None and known.is_carried and known.is_same_producer(carried):
+        return TransactionDecision(effects=(answer,))
+    return TransactionDecision(records=(TransactionStored(transaction=carried),), effects=(answer,))
+
+
+def _go_on_here(known: Transaction, command: InitProducer, now_ms: int, token: int) -> TransactionDecision:
+    """The first producer of a carried id after the promotion; one that says who it is must be the carried one, or a later one of its id."""
+    is_named = command.producer_id != NO_PRODUCER_ID
+    if is_named and (command.producer_id != known.producer_id or command.producer_epoch < known.producer_epoch):
+        return _refuse(token, ErrorCode.producer_fenced)
+    if command.fresh_producer_id is None:
+        return _answer(token, ProducerReply(needs_producer_id=True))
+    return _hand_out(
+        known.of_new_producer(command.fresh_producer_id, timeout_ms=command.timeout_ms, now_ms=now_ms), token
+    )
 
 
 def _may_continue(known: Transaction, command: InitProducer) -> bool:
@@ -212,6 +252,8 @@ def _producer_error(known: Transaction | None, command: ProducerCommand) -> Erro
     if not command.transactional_id:
         return ErrorCode.invalid_request
     if known is None or known.producer_id != command.producer_id:
+        return ErrorCode.invalid_producer_id_mapping
+    if known.is_carried and command.producer_epoch >= known.producer_epoch:
         return ErrorCode.invalid_producer_id_mapping
     if known.producer_epoch != command.producer_epoch:
         return ErrorCode.producer_fenced

@@ -2,7 +2,8 @@
 
 Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps and other histories refused with
 where the log ends (see `wire/private.py`). Topics whose flush.messages demands it are flushed before the answer, and what is
-acknowledged is on every in-sync replica of this site: the source may expire it. Versions: 0.
+acknowledged is below this site's high watermark, on every in-sync replica and on min.insync.replicas of them: the source may expire it, and
+may tell its producers on a sync link. Versions: 0.
 Not done: throttling.
 """
 
@@ -10,18 +11,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
 
 from broker.core.access import mirror_error
 from broker.core.cluster_image import ClusterImage
-from broker.entities import builder, topic_id_bytes
+from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
 from broker.mirror_append import Diverged, append_mirrored
 from broker.services import BrokerServices
-from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror, parse_mirror_append
+from wire.mirror_append_codec import (
+    MirrorAppend,
+    PartitionAppended,
+    PartitionToMirror,
+    TopicToMirror,
+    encode_mirror_append_response,
+    parse_mirror_append,
+)
 from wire.private import MIRROR_APPEND, NO_DIVERGENCE, PRIVATE_VERSIONS
 
 if TYPE_CHECKING:
@@ -60,11 +68,10 @@ class _Outcome:
             return self.log_end_offset
         return -1 if self.hosted is None else self.hosted.log.log_end_offset
 
-    def encoded(self, build: Any) -> Any:
-        """The entity."""
-        return build.part(
-            "MirrorAppendPartitionResponse",
-            index=self.index,
+    def appended(self) -> PartitionAppended:
+        """As the response has it."""
+        return PartitionAppended(
+            partition_index=self.index,
             error_code=self.error,
             error_message=self.message,
             log_end_offset=self._end(),
@@ -194,18 +201,13 @@ class _WaitingAppend:
     def complete(self) -> None:
         """Answer; a mirror sends again what took too long, and it is found to be there."""
         for outcome in self._missing:
-            outcome.fail(PartitionFailure(ErrorCode.request_timed_out, "an in-sync replica is slow"))
+            few = outcome.hosted is not None and not outcome.hosted.state.has_enough_in_sync
+            why = "fewer replicas are in sync than min.insync.replicas" if few else "an in-sync replica is slow"
+            outcome.fail(PartitionFailure(ErrorCode.request_timed_out, why))
         _answer(self._exchange, self._outcomes)
 
 
 def _answer(exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> None:
-    build = builder(API_KEY, exchange.header.api_version)
-    topics = tuple(
-        build.part(
-            "MirrorAppendTopicResponse",
-            name=name,
-            partitions=tuple(outcome.encoded(build) for outcome in partitions),
-        )
-        for name, partitions in outcomes
-    )
-    exchange.answer_entity(build.response(topics=topics))
+    topics = [(name, [outcome.appended() for outcome in partitions]) for name, partitions in outcomes]
+    body = encode_mirror_append_response(topics, throttle_time_ms=exchange.rest_ms())
+    exchange.answer_body([body], body_size=len(body))

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from dr.core.evidence import Evidence
 from dr.core.loss import LossAccount, account
 from dr.core.playbook import CHANGING_STEPS, FailoverPlaybook, FailoverPolicy, Step, StepEnded
+from dr.core.record_changes import changed
+from dr.core.sync_policies import policy_sentence
+from wire.control.cluster_pb2 import LinkRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,8 @@ class Assessment:
     is_source_reachable: bool
     missing_records: int
     account: LossAccount | None
+    sync: str
+    """What acks=all would wait for afterwards; empty on a link that never waits."""
 
 
 def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: int) -> Assessment:
@@ -44,7 +49,9 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
             is_source_reachable=evidence.source is not None,
             missing_records=0,
             account=None,
+            sync="",
         )
+    after = decision.record if decision.record is not None and decision.step is Step.RAISE else evidence.governing
     return Assessment(
         steps=CHANGING_STEPS if evidence.source is not None else ("drain", "raise", "account", "promote"),
         refusal="",
@@ -62,7 +69,12 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
             source=playbook.known_source_ends,
             now_ms=now_ms,
         ),
+        sync=policy_sentence(_as_active(after, to_site)),
     )
+
+
+def _as_active(record: LinkRecord, site: str) -> LinkRecord:
+    return changed(record, active_site=site)
 
 
 def _remaining_steps(first: Step) -> tuple[str, ...]:

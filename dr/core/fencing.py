@@ -7,6 +7,8 @@ A fence stays in its epoch (only the phase moves), so that the mirror can go on 
 
 from __future__ import annotations
 
+from dr.core.record_changes import changed
+from dr.core.sync_policies import suspended
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import next_leader_epoch_floor, other_site
 
@@ -16,17 +18,22 @@ FIRST_EPOCH = 1
 
 def fenced(record: LinkRecord, *, now_ms: int) -> LinkRecord:
     """The record under which nobody writes."""
-    return _changed(record, phase=LinkPhase.FENCED, updated_at_ms=now_ms)
+    return changed(record, phase=LinkPhase.FENCED, updated_at_ms=now_ms)
 
 
-def raised(record: LinkRecord, *, to_site: str, highest_leader_epoch: int, now_ms: int) -> LinkRecord:
-    """The record of the next epoch, under which `to_site` writes in a leader-epoch band of its own."""
+def raised(
+    record: LinkRecord, *, to_site: str, highest_leader_epoch: int, now_ms: int, is_other_lost: bool = False
+) -> LinkRecord:
+    """The record of the next epoch, under which `to_site` writes in a leader-epoch band of its own.
+
+    With `is_other_lost` it does not wait for the site that it takes over from.
+    """
     other_site(record, to_site)
     floor = next_leader_epoch_floor(
         current_floor=record.leader_epoch_floor, highest_known_epoch=max(0, highest_leader_epoch)
     )
-    return _changed(
-        record,
+    return changed(
+        suspended(record) if is_other_lost else record,
         epoch=record.epoch + 1,
         active_site=to_site,
         phase=LinkPhase.MIRRORING,
@@ -37,12 +44,4 @@ def raised(record: LinkRecord, *, to_site: str, highest_leader_epoch: int, now_m
 
 def given_back(record: LinkRecord, *, now_ms: int) -> LinkRecord:
     """The record that ends a fence without promotion: the active site stays, in the next epoch and the same band."""
-    return _changed(record, epoch=record.epoch + 1, phase=LinkPhase.MIRRORING, updated_at_ms=now_ms)
-
-
-def _changed(record: LinkRecord, **changes: object) -> LinkRecord:
-    copy = LinkRecord()
-    copy.CopyFrom(record)
-    for name, value in changes.items():
-        setattr(copy, name, value)
-    return copy
+    return changed(record, epoch=record.epoch + 1, phase=LinkPhase.MIRRORING, updated_at_ms=now_ms)

@@ -4,7 +4,8 @@ Steps, in the order of an undisturbed run:
 
     fence      the source's record goes to FENCED and every live broker there stops taking writes (skipped when nobody answers)
     drain      wait until the target has everything (source fenced: up to its exact ends; else: until nothing more arrives)
-    raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the point of no return
+    raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the point of no return. When the source
+               is lost, or not known to be fenced, the same record suspends a sync policy `block` (`sync_policies.py`)
     account    the ends that the target kept are written beside the link, before any client can add to them
     promote    leaders above the floor are awaited, then the target is told that its role stands: writes begin
     tell       the source learns the new record (or reads it from its peer when it comes back)
@@ -228,6 +229,7 @@ class FailoverPlaybook:
                 to_site=self._to_site,
                 highest_leader_epoch=evidence.highest_leader_epoch,
                 now_ms=now_ms,
+                is_other_lost=evidence.source is None or not self._is_fence_proven,
             ),
         )
 

@@ -18,6 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.processes import Processes
+from tests.support.site_comparison import check_prefix
 
 pytestmark = pytest.mark.integration
 
@@ -163,3 +164,22 @@ async def test_f7_a_failover_broken_off_at_any_step_is_finished_by_a_second_run(
     assert [item.kept_below for item in report.account.partitions] == [30]
     assert await is_writable(sites, "b")
     assert not await is_writable(sites, "a")
+
+
+async def test_m5_with_mirrors_both_ways_nothing_comes_back_before_or_after_the_link_turns(sites: LinkedSites) -> None:
+    """The mirror into the active site waits for its turn; then the other one does."""
+    await linked(sites)
+    into_a = sites.start_mirror(into="a")
+    await produce(sites.a.bootstrap, 200)
+    await eventually(lambda: caught_up(sites, 200), 30_000)
+    assert (await failover(LINK, to_site="b", agents=sites.agents)).is_done
+    await produce(sites.a.bootstrap, 50, first=200)
+
+    async def have_all() -> bool:
+        return await sites.ends("a") == await sites.ends("b") == {("flights", 0): 250}
+
+    await eventually(have_all, 30_000)
+    into_a.kill()  # what it had fetched is at the site now, or never
+    assert await have_all()
+    assert await check_prefix(sites.b.bootstrap, sites.a.bootstrap) == {("flights", 0): (250, 250)}
+    assert await values_at(sites.a.bootstrap, 250) == [record.value for record in records(250)]

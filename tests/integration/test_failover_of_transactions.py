@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from dr.core.playbook import FailoverPolicy
 from dr.failover import failover
@@ -17,6 +19,10 @@ from tests.support.processes import Processes
 from tests.support.transactional_clients import WITHIN_S, read_values, transactional_producer
 from wire.broker_requests import OffsetQuery
 from wire.client import KafkaClient
+from wire.clients.simple_consumer import fetch_at_leader, records_of
+from wire.records import decode_records
+from wire.transaction_descriptions import describe_transaction
+from wire.transaction_records import TRANSACTIONS_TOPIC, decode_transaction_key, decode_transaction_value
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -96,8 +102,85 @@ async def test_a_promoted_site_shows_what_was_committed_and_aborts_what_was_open
     assert values[0] == [b"one", b"two", b"three"]
 
 
+async def carried_epoch(bootstrap: str, transactional_id: str) -> int:
+    """The producer epoch that a mirror has told the site, -1 while it has not."""
+    found = -1
+    async with KafkaClient(bootstrap, site_local=True) as client:
+        topic = (await client.metadata([TRANSACTIONS_TOPIC])).topics.get(TRANSACTIONS_TOPIC)
+        for partition in () if topic is None else topic.partitions:
+            fetched = await fetch_at_leader(client, (TRANSACTIONS_TOPIC, partition), 0, max_bytes=1 << 20)
+            for record in decode_records(records_of(fetched)):
+                assert record.key is not None
+                assert record.value is not None
+                value = decode_transaction_value(record.value)
+                if value.is_carried and decode_transaction_key(record.key) == transactional_id:
+                    found = value.producer_epoch
+    return found
+
+
+async def source_epoch(bootstrap: str, transactional_id: str) -> int:
+    """The producer epoch as the coordinator itself says it."""
+    async with KafkaClient(bootstrap, site_local=True) as client:
+        connection = await client.connection(await client.transaction_coordinator(transactional_id))
+        return (await describe_transaction(connection, transactional_id)).producer_epoch
+
+
+def in_one_transaction(producer: Any, value: bytes) -> None:
+    """As applications do it: what must be aborted is aborted and tried again."""
+    while True:
+        try:
+            producer.begin_transaction()
+            producer.produce("flights", value)
+            producer.commit_transaction(WITHIN_S)
+        except KafkaException as failure:
+            if not failure.args[0].txn_requires_abort():
+                raise
+            producer.abort_transaction(WITHIN_S)
+            continue
+        return
+
+
+async def test_a_transactional_producer_goes_on_after_the_promotion_and_one_that_was_fenced_stays_so(
+    sites: LinkedSites,
+) -> None:
+    """Both instances live through it and know both sites; the open transaction of neither is ever committed."""
+    both = f"{sites.a.bootstrap},{sites.b.bootstrap}"
+    fenced = await asyncio.to_thread(transactional_producer, both, "booking")
+    await asyncio.to_thread(in_one_transaction, fenced, b"one")
+    fenced.begin_transaction()
+    fenced.produce("flights", b"never")
+    await asyncio.to_thread(fenced.flush, WITHIN_S)
+    present = await asyncio.to_thread(transactional_producer, both, "booking")
+    await asyncio.to_thread(in_one_transaction, present, b"two")
+    present.begin_transaction()
+    present.produce("flights", b"aborted")
+    await asyncio.to_thread(present.flush, WITHIN_S)
+    end = (await sites.ends("a"))["flights", 0]
+    epoch = await source_epoch(sites.a.bootstrap, "booking")
+
+    async def has_come() -> bool:
+        if (await sites.ends("b")).get(("flights", 0)) != end:
+            return False
+        return await carried_epoch(sites.b.bootstrap, "booking") == epoch
+
+    await eventually(has_come, 30_000)
+    assert sites.mirror is not None
+    sites.mirror.kill()
+    sites.a.process.kill()
+    assert (await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))).is_done
+    with pytest.raises(KafkaException) as refused:
+        await asyncio.to_thread(fenced.commit_transaction, WITHIN_S)
+    assert refused.value.args[0].fatal()
+    with pytest.raises(KafkaException):
+        await asyncio.to_thread(present.commit_transaction, WITHIN_S)
+    await asyncio.to_thread(present.abort_transaction, WITHIN_S)
+    await asyncio.to_thread(in_one_transaction, present, b"three")
+    values = await asyncio.to_thread(read_values, sites.b.bootstrap, "flights", 1)
+    assert values[0] == [b"one", b"two", b"three"]
+
+
 async def test_a_group_of_the_newer_protocol_goes_on_at_the_promoted_site(sites: LinkedSites) -> None:
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import Consumer
 
     await asyncio.to_thread(librdkafka_produce, sites.a.bootstrap, "flights", [Record(value=b"before")] * 5)
     consumer = Consumer(

@@ -7,8 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.kio_messages import messages
-from wire.mirror_append_codec import mirror_append_parts, parse_mirror_append
-from wire.private import MirrorAppendRequest
+from wire.mirror_append_codec import (
+    PartitionAppended,
+    encode_mirror_append_response,
+    mirror_append_parts,
+    parse_mirror_append,
+)
+from wire.private import MirrorAppendRequest, MirrorAppendResponse
 from wire.record_batch import Compression, InvalidBatch, iterate_headers, read_header, verify_crc
 from wire.records import (
     Record,
@@ -123,3 +128,28 @@ def test_mirror_append_is_that_of_its_entity(request: MirrorAppendRequest) -> No
     parts, size = mirror_append_parts(parsed)
     assert b"".join(parts) == encoded
     assert size == len(encoded)
+
+
+@settings(max_examples=60, deadline=None)
+@given(response=messages(MirrorAppendResponse))
+def test_a_mirror_append_response_is_that_of_its_entity(response: MirrorAppendResponse) -> None:
+    topics = [
+        (
+            topic.name,
+            [
+                PartitionAppended(
+                    partition_index=answer.index,
+                    error_code=answer.error_code,
+                    error_message=answer.error_message,
+                    log_end_offset=answer.log_end_offset,
+                    link_epoch=answer.link_epoch,
+                    divergence_epoch=answer.divergence_epoch,
+                    divergence_end_offset=answer.divergence_end_offset,
+                )
+                for answer in topic.partitions
+            ],
+        )
+        for topic in response.topics
+    ]
+    throttle_time_ms = round(response.throttle_time.total_seconds() * 1000)
+    assert encode_mirror_append_response(topics, throttle_time_ms=throttle_time_ms) == encode(response)

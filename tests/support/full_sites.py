@@ -36,6 +36,7 @@ from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Toxiproxy
 from wire.client import KafkaClient, NewTopic
 from wire.control.cluster_pb2 import LinkRecord
+from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
 
 REPOSITORY = Path(__file__).parents[2]
 LINK = "a-b"
@@ -155,7 +156,13 @@ class LinkedSites:
         """A client of a site's agent."""
         return SiteClient(name, self.agents[name], self.channels)
 
-    async def link(self, *, topics: tuple[str, ...] = (".*",)) -> LinkRecord:
+    async def link(
+        self,
+        *,
+        topics: tuple[str, ...] = (".*",),
+        sync: SyncPolicy = SyncPolicy.NONE,
+        sync_timeout_ms: int = SYNC_TIMEOUT_MS,
+    ) -> LinkRecord:
         """Create the link."""
         spec = LinkSpec(
             name=LINK,
@@ -164,21 +171,23 @@ class LinkedSites:
             source=SiteAddresses(bootstrap_servers=self.a.link, agents=(self.a.peer_agent,)),
             target=SiteAddresses(bootstrap_servers=self.b.link, agents=(self.b.peer_agent,)),
             topic_whitelist=topics,
+            sync=sync,
+            sync_timeout_ms=sync_timeout_ms,
         )
         return await create_link(spec, source=self.client("a"), target=self.client("b"))
 
-    def start_mirror(self) -> RunningProcess:
-        """Run the link's mirror."""
-        directory = self._directory / "mirror"
+    def start_mirror(self, into: str = "b") -> RunningProcess:
+        """Run the link's mirror that writes into a site."""
+        directory = self._directory / f"mirror-into-{into}"
         self.mirror_grpc = f"{LOOPBACK}:{free_ports(1)[0]}"
         arguments = [
             f"link.name={LINK}",
-            f"site.agents={self.b.agent}",
+            f"site.agents={self.agents[into][0]}",
             "topics.refresh.interval.ms=100",
             f"antipode.grpc.listener={self.mirror_grpc}",
         ]
         self.mirror = self._processes.run_command(
-            "mirror",
+            directory.name,
             [sys.executable, "-m", "tests.support.lone_mirror", *arguments],
             directory,
             {"PYTHONPATH": str(REPOSITORY)},

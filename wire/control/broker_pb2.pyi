@@ -156,8 +156,15 @@ class CutLog(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., node_id: _Optional[int] = ..., cuts: _Optional[int] = ..., records: _Optional[int] = ..., bytes: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., last_first_offset: _Optional[int] = ..., last_at_ms: _Optional[int] = ...) -> None: ...
 
 class DescribePartitionsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "link_epochs", "cuts")
+    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions")
     class LinkEpochsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LinkRevisionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -168,8 +175,10 @@ class DescribePartitionsReply(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     LINK_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     CUTS_FIELD_NUMBER: _ClassVar[int]
+    LINK_REVISIONS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
     cuts: _containers.RepeatedCompositeFieldContainer[CutLog]
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[CutLog, _Mapping]]] = ...) -> None: ...
+    link_revisions: _containers.ScalarMap[str, int]
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[CutLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -59,6 +59,11 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.AdoptLinkRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.LinkReply.FromString,
                 _registered_method=True)
+        self.AlterLink = channel.unary_unary(
+                '/antipode.control.SiteAgent/AlterLink',
+                request_serializer=wire_dot_control_dot_site__pb2.AlterLinkRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.LinkReply.FromString,
+                _registered_method=True)
         self.ConfirmLink = channel.unary_unary(
                 '/antipode.control.SiteAgent/ConfirmLink',
                 request_serializer=wire_dot_control_dot_site__pb2.ConfirmSiteLinkRequest.SerializeToString,
@@ -117,6 +122,14 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterLink(self, request, context):
+        """Changes the sync policy of a link at its active site, in the epoch that stands. FAILED_PRECONDITION at the other site, ABORTED when
+        somebody else changed the link meanwhile. Returns as AdoptLink does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ConfirmLink(self, request, context):
         """Declares, without asking the peer, that the stored record stands (operator's override).
         """
@@ -170,6 +183,11 @@ def add_SiteAgentServicer_to_server(servicer, server):
             'AdoptLink': grpc.unary_unary_rpc_method_handler(
                     servicer.AdoptLink,
                     request_deserializer=wire_dot_control_dot_site__pb2.AdoptLinkRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.LinkReply.SerializeToString,
+            ),
+            'AlterLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterLink,
+                    request_deserializer=wire_dot_control_dot_site__pb2.AlterLinkRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.LinkReply.SerializeToString,
             ),
             'ConfirmLink': grpc.unary_unary_rpc_method_handler(
@@ -327,6 +345,33 @@ class SiteAgent:
             target,
             '/antipode.control.SiteAgent/AdoptLink',
             wire_dot_control_dot_site__pb2.AdoptLinkRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.LinkReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/AlterLink',
+            wire_dot_control_dot_site__pb2.AlterLinkRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.LinkReply.FromString,
             options,
             channel_credentials,

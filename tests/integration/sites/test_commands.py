@@ -323,9 +323,24 @@ def test_whether_a_window_of_time_has_arrived_is_told_by_topic_and_waited_for(pa
     assert "link 'x-y' is not known" in pair.run("links", "complete", "x-y", code=1).stderr
 
 
+def test_a_running_link_is_made_to_wait_for_its_standby_and_no_longer(pair: Pair) -> None:
+    planned = pair.run("links", "alter", "a-b", "--sync", "block", "--dry-run").stdout
+    assert "link a-b would be changed at a: acks=all waits for b without end (block)" in " ".join(planned.split())
+    assert [entry["link"]["sync_policy"] for entry in pair.json("links", "list")] == ["", ""]
+    assert pair.json("links", "alter", "a-b", "--sync", "degrade", "--sync-timeout-ms", "900")["revision"] == 1
+    for entry in pair.json("links", "list"):
+        assert (entry["link"]["sync_policy"], entry["link"]["sync_timeout_ms"]) == ("degrade", 900)
+    assert pair.json("status")["links"][0]["sync"] == "degrade"
+    assert "waits for b, at most 900 ms" in " ".join(pair.run("links", "describe", "a-b").stdout.split())
+    assert "waits for no other site" in pair.run("links", "alter", "a-b", "--sync", "none").stdout
+    assert [entry["link"]["sync_policy"] for entry in pair.json("links", "list")] == ["", ""]
+    assert "'wait'" in pair.run("links", "alter", "a-b", "--sync", "wait", code=2).stderr
+
+
 def test_a_link_or_a_site_that_is_not_known_is_named(pair: Pair) -> None:
     nobody = f"{LOOPBACK}:{free_port()}"
     assert "link 'x-y' is not known" in pair.run("links", "describe", "x-y", code=1).stderr
+    assert "link 'x-y' is not known" in pair.run("links", "alter", "x-y", "--sync", "none", code=1).stderr
     assert "link 'x-y' is not known" in pair.run("links", "confirm", "x-y", "--at", "a", "--yes", code=1).stderr
     assert "--at 'z': accepted is one of a, b" in pair.run("links", "confirm", "a-b", "--at", "z", code=2).stderr
     assert "--site 'a' is not usable" in pair.run("links", "list", "--site", "a", code=2).stderr

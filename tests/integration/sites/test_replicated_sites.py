@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -9,7 +11,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
+from tests.support.log_batches import batch
 from tests.support.site_comparison import caught_up, log_ends, site_client
+from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client import KafkaClient
+from wire.client_errors import BrokerError
+from wire.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -92,16 +99,111 @@ async def test_a_sync_link_between_replicated_sites_keeps_what_was_acknowledged_
         load.wait_acknowledged(300)
         for index in range(3):
             sites.broker("a", index).kill()
-        for command in (
-            ("failover", LINK, "--to", "b", "--accept-data-loss"),
-            # Until then the new source waits for its own standby, the site that is lost.
-            ("links", "delete", LINK, "--skip-unreachable", "--yes"),
-        ):
-            ended = sites.command(*command)
-            assert ended.returncode == 0, ended.stdout + ended.stderr
+        ended = sites.command("failover", LINK, "--to", "b", "--accept-data-loss")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
         load.wait_acknowledged(300)
         load.finish()
         await load.check_log(sites.bootstrap("b"))
+
+
+async def test_what_too_few_replicas_of_the_standby_have_is_not_acknowledged(start_sites: SitesStarter) -> None:
+    """With min.insync.replicas=2: one replica of three is left at the standby, one comes back, then the one that was left is lost."""
+    sites = start_sites("--brokers", "3", "--sync", "block")
+    admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
+    topic = NewTopic(TOPIC, 1, -1, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])[TOPIC].result(20)
+    await eventually(lambda: acknowledges(sites, timeout_ms=30_000), 60_000)
+    end = await shown(sites, "a")
+    leader, *others = await in_sync(sites, "b")
+    assert len(others) == 2
+    for follower in others:
+        sites.process(f"broker-{follower}").kill()
+
+    async def is_alone() -> bool:
+        return await in_sync(sites, "b") == [leader]
+
+    await eventually(is_alone, 30_000)
+    assert not await acknowledges(sites, timeout_ms=2_000)
+    assert await shown(sites, "a") == end
+    sites.restart(sites.process(f"broker-{others[0]}"))
+
+    async def is_shown() -> bool:
+        return await shown(sites, "a") == end + 1
+
+    await eventually(is_shown, 60_000)
+    sites.process(f"broker-{leader}").kill()
+
+    async def is_succeeded() -> bool:
+        return await in_sync(sites, "b") == [others[0]]
+
+    await eventually(is_succeeded, 30_000)
+    sites.restart(sites.process(f"broker-{others[1]}"))  # one alone does not say what is safe
+
+    async def is_kept() -> bool:
+        return await shown(sites, "b") == end + 1
+
+    await eventually(is_kept, 60_000)
+
+
+async def acknowledges(sites: EmbeddedSites, *, timeout_ms: int) -> bool:
+    """True when one record with acks=all is acknowledged at site a."""
+    async with KafkaClient(sites.bootstrap("a"), site_local=True, retry_budget_ms=0) as client:
+        try:
+            await client.produce(TOPIC, 0, batch([(None, b"value")]), timeout_ms=timeout_ms)
+        except BrokerError:
+            return False
+    return True
+
+
+async def in_sync(sites: EmbeddedSites, site: str) -> list[int]:
+    """The leader of the only partition, then the others in sync."""
+    async with site_client(sites.bootstrap(site)) as client:
+        partition = (await client.metadata([TOPIC])).topics[TOPIC].partitions[0]
+        return [partition.leader_id, *sorted(set(partition.isr) - {partition.leader_id})]
+
+
+async def shown(sites: EmbeddedSites, site: str) -> int:
+    """Up to where the only partition is safe at the site."""
+    async with site_client(sites.bootstrap(site)) as client:
+        await client.metadata([TOPIC])
+        replica_id = DEBUGGING_CONSUMER if site == "b" else CONSUMER
+        return (await client.offsets_at([(TOPIC, 0)], LATEST_TIMESTAMP, replica_id=replica_id))[TOPIC, 0]
+
+
+@pytest.mark.long
+async def test_where_logs_begin_follows_the_source_through_changes_of_leaders_at_both_sites(
+    start_sites: SitesStarter,
+) -> None:
+    """M7: after each deletion every replica that leads at the standby begins exactly where the source does, no earlier and no later."""
+    sites = start_sites("--brokers", "3")
+    admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(20)
+    with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as load:
+        for round_, loser in enumerate((None, "a", "b")):
+            load.wait_acknowledged(600)
+            if loser is not None:
+                await kill_a_leader(sites, loser)
+            first = {index: 20 * (round_ + 1) + index for index in range(PARTITIONS)}
+            for index, offset in first.items():
+                cut = ("topics", "delete-records", TOPIC, "--partition", str(index), "--before", str(offset))
+                ended = sites.command(*cut, "--yes", "--bootstrap-server", sites.bootstrap("a"))
+                assert ended.returncode == 0, ended.stdout + ended.stderr
+            await eventually(partial(begin_at, sites, first), 60_000)
+        load.finish()
+        await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))
+        await kill_a_leader(sites, "b")
+        await eventually(partial(begin_at, sites, first), 60_000)
+
+
+async def begin_at(sites: EmbeddedSites, first: dict[int, int]) -> bool:
+    """AssertionError unless each partition begins there at both sites."""
+    keys = [(TOPIC, index) for index in first]
+    for site in ("a", "b"):
+        async with site_client(sites.bootstrap(site)) as client:
+            await client.metadata([TOPIC])
+            found = await client.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+            assert {index: found[TOPIC, index] for index in first} == first, site
+    return True
 
 
 async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_died(start_sites: SitesStarter) -> None:

@@ -96,6 +96,14 @@ def test_a_higher_epoch_or_a_later_phase_supersedes() -> None:
     assert not supersedes(_link(epoch=3, phase=LinkPhase.FENCED), stored)
 
 
+def test_a_later_revision_supersedes_within_its_epoch_and_phase_alone() -> None:
+    stored = _link(epoch=4, revision=2)
+    assert supersedes(_link(epoch=4, revision=3), stored)
+    assert not supersedes(_link(epoch=4, revision=2), stored)
+    assert not supersedes(_link(epoch=3, revision=9), stored)
+    assert supersedes(_link(epoch=4, phase=LinkPhase.FENCED), stored)
+
+
 @given(st.integers(0, 2**29), st.integers(-1, 2**29))
 def test_a_new_floor_is_above_every_epoch_that_either_site_may_still_use(floor: int, highest: int) -> None:
     found = next_leader_epoch_floor(current_floor=floor, highest_known_epoch=highest)

@@ -121,3 +121,45 @@ def test_a_new_leadership_knows_nothing_of_the_standby() -> None:
     assert partition.high_watermark == 10
     partition.record_standby(11, now_ms=3)
     assert partition.high_watermark == 11
+
+
+def test_a_site_promoted_over_a_lost_one_waits_for_nobody_until_it_is_back() -> None:
+    partition = Partition(node_id=1)
+    partition.change(image(), now_ms=0)
+    partition.wait_for_standby(StandbyHold.released(may_degrade=True, timeout_ms=TIMEOUT_MS, now_ms=0))
+    assert partition.record_append(10)
+    assert partition.high_watermark == 10
+    assert partition.hold is not None
+    assert partition.hold.is_degraded
+    partition.record_standby(4, now_ms=1)
+    partition.record_append(12)
+    assert partition.high_watermark == 12
+    assert partition.hold.is_degraded
+    partition.record_standby(12, now_ms=2)
+    assert not partition.hold.is_degraded
+    assert not partition.record_append(13)
+
+
+def test_a_link_that_blocks_and_is_told_to_degrade_gives_up_a_standby_that_was_silent_all_along() -> None:
+    partition = held(may_degrade=False)
+    partition.record_append(10)
+    assert not partition.check_standby(now_ms=10 * TIMEOUT_MS)
+    assert partition.hold is not None
+    partition.hold.follow_policy(may_degrade=True, timeout_ms=TIMEOUT_MS)
+    assert partition.check_standby(now_ms=10 * TIMEOUT_MS)
+    assert partition.refresh_high_watermark()
+    assert partition.high_watermark == 10
+
+
+def test_a_degraded_link_that_is_told_to_block_waits_again_once_the_standby_has_everything() -> None:
+    partition = held()
+    partition.record_append(10)
+    assert partition.check_standby(now_ms=2 * TIMEOUT_MS)
+    partition.refresh_high_watermark()
+    assert partition.hold is not None
+    partition.hold.follow_policy(may_degrade=False, timeout_ms=TIMEOUT_MS)
+    assert partition.record_append(11)
+    partition.record_standby(9, now_ms=2 * TIMEOUT_MS)
+    partition.record_standby(11, now_ms=2 * TIMEOUT_MS)
+    assert not partition.record_append(12)
+    assert not partition.check_standby(now_ms=1e9)

@@ -82,6 +82,36 @@ def test_f7_a_run_interrupted_before_any_step_is_finished_by_another_operator(
     assert all(epoch >= link.b.record.leader_epoch_floor for epoch, _ in link.b.partitions[KEY].log[kept:])
 
 
+@pytest.mark.parametrize("source_state", ["alive", "dead", "dies_after_fence"])
+@pytest.mark.parametrize("crash_before", range(12))
+def test_a_site_promoted_over_a_lost_one_does_not_wait_for_it_wherever_the_run_was_interrupted(
+    source_state: str, crash_before: int
+) -> None:
+    link = link_with_records(written=12, mirrored=3)
+    for site in (link.a, link.b):
+        site.record.sync_policy, site.record.sync_timeout_ms = "block", 5_000
+    link.a.is_up = source_state != "dead"
+    first = Operator(link)
+    for count, step in enumerate(first.steps()):
+        if source_state == "dies_after_fence" and step is Step.DRAIN:
+            link.a.is_up = False
+        if count == crash_before:
+            break
+    Operator(link).run()
+    assert_promoted(link)
+    expected = ("block", "") if link.a.is_up else ("degrade", "block")
+    assert (link.b.record.sync_policy, link.b.record.sync_policy_to_restore) == expected
+    assert link.b.record.sync_timeout_ms == 5_000
+
+
+def test_a_site_that_could_not_be_fenced_is_not_waited_for_either() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.a.record.sync_policy = link.b.record.sync_policy = "block"
+    link.a.may_be_fenced = False
+    assert Operator(link, policy=FailoverPolicy(accepts_data_loss=True)).run().step is Step.DONE
+    assert (link.b.record.sync_policy, link.b.record.sync_policy_to_restore) == ("degrade", "block")
+
+
 @pytest.mark.parametrize("turns", list(itertools.product([0, 1], repeat=7)))
 def test_f7_two_operators_of_the_same_failover_end_in_one_epoch(turns: tuple[int, ...]) -> None:
     link = link_with_records(written=5, mirrored=5)

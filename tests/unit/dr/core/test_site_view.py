@@ -89,6 +89,14 @@ def test_a_topic_may_be_in_two_links_only_where_the_site_is_active_in_both() -> 
     assert overlap_problems(back, site="a", links=[back], topics=["flights"]) == []
 
 
+def test_m5_a_chain_of_exact_links_that_carry_one_topic_is_refused_where_it_would_close_or_go_on() -> None:
+    """So no record can come round: a topic is written to at one site of all that exact links join."""
+    first, second, third = link("a-b"), link("b-c", source="b", target="c"), link("c-a", source="c", target="a")
+    assert overlap_problems(second, site="b", links=[first], topics=["flights"])
+    assert overlap_problems(third, site="c", links=[second], topics=["flights"])
+    assert overlap_problems(third, site="a", links=[first], topics=["flights"])
+
+
 def test_sites_that_differ_in_cluster_or_share_node_ids_cannot_be_linked() -> None:
     source = SiteView(site="a", cluster_id="one", brokers=[BrokerInfo(node_id=1)])
     target = SiteView(site="b", cluster_id="two", brokers=[BrokerInfo(node_id=2)])

@@ -1,0 +1,162 @@
+"""Mirrors: how long after its acknowledgement at the source a record can be read at the target, at 1,000 records/s and at 10 MB/s.
+
+The pairs one after the other, as in `mirror.py`. Beside each measure a loopback echo says what the machine does to a message at that
+moment. Of our mirror the time of the slowest hundredth of the records is attributed to the stages of `hops.py`; it notes them itself
+(`traced_mirror.py`), which costs it some microseconds a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bench.antipode import REPOSITORY
+from bench.figures import Side, percentile
+from bench.hops import attribution, stages_ms
+from bench.lag import Journeys, followed
+from bench.mirror import MirrorPair, antipode_pair, kafka_pair
+from bench.plan import Plan
+from bench.processes import Usage, metered
+from bench.systems import STOP_TIMEOUT_MS, create_topic
+from bench.traced_mirror import read_ways
+from runtime.process import OperationalFailure
+from wire.client import KafkaClient
+from wire.client_errors import BrokerError, Unreachable
+
+BYTES_PER_S = {"steady-small": 1e6, "steady": 10e6}
+"""By topic: 1,000 and 10,000 records a second."""
+STEADY_S, SKIPPED_S = 25.0, 5.0
+ECHO_ENDS_WITHIN_S = 10.0
+MADE_WITHIN_S = 90.0
+POLL_S = 0.1
+TRACE = "trace.npz"
+
+
+def measure(plan: Plan) -> None:
+    """The pairs one after the other, each anew for each repeat; samples go to the plan."""
+    for repeat in range(plan.repeats):
+        for side in plan.sides:
+            directory = plan.directory / f"mirror-latency-{side}-{repeat}"
+            with (
+                _traced_pair(directory) if side is Side.ANTIPODE else kafka_pair(directory, tuple(BYTES_PER_S)) as pair
+            ):
+                _measure_pair(plan, pair, directory)
+
+
+@contextmanager
+def _traced_pair(directory: Path) -> Iterator[MirrorPair]:
+    with antipode_pair(directory) as pair:
+        file = pair.child.directory / "mirror.properties"
+        command = (sys.executable, "-m", "bench.traced_mirror", str(file), str(directory / TRACE))
+        environment = {**pair.child.environment, "PYTHONPATH": str(REPOSITORY)}
+        yield replace(pair, child=replace(pair.child, command=command, environment=environment))
+
+
+def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
+    for topic in BYTES_PER_S:
+        create_topic(pair.source, topic)
+    plan.say(f"starting {pair.child.name}")
+    found: dict[str, tuple[Journeys, Usage, Mapping[str, float]]] = {}
+    try:
+        pid = pair.child.start()
+        asyncio.run(_until_made(pair))
+        for topic, bytes_per_s in BYTES_PER_S.items():
+            plan.say(f"{bytes_per_s / 1e6:g} MB/s through {pair.child.name}")
+            found[topic] = _follow(plan, pair, pid, directory, topic)
+    finally:
+        pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
+    for topic, (journeys, usage, echo) in found.items():
+        slow = _slowest(journeys, directory / TRACE, topic) if pair.side is Side.ANTIPODE else {}
+        values = {
+            "lag_p50_ms": percentile(journeys.lags_ms, 50),
+            "lag_p99_ms": percentile(journeys.lags_ms, 99),
+            "lag_p999_ms": percentile(journeys.lags_ms, 99.9),
+            "lag_max_ms": max(journeys.lags_ms),
+            "cores": usage.cpu_s / usage.wall_s,
+            **slow,
+            **echo,
+        }
+        plan.record("mirror-latency", f"steady, {BYTES_PER_S[topic] / 1e6:g} MB/s", pair.side, usage, **values)
+
+
+async def _until_made(pair: MirrorPair) -> None:
+    """The mirror has made the topics at the target. OperationalFailure when it ends or takes too long."""
+    deadline = time.monotonic() + MADE_WITHIN_S
+    async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
+        for topic in BYTES_PER_S:
+            while not await _is_made(client, pair.target_topic(topic)):
+                if pair.child.pid() is None or time.monotonic() > deadline:
+                    raise OperationalFailure(f"{pair.child.name} does not make {topic}: {pair.child.log_tail()}")
+                await asyncio.sleep(POLL_S)
+
+
+async def _is_made(client: KafkaClient, topic: str) -> bool:
+    try:
+        found = (await client.metadata([topic])).topics.get(topic)
+    except (BrokerError, Unreachable):
+        return False
+    if found is None or not found.partitions:
+        return False
+    return all(partition.leader_id >= 0 for partition in found.partitions.values())
+
+
+def _follow(
+    plan: Plan, pair: MirrorPair, pid: int, directory: Path, topic: str
+) -> tuple[Journeys, Usage, Mapping[str, float]]:
+    duration_s = max(3.0, STEADY_S * plan.scale)
+    with metered(pid) as usage, _echo(directory / f"echo-{topic}.json", duration_s) as echo:
+        journeys = followed(
+            pair.source,
+            pair.target,
+            (topic, pair.target_topic(topic)),
+            directory,
+            bytes_per_s=BYTES_PER_S[topic],
+            duration_s=duration_s,
+            skip_s=max(1.0, SKIPPED_S * plan.scale),
+        )
+    return journeys, usage, echo
+
+
+@contextmanager
+def _echo(result: Path, duration_s: float) -> Iterator[dict[str, float]]:
+    """An echo beside what the block does; its figures are there when the block has ended."""
+    figures: dict[str, float] = {}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.loopback_echo", str(duration_s), str(result)], cwd=REPOSITORY
+    )
+    try:
+        yield figures
+        if process.wait(timeout=duration_s + ECHO_ENDS_WITHIN_S) != 0:
+            raise OperationalFailure(f"the loopback echo ended with {process.returncode}")
+        figures.update(json.loads(result.read_text(encoding="utf-8")))
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _slowest(journeys: Journeys, trace: Path, topic: str) -> Mapping[str, float]:
+    """By stage, the mean of the slowest records of all partitions."""
+    import numpy as np
+
+    rows = []
+    for partition in np.unique(journeys.partition):
+        chosen = journeys.partition == partition
+        fetches, appends = read_ways(trace, topic, int(partition))
+        rows.append(
+            stages_ms(
+                offsets=journeys.offset[chosen],
+                acknowledged_ns=journeys.acknowledged_ns[chosen],
+                came_ns=journeys.came_ns[chosen],
+                fetches=fetches,
+                appends=appends,
+            )
+        )
+    return {f"slow_{stage}_ms": mean for stage, mean in attribution(np.concatenate(rows)).items()}

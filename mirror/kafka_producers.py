@@ -1,0 +1,154 @@
+"""The ports of `transactional_ids.py` over the raw-batch client: the source's `__transaction_state`, the target's coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from mirror.kafka_site import RETRY_BUDGET_MS, reached
+from mirror.ports import TransactionalProducer, Unreachable
+from runtime.addresses import HostPort
+from runtime.logs import get_logger
+from wire.byte_reader import Malformed
+from wire.client import KafkaClient
+from wire.client_errors import BrokerError, error_code
+from wire.connection import ConnectionOptions
+from wire.fetch_codec import PartitionFetched
+from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.record_batch import InvalidBatch, iterate_headers
+from wire.records import Record, decode_records
+from wire.transaction_records import TRANSACTIONS_TOPIC, decode_transaction_key, decode_transaction_value
+
+FETCH_BYTES = 1 << 20
+PARTITION_BYTES = 1 << 18
+LOOKUPS_AT_ONCE = 16
+
+_log = get_logger("mirror.transactional_ids")
+
+
+class KafkaProducersOfSource:
+    """ProducersOfSource: every partition from its beginning on, one fetch a broker at a time."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._positions: dict[int, int] = {}
+
+    def begin_anew(self) -> None:
+        """Read from the beginning."""
+        self._positions.clear()
+
+    async def news(self) -> Mapping[str, TransactionalProducer | None]:
+        """What the next fetch of each broker brings."""
+        found: dict[str, TransactionalProducer | None] = {}
+        for node_id, partitions in (await self._leaders()).items():
+            wanted = [PartitionToFetch(index, self._positions.get(index, 0), PARTITION_BYTES) for index in partitions]
+            topic_id = self._client.cluster.topics[TRANSACTIONS_TOPIC].topic_id
+            request = FetchRequest(
+                [TopicToFetch(TRANSACTIONS_TOPIC, topic_id, wanted)], max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES
+            )
+            response = await reached(self._client.fetch(node_id, request))
+            for fetched in (partition for topic in response.topics for partition in topic.partitions):
+                found |= self._taken(fetched)
+        return found
+
+    async def _leaders(self) -> Mapping[int, list[int]]:
+        """Partitions by leader; none while the source has no transactions."""
+        known = self._client.cluster.topics.get(TRANSACTIONS_TOPIC)
+        if known is None or not known.partitions:
+            known = (await reached(self._client.metadata([TRANSACTIONS_TOPIC]))).topics.get(TRANSACTIONS_TOPIC)
+        leaders: dict[int, list[int]] = {}
+        for index, partition in ({} if known is None else known.partitions).items():
+            if partition.leader_id >= 0:
+                leaders.setdefault(partition.leader_id, []).append(index)
+        return leaders
+
+    def _taken(self, fetched: PartitionFetched) -> Mapping[str, TransactionalProducer | None]:
+        index, code = fetched.partition_index, error_code(fetched.error_code)
+        if code is ErrorCode.offset_out_of_range:
+            self._positions[index] = max(0, fetched.log_start_offset)
+            return {}
+        if code is not ErrorCode.none:
+            self._client.forget_leaders([TRANSACTIONS_TOPIC])
+            raise Unreachable(f"{TRANSACTIONS_TOPIC}-{index} at the source: {code.name}")
+        raw = fetched.records
+        if not isinstance(raw, bytes | bytearray | memoryview) or not raw:
+            return {}
+        end = 0
+        try:
+            for position, header in iterate_headers(raw, may_end_in_partial=True):
+                end, self._positions[index] = position + header.size_bytes, header.next_offset
+            return producers_in(decode_records(memoryview(raw)[:end]), index)
+        except InvalidBatch as error:
+            raise Unreachable(f"{TRANSACTIONS_TOPIC}-{index} at the source cannot be read: {error}") from error
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self._client.close()
+
+
+def producers_in(records: Iterable[Record], partition: int) -> dict[str, TransactionalProducer | None]:
+    """The last word of the records on each transactional id; what a mirror wrote there is none."""
+    found: dict[str, TransactionalProducer | None] = {}
+    for record in records:
+        try:
+            name = None if record.key is None else decode_transaction_key(record.key)
+            value = None if record.value is None else decode_transaction_value(record.value)
+        except Malformed as error:
+            _log.warning("transaction record passed over", partition=partition, offset=record.offset, reason=str(error))
+            continue
+        if name is None:
+            continue
+        if value is None or value.is_carried:
+            found[name] = None
+        else:
+            found[name] = TransactionalProducer(value.producer_id, value.producer_epoch, value.timeout_ms)
+    return found
+
+
+class KafkaProducersOfTarget:
+    """ProducersOfTarget: the coordinators, looked up once for each id, and again after a refusal."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._coordinators: dict[str, int] = {}
+
+    async def carry(
+        self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
+    ) -> Mapping[str, ErrorCode]:
+        """One request to each coordinator."""
+        turns = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+        outcomes: dict[str, ErrorCode] = {}
+
+        async def locate(name: str) -> None:
+            async with turns:
+                try:
+                    self._coordinators[name] = await self._client.transaction_coordinator(name)
+                except BrokerError as error:
+                    outcomes[name] = error.code
+
+        await reached(_all(locate(name) for name in producers if name not in self._coordinators))
+        by_node: dict[int, list[str]] = {}
+        for name in producers:
+            if name in self._coordinators:
+                by_node.setdefault(self._coordinators[name], []).append(name)
+        try:
+            for node_id, names in by_node.items():
+                told = [{"transactional_id": name, **producers[name]._asdict()} for name in names]
+                told_of = self._client.mirror_transactional_ids(node_id, told, link=link, link_epoch=link_epoch)
+                outcomes |= await reached(told_of)
+        finally:
+            for name in producers:
+                if outcomes.get(name) is not ErrorCode.none:
+                    self._coordinators.pop(name, None)
+        return outcomes
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self._client.close()
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*calls)

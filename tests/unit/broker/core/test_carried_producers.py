@@ -1,0 +1,154 @@
+"""Producers of the other site that a mirror made known: who goes on after the promotion, and who is fenced."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.core import transaction_records
+from broker.core.group_messages import TopicPartition
+from broker.core.transaction_messages import (
+    AddPartitions,
+    AddReply,
+    CarryProducer,
+    EndTransaction,
+    Expire,
+    InitProducer,
+    ProducerReply,
+    Resume,
+    TransactionAnswer,
+    TransactionCommand,
+    TransactionReply,
+)
+from broker.core.transactions import TransactionLimits, Transactions
+
+NAME = "booking"
+THEIRS, OURS, NEXT = 7, (1 << 40) + 1, (1 << 40) + 2
+EPOCH = 5
+T0 = TopicPartition("t", 0)
+
+
+class Machine:
+    """A machine whose records go to a log, and from there into another machine when it is replayed."""
+
+    def __init__(self) -> None:
+        self._transactions = Transactions(TransactionLimits())
+        self._log: list[tuple[bytes, bytes | None]] = []
+
+    def ask(self, command: TransactionCommand, *, now_ms: int = 1_000) -> TransactionReply:
+        decision = self._transactions.decide(command, now_ms=now_ms, token=1)
+        for record in decision.records:
+            self._log.append(transaction_records.encode(record))
+            self._transactions.apply(record)
+        assert self._transactions.violations() == []
+        (reply,) = [effect.reply for effect in decision.effects if isinstance(effect, TransactionAnswer)]
+        return reply
+
+    @property
+    def record_count(self) -> int:
+        return len(self._log)
+
+    def replay(self) -> None:
+        """The coordinator's broker dies here, and another one reads the log."""
+        before = self._transactions.durable_state()
+        self._transactions = Transactions(TransactionLimits())
+        for key, value in self._log:
+            record = transaction_records.decode(key, value)
+            assert record is not None
+            self._transactions.apply(record)
+        assert self._transactions.durable_state() == before
+
+    def passive_decision_count(self, command: TransactionCommand, *, now_ms: int) -> int:
+        return len(self._transactions.decide(command, now_ms=now_ms).records)
+
+
+def carry(*, producer_id: int = THEIRS, epoch: int = EPOCH) -> CarryProducer:
+    return CarryProducer(transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, timeout_ms=60_000)
+
+
+def init(*, producer_id: int = -1, epoch: int = -1, fresh: int | None = OURS) -> InitProducer:
+    return InitProducer(
+        transactional_id=NAME, timeout_ms=60_000, producer_id=producer_id, producer_epoch=epoch, fresh_producer_id=fresh
+    )
+
+
+def add(*, producer_id: int = THEIRS, epoch: int = EPOCH) -> AddPartitions:
+    return AddPartitions(
+        transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, partitions=frozenset((T0,))
+    )
+
+
+def end(*, producer_id: int = THEIRS, epoch: int = EPOCH) -> EndTransaction:
+    return EndTransaction(
+        transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, is_commit=True, is_bumped=True
+    )
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """One that knows a carried producer, and has been read anew since."""
+    made = Machine()
+    assert made.ask(carry()) == ProducerReply()
+    made.replay()
+    return made
+
+
+@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 3])
+def test_what_was_open_is_never_gone_on_with(machine: Machine, epoch: int) -> None:
+    """Its epoch may be above the carried one: a mirror is always late by a moment."""
+    reply = machine.ask(add(epoch=epoch))
+    assert isinstance(reply, AddReply)
+    assert reply.error is ErrorCode.invalid_producer_id_mapping
+    assert machine.ask(end(epoch=epoch)) == ProducerReply(error=ErrorCode.invalid_producer_id_mapping)
+
+
+@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 3])
+def test_the_producer_goes_on_under_a_fresh_producer_id(machine: Machine, epoch: int) -> None:
+    asked = machine.ask(init(producer_id=THEIRS, epoch=epoch, fresh=None))
+    assert isinstance(asked, ProducerReply)
+    assert asked.needs_producer_id
+    reply = machine.ask(init(producer_id=THEIRS, epoch=epoch))
+    assert (reply.producer_id, reply.producer_epoch) == (OURS, 0)  # type: ignore[union-attr]
+    machine.replay()
+    assert machine.ask(add(producer_id=OURS, epoch=0)) == AddReply(errors={T0: ErrorCode.none})
+    assert machine.ask(add()).error is ErrorCode.invalid_producer_id_mapping
+
+
+def test_an_instance_that_was_fenced_before_the_promotion_stays_fenced(machine: Machine) -> None:
+    assert machine.ask(add(epoch=EPOCH - 1)).error is ErrorCode.producer_fenced
+    assert machine.ask(end(epoch=EPOCH - 1)).error is ErrorCode.producer_fenced
+    assert machine.ask(init(producer_id=THEIRS, epoch=EPOCH - 1)).error is ErrorCode.producer_fenced
+    assert machine.ask(init(producer_id=THEIRS - 1, epoch=EPOCH)).error is ErrorCode.producer_fenced
+
+
+def test_a_new_instance_takes_the_id_over_and_fences_the_carried_one(machine: Machine) -> None:
+    assert machine.ask(init()).producer_id == OURS  # type: ignore[union-attr]
+    assert machine.ask(init(producer_id=THEIRS, epoch=EPOCH)).error is ErrorCode.producer_fenced
+
+
+def test_the_same_word_again_writes_nothing_and_a_newer_one_counts(machine: Machine) -> None:
+    count = machine.record_count
+    assert machine.ask(carry()) == ProducerReply()
+    assert machine.record_count == count
+    machine.ask(carry(epoch=EPOCH + 1))
+    machine.replay()
+    assert machine.ask(add(epoch=EPOCH)).error is ErrorCode.producer_fenced
+
+
+def test_a_site_that_is_passive_again_follows_the_other_one_but_never_over_a_transaction_of_its_own(
+    machine: Machine,
+) -> None:
+    machine.ask(init())
+    machine.ask(add(producer_id=OURS, epoch=0))
+    assert machine.ask(carry(producer_id=NEXT, epoch=0)) == ProducerReply(error=ErrorCode.concurrent_transactions)
+    other = Machine()
+    other.ask(init())
+    assert other.ask(carry(producer_id=NEXT, epoch=0)) == ProducerReply()
+    assert other.ask(add(producer_id=OURS, epoch=0)).error is ErrorCode.invalid_producer_id_mapping
+
+
+def test_a_carried_id_is_forgotten_like_any_other_and_has_nothing_to_resume(machine: Machine) -> None:
+    late_ms = TransactionLimits().expiration_ms + 2_000
+    assert machine.passive_decision_count(Resume(transactional_id=NAME), now_ms=late_ms) == 0
+    assert machine.passive_decision_count(Expire(transactional_id=NAME), now_ms=2_000) == 0
+    assert machine.passive_decision_count(Expire(transactional_id=NAME), now_ms=late_ms) == 1

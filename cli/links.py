@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cli.mirrors import MirrorAddress, Name, describe_mirror, pause, print_mirror, resume, verify
+from cli.mirrors import MirrorAddress, Name, describe_mirror, pause, print_mirror, reset, resume, verify
 from cli.output import (
     Output,
     OutputFormat,
@@ -40,6 +40,7 @@ app = typer.Typer(
 app.command()(pause)
 app.command()(resume)
 app.command()(verify)
+app.command()(reset)
 
 Answer = TypeVar("Answer")
 

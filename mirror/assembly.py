@@ -30,6 +30,7 @@ from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePor
 from mirror.prober import Prober
 from mirror.producers import Producer
 from mirror.queue import ByteQueue
+from mirror.resets import Resets
 from mirror.service import MirrorParts
 from mirror.standby_reports import StandbyReports
 from mirror.supervision import Supervisor
@@ -140,6 +141,7 @@ class Mirror:
             interval_ms=config.group_sync_interval_ms,
         )
         self._topics = self._make_topics()
+        self._resets = self._make_resets()
         self._reports = (
             None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
         )
@@ -153,6 +155,7 @@ class Mirror:
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
             throttle_waited_ms=lambda: self.throttle.waited_ms,
             tallies=ports.tallies,
+            refusals=lambda: self._topics.refusals,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -181,6 +184,7 @@ class Mirror:
             self._outage,
             self.pauses,
             self._ports.verifier,
+            self._resets,
             self._ports.acls,
         )
 
@@ -261,6 +265,16 @@ class Mirror:
         self._link_watch.doubt()
 
     # Inside.
+
+    def _make_resets(self) -> Resets:
+        return Resets(
+            self.board,
+            source=self._ports.source,
+            target=self._ports.target,
+            actor=self._ports.actor,
+            link=self.link,
+            on_put_away=self._topics.renew,
+        )
 
     def _make_topics(self) -> TopicSync:
         return TopicSync(

@@ -132,14 +132,7 @@ class Mirror:
             on_standing=self._stand,
             on_missing=self._lose_link,
         )
-        self._groups = GroupSync(
-            self.board,
-            source=ports.source_groups,
-            target=ports.target_groups,
-            link=self.link,
-            clock=clock,
-            interval_ms=config.group_sync_interval_ms,
-        )
+        self._groups = self._make_groups()
         self._topics = self._make_topics()
         self._resets = self._make_resets()
         self._reports = (
@@ -265,6 +258,16 @@ class Mirror:
         self._link_watch.doubt()
 
     # Inside.
+
+    def _make_groups(self) -> GroupSync:
+        return GroupSync(
+            self.board,
+            source=self._ports.source_groups,
+            target=self._ports.target_groups,
+            link=self.link,
+            clock=self._clock,
+            interval_ms=self._config.group_sync_interval_ms,
+        )
 
     def _make_resets(self) -> Resets:
         return Resets(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cli.completeness import complete
-from cli.mirrors import MirrorAddress, Name, describe_mirror, pause, print_mirror, resume, verify
+from cli.mirrors import MirrorAddress, Name, describe_mirror, pause, print_mirror, reset, resume, verify
 from cli.output import (
     Output,
     OutputFormat,
@@ -42,6 +42,7 @@ app.command()(complete)
 app.command()(pause)
 app.command()(resume)
 app.command()(verify)
+app.command()(reset)
 
 Answer = TypeVar("Answer")
 

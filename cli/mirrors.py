@@ -1,4 +1,4 @@
-"""`antipode links pause`, `resume`, `verify` and the mirror's part of `describe`: what is asked of a link's mirror daemon itself.
+"""`antipode links pause`, `resume`, `verify`, `reset` and the mirror's part of `describe`: what is asked of a link's mirror daemon itself.
 
 Where the daemon is, says `--mirror` or the environment file; it serves what it is asked on `antipode.grpc.listener`.
 """
@@ -6,12 +6,21 @@ Where the daemon is, says `--mirror` or the environment file; it serves what it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.output import (
+    Output,
+    OutputFormat,
+    console,
+    failures_as_messages,
+    print_json,
+    print_table,
+    report_progress,
+    usage_error,
+)
 from cli.sites import EnvironmentFile, environment_file
 from runtime.addresses import parse_host_port
 from runtime.process import ExitCode, OperationalFailure
@@ -19,10 +28,17 @@ from runtime.process import ExitCode, OperationalFailure
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from wire.control.mirror_pb2 import DescribeMirrorReply, PauseMirrorReply, VerifiedPartition
+    from wire.control.mirror_pb2 import (
+        DescribeMirrorReply,
+        PauseMirrorReply,
+        ResetTopic,
+        ResetTopicsReply,
+        VerifiedPartition,
+    )
 
 CALL_TIMEOUT_S = 10
 VERIFY_TIMEOUT_S = 24 * 3600
+RESET_TIMEOUT_S = 60
 
 Name = Annotated[str, typer.Argument(help="Name of the link.")]
 MirrorAddress = Annotated[
@@ -102,6 +118,47 @@ def verify(
         raise typer.Exit(ExitCode.FAILED)
 
 
+def reset(
+    name: Name,
+    topic: Annotated[
+        list[str], typer.Option("--topic", "-t", help="Regular expression of whole topic names; may be given again.")
+    ],
+    mirror: MirrorAddress = None,
+    environment: EnvironmentFile = None,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; put nothing away.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Put away the standby's copies of topics in RESET, FAULTED or GAP, and make them anew from the beginning of the source's log.
+
+    Counts first what goes with each copy. The active site's topics are never touched. Exit code 1 when a topic is refused.
+
+    Example: antipode links reset a-b --topic orders --dry-run --mirror mirror1:9290
+    """
+    from wire.control.mirror_pb2 import ResetTopicsRequest
+
+    def asked(*, is_plan: bool) -> ResetTopicsReply:
+        request = ResetTopicsRequest(topics=topic, is_dry_run=is_plan)
+        reply: ResetTopicsReply = _asked(
+            name, mirror, environment, lambda stub: stub.ResetTopics(request, timeout=RESET_TIMEOUT_S)
+        )
+        return reply
+
+    found = asked(is_plan=True).topics
+    going = sum(one.outcome == "planned" for one in found)
+    if not is_dry_run and going:
+        if not is_sure:
+            for one in found:
+                report_progress(f"{one.topic}: {one.outcome}, {_offsets(one)} offsets in the copy; {one.reason}")
+            typer.confirm(f"Put away the copies of {going} topics?", abort=True, err=True)
+        found = asked(is_plan=False).topics
+    _print_resets(name, found, output)
+    if not found:
+        raise usage_error(f"--topic {', '.join(topic)}: matches no topic that link {name} carries")
+    if any(one.outcome == "refused" for one in found):
+        raise typer.Exit(ExitCode.FAILED)
+
+
 def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> DescribeMirrorReply:
     """What the link's mirror says of itself. Ends the command with one message when it does not answer."""
     from wire.control.mirror_pb2 import DescribeMirrorRequest
@@ -174,6 +231,35 @@ def _print_pauses(name: str, reply: PauseMirrorReply, output: OutputFormat) -> N
         )
     else:
         console.print(f"link {name}: nothing is paused", markup=False)
+
+
+def _print_resets(name: str, found: Sequence[ResetTopic], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json([_reset_json(one) for one in found])
+        return
+    rows = [(one.topic, one.outcome, _offsets(one), one.reason) for one in found]
+    print_table(f"link {name}", ("topic", "outcome", "offsets in the copy", "reason"), rows)
+
+
+def _reset_json(one: ResetTopic) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "outcome": one.outcome,
+        "reason": one.reason,
+        "copy_id": one.copy_id,
+        "partitions": [
+            {
+                "partition": part.partition,
+                "log_start_offset": part.log_start_offset,
+                "log_end_offset": part.log_end_offset,
+            }
+            for part in one.partitions
+        ],
+    }
+
+
+def _offsets(one: ResetTopic) -> int:
+    return sum(part.log_end_offset - part.log_start_offset for part in one.partitions)
 
 
 def _verified_json(one: VerifiedPartition) -> dict[str, Any]:

@@ -7,8 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, TIMEOUT_S, BootstrapServer, Cluster, connect, result_of, settings
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table
+from cli.kafka_admin import (
+    DEFAULT_BOOTSTRAP,
+    TIMEOUT_S,
+    BootstrapServer,
+    Cluster,
+    ask_cluster,
+    connect,
+    result_of,
+    settings,
+)
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from cli.times import parse_time
 from runtime.process import OperationalFailure
 
@@ -207,12 +216,14 @@ def delete(
     if not is_sure and not is_dry_run:
         typer.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
     with failures_as_messages():
-        cluster = connect(bootstrap_server)
         if is_dry_run:
-            _partitions(cluster, topic)
+            _partitions(connect(bootstrap_server), topic)
         else:
-            for outcome in cluster.client.delete_topics([topic], request_timeout=TIMEOUT_S).values():
-                result_of(outcome, f"topic {topic} cannot be deleted")
+            # Not librdkafka, which speaks a version in which brokers cannot say why they refuse.
+            (outcome,) = ask_cluster(bootstrap_server, lambda client: client.delete_topics([topic]))
+            if outcome.error_code:
+                why = f"{outcome.error_code.name.upper()}: {outcome.error_message or 'the broker does not say why'}"
+                raise OperationalFailure(f"topic {topic} cannot be deleted: {why}")
     if output is OutputFormat.JSON:
         print_json({"topic": topic, "is_dry_run": is_dry_run})
     else:

@@ -30,6 +30,7 @@ from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePor
 from mirror.prober import Prober
 from mirror.producers import Producer
 from mirror.queue import ByteQueue
+from mirror.resets import Resets
 from mirror.service import MirrorParts
 from mirror.standby_reports import StandbyReports
 from mirror.supervision import Supervisor
@@ -131,15 +132,9 @@ class Mirror:
             on_standing=self._stand,
             on_missing=self._lose_link,
         )
-        self._groups = GroupSync(
-            self.board,
-            source=ports.source_groups,
-            target=ports.target_groups,
-            link=self.link,
-            clock=clock,
-            interval_ms=config.group_sync_interval_ms,
-        )
+        self._groups = self._make_groups()
         self._topics = self._make_topics()
+        self._resets = self._make_resets()
         self._reports = (
             None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
         )
@@ -153,6 +148,7 @@ class Mirror:
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
             throttle_waited_ms=lambda: self.throttle.waited_ms,
             tallies=ports.tallies,
+            refusals=lambda: self._topics.refusals,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -181,6 +177,7 @@ class Mirror:
             self._outage,
             self.pauses,
             self._ports.verifier,
+            self._resets,
             self._ports.acls,
         )
 
@@ -261,6 +258,26 @@ class Mirror:
         self._link_watch.doubt()
 
     # Inside.
+
+    def _make_groups(self) -> GroupSync:
+        return GroupSync(
+            self.board,
+            source=self._ports.source_groups,
+            target=self._ports.target_groups,
+            link=self.link,
+            clock=self._clock,
+            interval_ms=self._config.group_sync_interval_ms,
+        )
+
+    def _make_resets(self) -> Resets:
+        return Resets(
+            self.board,
+            source=self._ports.source,
+            target=self._ports.target,
+            actor=self._ports.actor,
+            link=self.link,
+            on_put_away=self._topics.renew,
+        )
 
     def _make_topics(self) -> TopicSync:
         return TopicSync(

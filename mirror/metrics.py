@@ -19,6 +19,7 @@ from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
 from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
+from mirror.core.plan import Trouble
 from mirror.core.window import QueuedBatches
 from mirror.link_watch import LinkStanding
 from mirror.queue import ByteQueue
@@ -91,7 +92,9 @@ class MirrorMetrics(Collector):
         groups_synced_at_ms: Callable[[], int],
         throttle_waited_ms: Callable[[], float],
         tallies: Mapping[str, CompressionTally],
+        refusals: Callable[[], Mapping[str, Trouble]],
     ) -> None:
+        self._refusals = refusals
         self._tallies = tallies
         self._throttle_waited_ms = throttle_waited_ms
         self._board = board
@@ -170,6 +173,14 @@ class MirrorMetrics(Collector):
         for worker, count in sorted(self._restarts().items()):
             restarts.add_metric([link.name, worker], count)
         yield restarts
+        refused = GaugeMetricFamily(
+            "antipode_mirror_refused_changes",
+            "1 for a topic that the target's controller refuses to make, to grow or to configure.",
+            labels=["link", "topic"],
+        )
+        for topic in sorted(self._refusals()):
+            refused.add_metric([link.name, topic], 1)
+        yield refused
 
     def _compression_families(self) -> Iterable[Metric]:
         labels = ["link", "end"]

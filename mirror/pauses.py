@@ -20,6 +20,7 @@ from wire.links import matches
 
 ALL_TOPICS = ".*"
 REASON = "paused by an operator"
+_HELD = (FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED)
 ELSEWHERE = "another daemon of the link mirrors it"
 
 
@@ -58,7 +59,7 @@ class Pauses:
             row.is_ours = self._owns(key)
             is_paused = facts.role is LinkRole.MIRRORING and self._is_paused(key.topic)
             is_wanted = is_paused or not row.is_ours
-            if is_wanted and facts.state not in (FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET):
+            if is_wanted and facts.state not in _HELD:
                 self._board.submit(key, Pause(reason=REASON if row.is_ours else ELSEWHERE))
             elif not is_wanted and facts.state is FlowState.PAUSED and facts.role is not LinkRole.GONE:
                 self._board.submit(key, Resume())

@@ -13,7 +13,9 @@ from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.link_watch import LinkStanding
 from mirror.pauses import ALL_TOPICS, Pauses
+from mirror.ports import Unreachable
 from mirror.queue import ByteQueue
+from mirror.resets import Resets, TopicReset
 from mirror.verifier import Verifier
 from wire.control import mirror_pb2 as pb
 from wire.control import mirror_pb2_grpc
@@ -24,6 +26,7 @@ SERVICE_NAME = "antipode.control.MirrorAdmin"
 _GRAVITY = (
     FlowState.FAULTED,
     FlowState.RESET,
+    FlowState.REFUSED,
     FlowState.GAP,
     FlowState.SOURCE_UNAVAILABLE,
     FlowState.REVERSING,
@@ -48,6 +51,7 @@ class MirrorParts:
     outage: Callable[[], tuple[FlowState, str] | None]
     pauses: Pauses
     verifier: Verifier | None
+    resets: Resets
     # How far the ACLs of topics are followed; empty where they are not meant to be.
     acls: Callable[[], str] = lambda: ""
 
@@ -102,6 +106,21 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             )
         return _paused(parts.pauses, parts.pauses.resume(request.topics))
 
+    async def ResetTopics(  # noqa: N802 (gRPC's name)
+        self, request: pb.ResetTopicsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ResetTopicsReply:
+        """Put copies away that cannot be mirrored on."""
+        parts = await self._ready(context)
+        try:
+            outcomes = await parts.resets.reset(request.topics, is_dry_run=request.is_dry_run)
+        except InvalidPattern as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except Unreachable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise
+        return pb.ResetTopicsReply(topics=[_reset(outcome) for outcome in outcomes])
+
     async def VerifyMirror(  # noqa: N802 (gRPC's name)
         self, request: pb.VerifyMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.VerifiedPartition]:
@@ -136,6 +155,21 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
 
 def _paused(pauses: Pauses, partitions: int) -> pb.PauseMirrorReply:
     return pb.PauseMirrorReply(paused_topics=pauses.patterns, partitions=partitions)
+
+
+def _reset(outcome: TopicReset) -> pb.ResetTopic:
+    return pb.ResetTopic(
+        topic=outcome.topic,
+        outcome=outcome.outcome.value,
+        reason=outcome.reason,
+        copy_id="" if outcome.copy_id is None else str(outcome.copy_id),
+        partitions=[
+            pb.ResetPartition(
+                partition=log.partition, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
+            )
+            for log in outcome.partitions
+        ],
+    )
 
 
 def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:

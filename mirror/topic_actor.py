@@ -1,4 +1,4 @@
-"""Has the target's active controller create, grow and configure topics in the link's name."""
+"""Has the target's active controller create, grow and configure topics, and delete copies, in the link's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol, assert_never
 
 from kio.schema.errors import ErrorCode
 
-from mirror.core.plan import Action, AlterConfigs, CreateTopic, GrowTopic
+from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
 from mirror.ports import Unreachable
 from runtime.addresses import HostPort
 from wire.control import controller_pb2 as pb
@@ -15,6 +15,8 @@ from wire.control.clients import ControllerClient, ControllerUnavailable
 
 CALL_TIMEOUT_MS = 5_000
 _SITE_DEFAULT = -1
+# A deletion that timed out goes on by itself; the topic is not made anew before it has ended.
+_DONE_BEFORE = (0, ErrorCode.topic_already_exists, ErrorCode.unknown_topic_id, ErrorCode.request_timed_out)
 
 
 class _Result(Protocol):
@@ -36,7 +38,7 @@ class ControllerActor:
         except ControllerUnavailable as error:
             raise Unreachable(f"the target's controller: {error}") from error
         result = results[0]
-        if result.error_code in (0, ErrorCode.topic_already_exists):
+        if result.error_code in _DONE_BEFORE:
             return ""
         return f"{_name(result.error_code)} {result.error_message}".strip()
 
@@ -69,6 +71,9 @@ class ControllerActor:
                 )
                 altered = await self._controller.alter_topic_configs(pb.AlterTopicConfigsRequest(changes=[change]))
                 return altered.results
+            case DeleteCopy():
+                deleted = pb.DeleteTopicsRequest(topic_ids=[action.topic_id.bytes], link=link, link_epoch=link_epoch)
+                return (await self._controller.delete_topics(deleted)).results
             case _:
                 assert_never(action)
 

@@ -1,7 +1,8 @@
 """Keeps the target's topics like the source's and the board like both: discovery, creation, growth, configs, leaders.
 
 Each round looks at both sites' own metadata, plans (`core/plan.py`), has the target's controller act in the link's name, and
-puts every partition that both sites have on the board with its leaders. Configs are compared less often than topics.
+puts every partition that both sites have on the board with its leaders. What the controller refuses to make is on the board too, with
+the reason. Configs are compared less often than topics.
 """
 
 from __future__ import annotations
@@ -12,15 +13,42 @@ from functools import partial
 from typing import TypeVar
 
 from mirror.board import NOBODY, FlowBoard
-from mirror.core.flow_events import LinkRole, LinkTurned, Side, Start, TopicAgrees, TopicConflict, TopicReplaced
+from mirror.core.flow_events import (
+    CopyRenewed,
+    LinkRole,
+    LinkTurned,
+    Side,
+    Start,
+    TopicAgrees,
+    TopicConflict,
+    TopicRefused,
+    TopicReplaced,
+)
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import Action, AlterConfigs, CreateTopic, Finding, GrowTopic, Plan, TopicView, Trouble, plan
+from mirror.core.plan import (
+    Action,
+    AlterConfigs,
+    CreateTopic,
+    DeleteCopy,
+    Finding,
+    GrowTopic,
+    Plan,
+    TopicView,
+    Trouble,
+    plan,
+)
 from mirror.link_watch import LinkStanding
 from mirror.ports import SitePort, SiteTopic, TopicActor, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.links import carries_topic
+
+NOT_SHOWN_YET = (
+    "its controller says that it is there, its brokers do not show it: they may be deleting the copy before it"
+)
+MADE_UNSEEN_MAX = 2
+"""A topic that was made so often and is still not seen counts as refused."""
 
 PAUSE_WHEN_POKED_S = 0.05
 """Rest before a round that somebody asked for, so that many partitions that lost their leader make one round."""
@@ -69,6 +97,11 @@ class TopicSync:
         self._configs_at_ms = float("-inf")
         self._problem: SiteUnreachable | None = None
         self._troubles: dict[str, Trouble] = {}
+        self._refusals: dict[str, Trouble] = {}
+        # Topics whose copy is missing or was put away: the next one begins anew.
+        self._renewed: set[str] = set()
+        # How often a topic that is still missing at the target was made there.
+        self._made: dict[str, int] = {}
         self.synced_at_ms = -1
 
     @property
@@ -80,6 +113,16 @@ class TopicSync:
     def troubles(self) -> Mapping[str, Trouble]:
         """Topics that cannot be mirrored, and why."""
         return self._troubles
+
+    @property
+    def refusals(self) -> Mapping[str, Trouble]:
+        """Topics of which the target's controller refuses a change, and what it says."""
+        return self._refusals
+
+    def renew(self, topic: str) -> None:
+        """The topic's copy was put away: what is made in its place begins anew."""
+        self._renewed.add(topic)
+        self.poke()
 
     def poke(self) -> None:
         """Look now."""
@@ -109,8 +152,12 @@ class TopicSync:
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
         configs = await self._configs(source, target)
         wanted = plan(_views(source, configs[0]), _views(target, configs[1]), excluded_configs=self._excluded_configs)
-        has_changed = await self._act(wanted.actions, link)
+        refusals, has_changed = await self._act(wanted.actions, link)
         self._update_board(source, target, wanted)
+        for name, trouble in refusals.items():
+            self._show_refusal(name, source[name], target.get(name), trouble)
+        self._refusals = _told(refusals, before=self._refusals)
+        self._renewed = (self._renewed & source.keys()) | (source.keys() - target.keys())
         self.synced_at_ms = self._clock.now_ms()
         return has_changed
 
@@ -128,30 +175,39 @@ class TopicSync:
         missing = sorted(source.keys() - target.keys())
         return (await _asking(Side.SOURCE, lambda: self._source.configs(missing)) if missing else {}), {}
 
-    async def _act(self, actions: Sequence[Action], link: LinkStanding) -> bool:
+    async def _act(self, actions: Sequence[Action], link: LinkStanding) -> tuple[dict[str, Trouble], bool]:
+        """What was refused, by topic; True when another look will find something new."""
+        refusals: dict[str, Trouble] = {}
+        made: dict[str, int] = {}
         has_changed = False
         for action in actions:
             act = partial(self._actor.act, action, link=link.name, link_epoch=link.epoch)
             problem = await _asking(Side.TARGET, act)
-            if problem:
-                _log.warning("the target's controller refuses", action=_describe(action), reason=problem)
-            else:
+            if isinstance(action, CreateTopic):
+                made[action.name] = 0 if problem else self._made.get(action.name, 0) + 1
+            times = made.get(action.name, 1)
+            if problem or times > MADE_UNSEEN_MAX:
+                reason = f"the target does not {_describe(action)}: {problem or NOT_SHOWN_YET}"
+                refusals.setdefault(action.name, Trouble(Finding.REFUSED, reason))
+            elif times == 1:
                 _log.info("changed at the target", action=_describe(action))
                 has_changed = has_changed or not isinstance(action, AlterConfigs)
-        return has_changed
+        self._made = made
+        return refusals, has_changed
 
     def _update_board(self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic], wanted: Plan) -> None:
         has_moved = False
         for name in wanted.agreed:
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(PartitionKey(name, partition), source[name], target[name])
+            self._renewed.discard(name)
         for name, trouble in wanted.troubles.items():
             there = target[name] if trouble.finding is Finding.GONE else source[name]
             for partition in there.leaders:
                 self._show_trouble(PartitionKey(name, partition), there, trouble)
         for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
             self._board.retire(key, f"topic {key.topic} was deleted at both sites")
-        self._tell_troubles(wanted.troubles)
+        self._troubles = _told(wanted.troubles, before=self._troubles)
         if has_moved:
             self._on_topology()
 
@@ -170,7 +226,9 @@ class TopicSync:
             link = self._link()
             self._board.submit(key, LinkTurned(role=link.role, reason=link.reason))
             self._board.submit(key, Start())
-        elif row.facts.state in (FlowState.RESET, FlowState.FAULTED):
+        elif key.topic in self._renewed:
+            self._board.submit(key, CopyRenewed())
+        elif row.facts.state in (FlowState.RESET, FlowState.REFUSED, FlowState.FAULTED):
             # Also when its copy was deleted meanwhile and has been made anew: then there was a round without a trouble.
             self._board.submit(key, TopicAgrees())
         return is_new or before != (row.source, row.target)
@@ -182,11 +240,13 @@ class TopicSync:
         command = TopicConflict if trouble.finding is Finding.SHRUNK else TopicReplaced
         self._board.submit(key, command(reason=trouble.reason))
 
-    def _tell_troubles(self, troubles: Mapping[str, Trouble]) -> None:
-        for name, trouble in troubles.items():
-            if self._troubles.get(name) != trouble:
-                _log.warning(trouble.reason, topic=name, finding=trouble.finding.value)
-        self._troubles = dict(troubles)
+    def _show_refusal(self, name: str, source: SiteTopic, target: SiteTopic | None, trouble: Trouble) -> None:
+        """Partitions that the target does not make are on the board too."""
+        for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
+            key = PartitionKey(name, partition)
+            row = self._board.add(key, source.topic_id)
+            row.source, row.target, row.is_retired = source.leaders[partition], NOBODY, False
+            self._board.submit(key, TopicRefused(reason=trouble.reason))
 
     def _tell(self, problem: SiteUnreachable | None) -> None:
         if problem is not None and self._problem is None:
@@ -210,6 +270,14 @@ async def _asking(side: Side, call: Callable[[], Awaitable[Result]]) -> Result:
         raise SiteUnreachable(side, str(error)) from error
 
 
+def _told(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
+    """The troubles; those that are new have been logged."""
+    for name, trouble in troubles.items():
+        if before.get(name) != trouble:
+            _log.warning(trouble.reason, topic=name, finding=trouble.finding.value)
+    return dict(troubles)
+
+
 def _views(topics: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]) -> dict[str, TopicView]:
     return {
         name: TopicView(topic_id=topic.topic_id, partition_count=len(topic.leaders), configs=configs.get(name))
@@ -224,4 +292,6 @@ def _describe(action: Action) -> str:
         case GrowTopic(name=name, partition_count=count):
             return f"grow topic {name} to {count} partitions"
         case AlterConfigs(name=name, set=to_set, remove=remove):
-            return f"configs of topic {name}: set {dict(to_set)}, remove {list(remove)}"
+            return f"set configs of topic {name}: {dict(to_set)}, without {list(remove)}"
+        case DeleteCopy(name=name, topic_id=topic_id):
+            return f"delete the copy of topic {name} (id {topic_id})"

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from mirror.core.naming import Naming
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import Action, AlterConfigs, CreateTopic, GrowTopic
+from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
 from mirror.kafka_site import KafkaSite, reached
 from mirror.ports import EpochEnd, Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
 from mirror.tail_reader import TailReader
@@ -111,6 +111,13 @@ class TranslatedTarget:
                 return outcome
             case GrowTopic():
                 return await self._client.grow_topic(target, action.partition_count)
+            case DeleteCopy():
+                message = (
+                    f"a translate link deletes nothing: delete topic {target} at the target, and it is mirrored anew"
+                )
+                return TopicOutcome(
+                    name=target, error_code=ErrorCode.policy_violation, error_message=message, topic_id=None
+                )
             case AlterConfigs():
                 return await self._client.alter_topic_configs(target, to_set=action.set, to_remove=action.remove)
 

@@ -51,6 +51,9 @@ class SessionFetch:
 
     def request(self, wanted: Mapping[Place, FetchPosition], topic_ids: Mapping[str, UUID | None]) -> FetchRequest:
         """The request that makes the broker read these partitions."""
+        if any(self._topic_ids.get(name, topic_id) != topic_id for name, topic_id in topic_ids.items()):
+            # A topic made again: to the session it would be the partition that it has already, at the same place perhaps.
+            self._session.reset()
         self._topic_ids.update(topic_ids)
         asked = self._session.next_request(wanted)
         return self._limits._replace(

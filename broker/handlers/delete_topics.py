@@ -1,8 +1,10 @@
 """DeleteTopics: forwarded to the active controller.
 
 Behaviour: by name or (from version 6) by id; topics that a link brings from the active site are deleted there
-(`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. Mirrors delete nothing, so a copy stays here: those that the
-active site says it does not have are deleted here, by the second request at the latest.
+(`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A topic that has a copy here is handed on by the copy's id,
+so that a topic made again under the same name is never deleted in the place of the one that is meant. Mirrors delete nothing, so a copy
+stays here: one whose topic the active site does not have is deleted here, by the second request at the latest; where another topic has its
+name by now, only a request by the copy's id does that, and one by name is refused.
 The answer waits a moment for this broker to forget them. Partitions that go count against the client's quota of mutations.
 Versions: 1 to 6.
 Not done: delete.topic.enable (always on).
@@ -10,19 +12,25 @@ Not done: delete.topic.enable (always on).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.core.access import passive_link_for_new_topic
+from broker.core.cluster_image import ClusterImage, TopicImage
 from broker.entities import builder, throttle_time, topic_id_bytes, topic_uuid
 from broker.handlers.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.quotas import QUOTA_EXCEEDED_MESSAGE
 from broker.services import BrokerServices, RequestContext
+from wire import schemas
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerUnavailable
 from wire.control.cluster_pb2 import LinkRecord
+from wire.entity_building import build_entity
+from wire.links import other_site
 
 API_KEY = 20
 MIN_VERSION = 1
@@ -39,9 +47,13 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     else:
         states = [(name, bytes(16)) for name in request.topic_names]
     named = [name or image.topic_names.get(topic_id, "") for name, topic_id in states]
-    answer = await services.active_site.answer(image, context, request, named)
+    meant = [_meant(image, *state) for state in states]
+    values = {"topics": meant, "timeout": request.timeout}
+    handed_on = build_entity(schemas.request_type(API_KEY, MAX_VERSION), values)
+    answer = await services.active_site.answer(image, replace(context, api_version=MAX_VERSION), handed_on, named)
     if answer is not None:
-        return build.response(responses=tuple(await _with_orphans(services, build, answer.responses)))
+        names = {part["topic_id"]: name for part, (name, _) in zip(meant, states, strict=True) if part["topic_id"]}
+        return build.response(responses=tuple(await _with_copies(services, build, names, answer.responses)))
     results: list[Any] = []
     wanted: dict[str, bytes] = {}
     permits = services.quotas.mutation_permits(context)
@@ -63,29 +75,65 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     return build.response(responses=tuple(results), throttle_time=throttle_time(permits.rest_ms))
 
 
-async def _with_orphans(services: BrokerServices, build: Any, answered: Sequence[Any]) -> list[Any]:
-    """The active site's results, with copies that it has no topic for deleted here."""
+def _meant(image: ClusterImage, name: str | None, topic_id: bytes) -> dict[str, Any]:
+    """How the active site is told which topic is meant: by the id of the copy here where there is one."""
+    copy = image.topics.get(name) if name is not None else None
+    if name is not None and copy is None:
+        return {"name": name, "topic_id": None}
+    return {"name": None, "topic_id": topic_uuid(topic_id if copy is None else copy.topic_id)}
+
+
+async def _with_copies(
+    services: BrokerServices, build: Any, names: Mapping[uuid.UUID, str | None], answered: Sequence[Any]
+) -> list[Any]:
+    """The active site's results as the client asked, with copies that it has no topic for deleted here.
+
+    `names` has the ids that were handed on, with the names that the client gave for them.
+    """
     image = services.image
     results: list[Any] = []
     orphans: dict[str, dict[str, bytes]] = {}
     for result in answered:
-        name = result.name if result.name is not None else image.topic_names.get(topic_id_bytes(result.topic_id))
-        # Its view must say so too: a broker that has just started may not know its topics yet.
-        is_orphan = result.error_code in NOT_THERE and not any(name in topics for topics in image.peer_topics.values())
-        link = passive_link_for_new_topic(image, name) if is_orphan and name is not None else None
-        if link is not None and name is not None and name in image.topics:
-            orphans.setdefault(link.name, {})[name] = image.topics[name].topic_id
-        else:
-            results.append(result)
+        given_name = names.get(result.topic_id) if result.topic_id is not None else None
+        error, message = result.error_code, result.error_message
+        copy = _copy_without_topic(image, result)
+        if copy is not None:
+            link = passive_link_for_new_topic(image, copy.name)
+            # Its view must say so too: a broker that has just started may not know its topics yet.
+            present = None if link is None else image.peer_topics.get(other_site(link, image.site), {}).get(copy.name)
+            is_replaced = present is not None and present.topic_id != copy.topic_id
+            if link is not None and (present is None or (is_replaced and given_name is None)):
+                orphans.setdefault(link.name, {})[copy.name] = copy.topic_id
+                continue
+            if link is not None and present is not None and is_replaced:
+                error, message = ErrorCode.policy_violation, _ambiguity(link, copy, present)
+        if given_name is not None and error is ErrorCode.unknown_topic_id:
+            error, message = ErrorCode.unknown_topic_or_partition, None
+        results.append(_result(build, given_name or result.name, topic_id_bytes(result.topic_id), error, message))
     for link_name, topics in orphans.items():
         results.extend(await _delete(services, build, topics, image.links[link_name]))
     return results
 
 
+def _copy_without_topic(image: ClusterImage, result: Any) -> TopicImage | None:
+    """The copy here of a topic that the active site says it does not have."""
+    name = image.topic_names.get(topic_id_bytes(result.topic_id)) if result.error_code in NOT_THERE else None
+    return None if name is None else image.topics.get(name)
+
+
+def _ambiguity(link: LinkRecord, copy: TopicImage, present: TopicImage) -> str:
+    return (
+        f"topic {copy.name} was deleted and made again at site {link.active_site} (id {uuid.UUID(bytes=present.topic_id)}); the "
+        f"copy here is of the old one (id {uuid.UUID(bytes=copy.topic_id)}). The name does not say which is meant, and neither was "
+        f"deleted. The old copy is put away by: antipode links reset {link.name} --topic {copy.name}; the new topic is deleted "
+        f"through a broker of site {link.active_site}"
+    )
+
+
 async def _delete(
     services: BrokerServices, build: Any, wanted: dict[str, bytes], link: LinkRecord | None = None
 ) -> list[Any]:
-    request = pb.DeleteTopicsRequest(names=list(wanted))
+    request = pb.DeleteTopicsRequest(topic_ids=list(wanted.values()))
     if link is not None:
         request.link, request.link_epoch = link.name, link.epoch
     try:
@@ -94,17 +142,20 @@ async def _delete(
         return [
             _result(build, name, topic_id, ErrorCode.not_controller, str(error)) for name, topic_id in wanted.items()
         ]
-    deleted = {result.name for result in reply.results if not result.error_code}
+    outcomes = {result.name: result for result in reply.results if result.name}
+    deleted = {name for name, result in outcomes.items() if not result.error_code}
     await services.cluster.wait_for(
         lambda image: not any(name in image.topics and image.topics[name].topic_id == wanted[name] for name in deleted),
         timeout_ms=PROPAGATION_TIMEOUT_MS,
     )
-    return [
-        _result(
-            build, result.name, wanted.get(result.name, bytes(16)), ErrorCode(result.error_code), result.error_message
-        )
-        for result in reply.results
-    ]
+    results: list[Any] = []
+    for name, topic_id in wanted.items():
+        outcome = outcomes.get(name)
+        if outcome is None:  # another topic has its name by now, or none
+            results.append(_result(build, name, topic_id, ErrorCode.unknown_topic_or_partition, None))
+        else:
+            results.append(_result(build, name, topic_id, ErrorCode(outcome.error_code), outcome.error_message))
+    return results
 
 
 def _result(build: Any, name: str | None, topic_id: bytes, error: ErrorCode, message: str | None) -> Any:

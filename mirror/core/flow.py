@@ -8,7 +8,8 @@ after any crash the target's log end is the position (invariant M1: the target i
   c. Batches are handed over in one chain: each starts where the target's log must end before it.
   d. Losing the source keeps what was fetched on its way; losing the target keeps it queued; only a refusal, a dead worker or
      a changed role starts a new generation.
-  e. A missing, recreated or diverged history is a state with a reason (GAP, RESET, FAULTED), never skipped in silence (M9).
+  e. A missing, recreated, refused or diverged history is a state with a reason (GAP, RESET, REFUSED, FAULTED), never skipped in
+     silence (M9).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mirror.core.flow_events import (
     BatchesFetched,
     CheckSource,
     Command,
+    CopyRenewed,
     Discard,
     Effect,
     Fetch,
@@ -54,10 +56,11 @@ from mirror.core.flow_events import (
     TargetWaiting,
     TopicAgrees,
     TopicConflict,
+    TopicRefused,
     TopicReplaced,
 )
 from mirror.core.flow_state import TRANSITIONS, FlowFacts, FlowState, GapPolicy, InvariantBroken, Step
-from mirror.core.lag import Progress, next_marker
+from mirror.core.lag import Progress, next_marker, without_ends
 
 STORY_LENGTH = 16
 CORRUPT_ATTEMPTS_MAX = 3
@@ -103,6 +106,8 @@ class Flow:
             Resume: self._resume,
             TopicReplaced: self._topic_replaced,
             TopicConflict: self._topic_conflict,
+            TopicRefused: self._topic_refused,
+            CopyRenewed: self._copy_renewed,
             TopicAgrees: self._topic_agrees,
         }
 
@@ -451,9 +456,34 @@ class Flow:
         return self._restart("resumed", state=FlowState.PREPARING)
 
     def _topic_replaced(self, command: TopicReplaced, now_ms: int) -> Decision:  # noqa: ARG002
-        if self.facts.state in (FlowState.PROMOTED, FlowState.RESET):
+        facts = self.facts
+        if facts.state is FlowState.PROMOTED:
             return self._ignore()
+        if facts.state is FlowState.RESET:
+            return Decision(replace(facts, reason=command.reason), (), command.reason)
         return self._hold(FlowState.RESET, command.reason)
+
+    def _topic_refused(self, command: TopicRefused, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.state is FlowState.PROMOTED:
+            return self._ignore()
+        if facts.state is FlowState.REFUSED:
+            return Decision(replace(facts, reason=command.reason), (), command.reason)
+        held = self._hold(FlowState.REFUSED, command.reason)
+        # There is no copy: whatever was known of one says nothing about how far behind it is.
+        return replace(held, facts=replace(held.facts, progress=without_ends(facts.progress)))
+
+    def _copy_renewed(self, command: CopyRenewed, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.state is FlowState.PROMOTED:
+            return self._ignore()
+        renewed = replace(facts, has_streamed=False, progress=without_ends(facts.progress))
+        if facts.state is FlowState.PAUSED:
+            return Decision(renewed)
+        restarted = self._restart("the copy is made anew", state=FlowState.PREPARING)
+        return replace(
+            restarted, facts=replace(restarted.facts, has_streamed=False, progress=renewed.progress, restart_offset=0)
+        )
 
     def _topic_conflict(self, command: TopicConflict, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
@@ -465,14 +495,14 @@ class Flow:
     def _topic_agrees(self, command: TopicAgrees, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         is_conflict = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
-        if facts.state is not FlowState.RESET and not is_conflict:
+        if facts.state not in (FlowState.RESET, FlowState.REFUSED) and not is_conflict:
             return self._ignore()
         new = self._restart("both sites have the same topic again", state=FlowState.PREPARING)
         return replace(new, facts=replace(new.facts, has_streamed=False))
 
 
 _RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
-_HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET})
+_HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED})
 _NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
 _STICKY = _NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}
 

@@ -208,6 +208,18 @@ class TopicConflict:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRefused:
+    """The target's controller refuses to make the partition."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRenewed:
+    """The target's copy was put away and has been made anew: it begins where the source's log does."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicAgrees:
     """Both sites have the same topic (again)."""
@@ -234,6 +246,8 @@ Command = (
     | Resume
     | TopicReplaced
     | TopicConflict
+    | TopicRefused
+    | CopyRenewed
     | TopicAgrees
 )
 

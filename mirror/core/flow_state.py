@@ -8,6 +8,8 @@ States (what an operator sees)          Steps (what the flow waits for)
                       what was not yet    STREAMING        the next batches
                       mirrored            WAITING          a retry's time to come
   RESET               topic recreated
+  REFUSED             the target's controller
+                      does not make it
   FAULTED             histories differ, or bytes are corrupt: needs a person
   SOURCE_UNAVAILABLE  source cannot be reached
   PROMOTING           source is fenced, the rest is drained
@@ -32,6 +34,7 @@ class FlowState(enum.Enum):
     PAUSED = "PAUSED"
     GAP = "GAP"
     RESET = "RESET"
+    REFUSED = "REFUSED"
     FAULTED = "FAULTED"
     SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
     PROMOTING = "PROMOTING"
@@ -60,7 +63,7 @@ class GapPolicy(enum.Enum):
 _S = FlowState
 _RUNNING = frozenset({_S.MIRRORING, _S.PROMOTING})
 _HALTED = frozenset({_S.GAP, _S.RESET, _S.FAULTED})
-_ALWAYS = frozenset({_S.PAUSED, _S.PROMOTED, _S.RESET, _S.FAULTED})
+_ALWAYS = frozenset({_S.PAUSED, _S.PROMOTED, _S.RESET, _S.FAULTED, _S.REFUSED})
 
 TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
     _S.PREPARING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
@@ -69,6 +72,7 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
     _S.PAUSED: _ALWAYS | {_S.PREPARING},
     _S.GAP: _RUNNING | _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.RESET: _ALWAYS | {_S.PREPARING},
+    _S.REFUSED: _ALWAYS | {_S.PREPARING},
     _S.FAULTED: _RUNNING | _ALWAYS | {_S.GAP, _S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.SOURCE_UNAVAILABLE: _RUNNING | _HALTED | _ALWAYS | {_S.PREPARING},
     _S.PROMOTED: frozenset({_S.REVERSING}),

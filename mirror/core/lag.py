@@ -6,7 +6,7 @@ last moment at which the mirror was known to have everything, and a record lag o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 UNKNOWN = -1
 
@@ -58,6 +58,12 @@ def next_marker(progress: Progress) -> tuple[int, int, int]:
     if progress.target_log_end_offset >= marker_offset:
         return max(caught_up_at_ms, marker_at_ms), progress.source_high_watermark, progress.source_heard_at_ms
     return caught_up_at_ms, marker_offset, marker_at_ms
+
+
+def without_ends(progress: Progress) -> Progress:
+    """Both ends unknown, as long as there is no copy; what was mirrored stays counted, and the time lag goes on."""
+    unknown = {"source_high_watermark": UNKNOWN, "source_heard_at_ms": UNKNOWN, "target_log_end_offset": UNKNOWN}
+    return replace(progress, **unknown, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
 
 
 def measure(progress: Progress, *, now_ms: int, stale_after_ms: int) -> Lag:

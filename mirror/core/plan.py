@@ -1,7 +1,7 @@
 """Wanted minus actual: what has to change at the target so that its topics are the source's.
 
 The source says what is wanted: topics that the link carries, with their ids, partition counts and configs. What can be made so is
-an action; what cannot is a finding by topic, which its partitions' flows show as their state. Nothing is ever deleted: a
+an action; what cannot is a finding by topic, which its partitions' flows show as their state. Nothing is ever deleted by plan: a
 topic that is gone from the source stays at the target until a person decides (a mirror must survive a mistaken deletion).
 """
 
@@ -11,6 +11,9 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID
+
+WAY_OUT = "`antipode links reset`"
+"""What a person does about a copy that cannot be mirrored on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +52,21 @@ class AlterConfigs:
     remove: tuple[str, ...]
 
 
-Action = CreateTopic | GrowTopic | AlterConfigs
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteCopy:
+    """A person has the target's copy put away; by id, so that no other topic of the name is meant. Never planned."""
+
+    name: str
+    topic_id: UUID
+
+
+Action = CreateTopic | GrowTopic | AlterConfigs | DeleteCopy
 
 
 class Finding(enum.Enum):
     """What is wrong with a topic that no action cures."""
 
+    REFUSED = "refused"
     REPLACED = "replaced"
     SHRUNK = "shrunk"
     GONE = "gone"
@@ -99,8 +111,17 @@ def plan(
             agreed.add(name)
             actions += _adjustments(name, wanted, actual, excluded_configs)
     for name in sorted(target.keys() - source.keys()):
-        troubles[name] = Trouble(Finding.GONE, f"topic {name} is not at the source (any more); the target keeps it")
+        troubles[name] = gone_trouble(name, target[name])
     return Plan(actions=tuple(actions), troubles=troubles, agreed=frozenset(agreed))
+
+
+def gone_trouble(name: str, actual: TopicView) -> Trouble:
+    """The target has a copy of a topic that the source has not."""
+    return Trouble(
+        Finding.GONE,
+        f"topic {name} is not at the source (any more); the target keeps its copy (id {actual.topic_id}) until the topic is "
+        f"deleted through a broker of the target, or by {WAY_OUT}",
+    )
 
 
 def find_trouble(name: str, wanted: TopicView, actual: TopicView) -> Trouble | None:
@@ -108,14 +129,14 @@ def find_trouble(name: str, wanted: TopicView, actual: TopicView) -> Trouble | N
     if wanted.topic_id != actual.topic_id:
         return Trouble(
             Finding.REPLACED,
-            f"topic {name} has id {wanted.topic_id} at the source and {actual.topic_id} at the target: "
-            "it was deleted and created again",
+            f"topic {name} was deleted and made again: it has id {wanted.topic_id} at the source, the target's copy is of id "
+            f"{actual.topic_id}; {WAY_OUT} puts the copy away and begins anew",
         )
     if wanted.partition_count < actual.partition_count:
         return Trouble(
             Finding.SHRUNK,
             f"topic {name} has {wanted.partition_count} partitions at the source and {actual.partition_count} at the "
-            f"target (id {wanted.topic_id}): partitions never become fewer",
+            f"target (id {wanted.topic_id}): partitions never become fewer; {WAY_OUT} puts the copy away and begins anew",
         )
     return None
 

@@ -11,7 +11,7 @@ import pytest
 from runtime.grpc_server import open_channel
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
-from tests.support.mirror_sites import describe_mirror, mirror_ports, raw_log, scrape, start_pair
+from tests.support.mirror_sites import describe_mirror, mirror_ports, raw_log, reset_topics, scrape, start_pair
 from tests.support.processes import Processes, RunningProcess
 from tests.support.transactional_clients import WITHIN_S, transactional_producer
 from wire.broker_requests import CommittedOffset
@@ -209,6 +209,12 @@ async def test_a_fenced_source_is_drained_and_a_promoted_target_is_left_alone(
     await pair.turn(epoch=3, active="a")
     await wait_for_state(mirror, "FAULTED", "30")
     assert await raw_log(pair.target, "orders", 0, 0, 31) == before
+    # F12: the copy is made anew when a person asks for it, under the id that it had.
+    (reset,) = (await reset_topics(mirror, "orders")).topics
+    assert (reset.outcome, reset.partitions[0].log_end_offset) == ("put away", 31)
+    await pair.produce("orders", 0, 1)
+    await pair.caught_up("orders")
+    await wait_for_state(mirror, "MIRRORING")
 
 
 async def test_a_recreated_topic_is_a_reset_naming_both_ids(processes: Processes, tmp_path: Path) -> None:
@@ -224,8 +230,8 @@ async def test_a_recreated_topic_is_a_reset_naming_both_ids(processes: Processes
         await pair.create("orders")
         await pair.produce("orders", 0, 5)
         new_id = (await client.metadata(["orders"])).topics["orders"].topic_id
-    reason = await wait_for_state(mirror, "RESET")
-    assert str(new_id) in reason
+    reason = await wait_for_state(mirror, "RESET", str(new_id))
+    assert "antipode links reset" in reason
     assert await raw_log(pair.target, "orders", 0, 0, 30) == before
 
 

@@ -323,7 +323,7 @@ async def test_a_source_topic_that_was_made_anew_is_a_reset_until_its_copy_is_de
     await produce_batches(source, "anew", 0, 50, 20)
 
     async def is_seen_anew() -> bool:  # for a moment the topic may have been seen as gone
-        return "deleted and created again" in await state_of(mirror, "anew", "RESET")
+        return "deleted and made again" in await state_of(mirror, "anew", "RESET")
 
     await eventually(is_seen_anew, 30_000)
     assert (await read_partition(target, "a.anew", 0)).records == before.records

@@ -159,7 +159,8 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
     ) -> controller_pb2.DeleteTopicsReply:
         reply = controller_pb2.DeleteTopicsReply()
         gone = []
-        for name in request.names:
+        by_id = {topic.topic_id: name for name, topic in self._topics.items()}
+        for name in [*request.names, *(by_id.get(topic_id, "") for topic_id in request.topic_ids)]:
             topic = self._topics.pop(name, None)
             reply.results.add(name=name, error_code=0 if topic else _UNKNOWN_TOPIC)
             if topic:

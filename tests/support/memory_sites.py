@@ -16,7 +16,7 @@ from mirror.assembly import Ports
 from mirror.core.flow_events import LinkRole
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey, survey
-from mirror.core.plan import Action, AlterConfigs, CreateTopic
+from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy
 from mirror.link_watch import LinkStanding, stand
 from mirror.ports import (
     AppendAnswer,
@@ -79,6 +79,8 @@ class MemorySite:
         self.offset_requests = 0
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
+        # What the site's controller answers to everything; empty: it does what it is asked.
+        self.refusal = ""
         self.changed = asyncio.Event()
 
     def add(self, topic: str, partitions: int, *, number: int = 1) -> None:
@@ -158,6 +160,12 @@ class MemorySite:
 
     async def act(self, action: Action, *, link: str, link_epoch: int) -> str:
         self._check()
+        if self.refusal:
+            return self.refusal
+        if isinstance(action, DeleteCopy):
+            if self.ids.get(action.name) == action.topic_id:
+                self.delete(action.name)
+            return ""
         if isinstance(action, CreateTopic):
             self.ids[action.name] = action.topic_id
             self.topic_configs[action.name] = dict(action.configs)

@@ -54,6 +54,7 @@ def _mirror_families() -> Iterable[Metric]:
         groups_synced_at_ms=lambda: 0,
         throttle_waited_ms=lambda: 0.0,
         tallies={},
+        refusals=dict,
     )
     return registry.collect()
 

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -250,16 +250,27 @@ async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) 
 
 async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorReply:
     """What a mirror process says of itself. AssertionError while it does not answer."""
-    port = mirror_ports(mirror)["grpc"]
-    async with open_channel(f"{LOOPBACK}:{port}") as channel:
+    request = mirror_pb2.DescribeMirrorRequest()
+    reply: mirror_pb2.DescribeMirrorReply = await _ask_mirror(
+        mirror, lambda stub: stub.DescribeMirror(request, timeout=2)
+    )
+    return reply
+
+
+async def reset_topics(mirror: RunningProcess, *topics: str) -> mirror_pb2.ResetTopicsReply:
+    """Have a mirror process put copies away. AssertionError when it does not answer."""
+    request = mirror_pb2.ResetTopicsRequest(topics=topics)
+    reply: mirror_pb2.ResetTopicsReply = await _ask_mirror(mirror, lambda stub: stub.ResetTopics(request, timeout=30))
+    return reply
+
+
+async def _ask_mirror(mirror: RunningProcess, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+    async with open_channel(f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}") as channel:
         stub = mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
         try:
-            reply: mirror_pb2.DescribeMirrorReply = await stub.DescribeMirror(
-                mirror_pb2.DescribeMirrorRequest(), timeout=2
-            )
+            return await ask(stub)
         except grpc.aio.AioRpcError as error:
             raise AssertionError(str(error)) from error
-        return reply
 
 
 def mirror_ports(mirror: RunningProcess) -> dict[str, int]:

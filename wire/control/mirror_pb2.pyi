@@ -74,6 +74,44 @@ class PauseMirrorReply(_message.Message):
     partitions: int
     def __init__(self, paused_topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
+class ResetTopicsRequest(_message.Message):
+    __slots__ = ("topics", "is_dry_run")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    is_dry_run: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ...) -> None: ...
+
+class ResetPartition(_message.Message):
+    __slots__ = ("partition", "log_start_offset", "log_end_offset")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    def __init__(self, partition: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+
+class ResetTopic(_message.Message):
+    __slots__ = ("topic", "outcome", "reason", "copy_id", "partitions")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COPY_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    outcome: str
+    reason: str
+    copy_id: str
+    partitions: _containers.RepeatedCompositeFieldContainer[ResetPartition]
+    def __init__(self, topic: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., copy_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[ResetPartition, _Mapping]]] = ...) -> None: ...
+
+class ResetTopicsReply(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[ResetTopic]
+    def __init__(self, topics: _Optional[_Iterable[_Union[ResetTopic, _Mapping]]] = ...) -> None: ...
+
 class VerifyMirrorRequest(_message.Message):
     __slots__ = ("topics", "last_offsets")
     TOPICS_FIELD_NUMBER: _ClassVar[int]

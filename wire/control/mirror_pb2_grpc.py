@@ -54,6 +54,11 @@ class MirrorAdminStub:
                 request_serializer=wire_dot_control_dot_mirror__pb2.VerifyMirrorRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_mirror__pb2.VerifiedPartition.FromString,
                 _registered_method=True)
+        self.ResetTopics = channel.unary_unary(
+                '/antipode.control.MirrorAdmin/ResetTopics',
+                request_serializer=wire_dot_control_dot_mirror__pb2.ResetTopicsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_mirror__pb2.ResetTopicsReply.FromString,
+                _registered_method=True)
 
 
 class MirrorAdminServicer:
@@ -85,6 +90,13 @@ class MirrorAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResetTopics(self, request, context):
+        """Puts away copies that cannot be mirrored on (RESET, FAULTED, GAP); they are made anew from the beginning of the source's log.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MirrorAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -107,6 +119,11 @@ def add_MirrorAdminServicer_to_server(servicer, server):
                     servicer.VerifyMirror,
                     request_deserializer=wire_dot_control_dot_mirror__pb2.VerifyMirrorRequest.FromString,
                     response_serializer=wire_dot_control_dot_mirror__pb2.VerifiedPartition.SerializeToString,
+            ),
+            'ResetTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetTopics,
+                    request_deserializer=wire_dot_control_dot_mirror__pb2.ResetTopicsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_mirror__pb2.ResetTopicsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -217,6 +234,33 @@ class MirrorAdmin:
             '/antipode.control.MirrorAdmin/VerifyMirror',
             wire_dot_control_dot_mirror__pb2.VerifyMirrorRequest.SerializeToString,
             wire_dot_control_dot_mirror__pb2.VerifiedPartition.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.MirrorAdmin/ResetTopics',
+            wire_dot_control_dot_mirror__pb2.ResetTopicsRequest.SerializeToString,
+            wire_dot_control_dot_mirror__pb2.ResetTopicsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,9 @@ each request is answered by one clear error within its time, and nothing is chan
 
 from __future__ import annotations
 
+import json
+import re
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
@@ -32,6 +35,7 @@ WITHIN_S = 15
 """Within this each request is answered, whatever has happened to the active site."""
 AT_HOME = "home-.*"
 CREATE_TOPICS = 19
+DELETE_TOPICS = 20
 
 Result = TypeVar("Result")
 
@@ -43,8 +47,8 @@ class PassiveSite:
         self.sites = sites
         bootstraps = sites.put_clients_behind_proxies()
         sites.toxiproxy_server().get_proxy(f"{sites.broker('a').name}-client").disable()
-        self._address = bootstraps["b"]
-        self.admin = AdminClient({"bootstrap.servers": self._address, "log_level": 2})
+        self.bootstrap = bootstraps["b"]
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
         eventually_sync(lambda: sorted(self.admin.list_topics(timeout=5).brokers) == [1, 1001])
 
     def port(self, site: str) -> int:
@@ -83,6 +87,38 @@ class PassiveSite:
         with RawClient(self.port(site)) as client:
             assert client.call(CREATE_TOPICS, 7, values).topics[0].error_code == ErrorCode.none
 
+    def make_again(self, topic: str) -> None:
+        """Delete the topic through a's own broker and create it again there, with one record."""
+        with RawClient(self.port("a")) as client:
+            values = {"topic_names": [topic], "timeout": timedelta(seconds=WITHIN_S)}
+            assert client.call(DELETE_TOPICS, 5, values).responses[0].error_code == ErrorCode.none
+        self.create_at("a", topic)
+        with RawClient(self.port("a")) as client:
+            eventually_sync(lambda: client.produce(topic, batch([b"of the new one"])).error_code == ErrorCode.none)
+
+    def topic_id(self, site: str, topic: str) -> object:
+        """The id of the site's own topic."""
+        with RawClient(self.port(site)) as client:
+            (found,) = client.metadata(topic, api_key=SITE_METADATA).topics
+            return found.topic_id
+
+    def is_the_same(self, topic: str) -> bool:
+        """Both sites have the topic under one id, with its one record."""
+        if self.topic_id("a", topic) != self.topic_id("b", topic):
+            return False
+        wanted = TopicToFetch(topic, None, [PartitionToFetch(0, 0, 1_000_000)])
+        with RawClient(self.port("b")) as client:
+            (partition,) = client.fetch(FetchRequest([wanted], max_wait_ms=0, replica_id=-2)).topics[0].partitions
+            assert partition.high_watermark == 1, partition
+            return True
+
+    def reset(self, topic: str, *more: str) -> Any:
+        """`antipode links reset`: its JSON for the one topic."""
+        printed = self.sites.command("links", "reset", "a-b", "--topic", topic, "--output", "json", *more)
+        assert printed.returncode == 0, printed.stderr
+        (found,) = json.loads(printed.stdout)
+        return found
+
     def alter(self, topic: str, name: str, value: str | None) -> None:
         """Set a config through b, or take it off."""
         operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
@@ -99,7 +135,7 @@ class PassiveSite:
         answer(self.admin.delete_topics([topic]))
 
     def _at_b(self, work: Callable[[KafkaClient], Awaitable[Result]]) -> Result:
-        return call_client(self._address, work, site_local=True)
+        return call_client(self.bootstrap, work, site_local=True)
 
 
 def answer(outcomes: Mapping[Any, Future[Any]]) -> None:
@@ -129,7 +165,7 @@ def passive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PassiveSite]:
 @pytest.fixture
 def topic(passive: PassiveSite, request: pytest.FixtureRequest) -> str:
     """A topic of one partition that is at both sites."""
-    name = request.function.__name__.removeprefix("test_")
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))
     passive.create(name)
     eventually_sync(lambda: passive.partitions("b", name) == 1)
     return str(name)
@@ -182,6 +218,70 @@ def test_a_topic_deleted_through_the_passive_site_keeps_its_copy_until_it_is_del
     passive.delete(topic)
     assert passive.partitions("b", topic) == 0
     assert refusal(lambda: passive.delete(topic))[0] == "UNKNOWN_TOPIC_OR_PART"
+
+
+def is_refused_as_ambiguous(passive: PassiveSite, topic: str) -> bool:
+    assert refusal(lambda: passive.delete(topic))[0] in ("POLICY_VIOLATION", "UNKNOWN_TOPIC_OR_PART")
+    ended = passive.sites.command("topics", "delete", topic, "--yes", "--bootstrap-server", passive.bootstrap)
+    assert ended.returncode == 1
+    return f"antipodelinksreseta-b--topic{topic};" in "".join(ended.stderr.split())  # long lines are folded
+
+
+def test_a_topic_made_again_is_never_deleted_in_the_place_of_its_old_copy_which_is_put_away_when_asked(
+    passive: PassiveSite, topic: str
+) -> None:
+    passive.make_again(topic)
+    before = (passive.topic_id("a", topic), passive.topic_id("b", topic))
+    eventually_sync(lambda: is_refused_as_ambiguous(passive, topic))
+    assert (passive.topic_id("a", topic), passive.topic_id("b", topic)) == before
+    eventually_sync(lambda: passive.reset(topic, "--dry-run")["outcome"] == "planned")
+    assert passive.topic_id("b", topic) == before[1]
+    assert passive.reset(topic, "--yes")["outcome"] == "put away"
+    eventually_sync(lambda: passive.is_the_same(topic))
+    assert passive.topic_id("a", topic) == before[0]
+    passive.delete(topic)
+    assert passive.partitions("a", topic) == 0
+
+
+def test_an_old_copy_is_deleted_by_its_id_through_the_passive_site(passive: PassiveSite, topic: str) -> None:
+    passive.make_again(topic)
+    live_id, copy_id = passive.topic_id("a", topic), passive.topic_id("b", topic)
+    values = {"topics": [{"name": None, "topic_id": copy_id}], "timeout": timedelta(seconds=WITHIN_S)}
+
+    def is_deleted() -> bool:
+        with RawClient(passive.port("b")) as client:
+            (result,) = client.call(DELETE_TOPICS, 6, values).responses
+            return bool(result.error_code == ErrorCode.none)
+
+    eventually_sync(is_deleted)
+    eventually_sync(lambda: passive.is_the_same(topic))
+    assert passive.topic_id("a", topic) == live_id
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("victim", ["mirror", "broker", "broker while it is asked"])
+def test_a_copy_that_is_put_away_is_made_anew_whoever_is_killed_meanwhile(
+    passive: PassiveSite, topic: str, victim: str
+) -> None:
+    passive.make_again(topic)
+    eventually_sync(lambda: passive.reset(topic, "--dry-run")["outcome"] == "planned")
+    process = passive.sites.mirror if victim == "mirror" else passive.sites.broker("b")
+    if victim == "broker while it is asked":
+        asking = threading.Thread(target=lambda: passive.sites.command("links", "reset", "a-b", "-t", topic, "--yes"))
+        asking.start()
+        process.kill()
+        asking.join()
+    else:
+        assert passive.reset(topic, "--yes")["outcome"] == "put away"
+        process.kill()
+    passive.sites.restart(process)
+
+    def is_made_anew() -> bool:
+        passive.sites.command("links", "reset", "a-b", "-t", topic, "--yes")  # refused once it is mirrored
+        return passive.is_the_same(topic)
+
+    eventually_sync(is_made_anew, 60_000)
 
 
 def test_topics_that_no_link_carries_are_the_passive_site_s_own(passive: PassiveSite) -> None:

@@ -3,64 +3,21 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 from kio.schema.errors import ErrorCode
-from prometheus_client import CollectorRegistry
 
-from mirror.assembly import Mirror
-from mirror.config import load_config
 from mirror.core.flow_state import FlowState
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.service import describe
-from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
+from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryWorld
 
 FIRST = PartitionKey("orders", 0)
-
-
-@asynccontextmanager
-async def mirroring(world: MemoryWorld, **settings: str) -> AsyncIterator[Mirror]:
-    properties = {
-        "link.name": "a-b",
-        "site.agents": "127.0.0.1:1",
-        "topics.refresh.interval.ms": "50",
-        "group.sync.interval.ms": "50",
-        "config.sync.interval.ms": "50",
-        "link.refresh.interval.ms": "50",
-        "fetch.wait.max.ms": "100",
-    } | settings
-    mirror = Mirror(
-        load_config(properties),
-        world.ports(),
-        await world.read_link(),
-        registry=CollectorRegistry(),
-        clock=SystemClock(),
-        chance=random.Random(1),
-    )
-    mirror.start()
-    try:
-        yield mirror
-    finally:
-        await mirror.stop(drain_timeout_ms=1000)
-
-
-def world_with(partitions: int = 4, batches: int = 20) -> MemoryWorld:
-    world = MemoryWorld()
-    world.source.add("orders", partitions)
-    for partition in range(partitions):
-        world.source.produce("orders", partition, batches)
-    return world
-
-
-def states(mirror: Mirror) -> set[FlowState]:
-    return {row.facts.state for _, row in mirror.board.rows()}
 
 
 async def test_the_target_becomes_equal_and_the_queue_empty() -> None:

@@ -202,6 +202,14 @@ class SiteAgentService(SiteAgentServicer):
         )
 
     @_answers
+    async def DescribeGroups(  # noqa: N802
+        self, request: site.DescribeGroupsRequest, _: Context
+    ) -> site.DescribeGroupsReply:
+        """Committed offsets of the groups that a link carries."""
+        stored, _version = await self._parts.store.get(request.link)
+        return await self._parts.brokers.describe_groups(stored.name)
+
+    @_answers
     async def RecordFailover(  # noqa: N802
         self, request: site.RecordFailoverRequest, _: Context
     ) -> site.RecordFailoverReply:

@@ -8,6 +8,8 @@
 | 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (wire/compressed_stream.py) |
 | 20005 | LinkProgress | 0 | below; what a sync link's standby has, told to the source's leaders |
 
+A MirrorOffsetCommit without a group tells, in the member id, as of when (Unix ms) the mirror has carried all offsets.
+
 A broker advertises them in ApiVersions only to clients whose software name is `antipode`. MirrorAppend's error codes, by partition:
 
 | code | meaning | what a mirror does |

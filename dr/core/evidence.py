@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from wire.control.broker_pb2 import PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import DescribeGroupsReply
 from wire.links import supersedes
 
+UNKNOWN = -1
 NOT_ASKED = -1
 """Enforced epoch of a broker that is registered but did not answer."""
 
@@ -48,9 +50,27 @@ class PartitionPosition:
         return self.log_end_offset if self.high_watermark < 0 else min(self.high_watermark, self.log_end_offset)
 
 
+class GroupPartition(NamedTuple):
+    """One partition of one group; sorts by group, topic, index."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteGroups:
+    """The groups of a link as one site has them. `problems`: why something may be missing; `synced_at_ms`: see the proto."""
+
+    offsets: Mapping[GroupPartition, int] = field(default_factory=dict)
+    with_members: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+    synced_at_ms: int = UNKNOWN
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEvidence:
-    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs stand."""
+    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs stand; groups where asked for."""
 
     site: str
     seen_at_ms: int
@@ -60,6 +80,7 @@ class SiteEvidence:
     leaderless: frozenset[TopicPartition] = frozenset()
     accounted_epochs: frozenset[int] = frozenset()
     is_confirmed: bool = True
+    groups: SiteGroups | None = None
 
     @property
     def lagging_brokers(self) -> tuple[int, ...]:
@@ -128,3 +149,17 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
         )
         for item in descriptions
     }
+
+
+def site_groups(reply: DescribeGroupsReply) -> SiteGroups:
+    """What a site's agent answered."""
+    return SiteGroups(
+        offsets={
+            GroupPartition(group.group, item.topic, item.partition): item.offset
+            for group in reply.groups
+            for item in group.offsets
+        },
+        with_members=frozenset(group.group for group in reply.groups if group.has_members),
+        problems=tuple(reply.problems),
+        synced_at_ms=reply.synced_at_ms or UNKNOWN,
+    )

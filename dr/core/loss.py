@@ -1,4 +1,4 @@
-"""The account of a failover: by partition, what is kept, what is known lost, and whether more may be.
+"""The account of a failover: by partition, what is kept, what is known lost, and whether more may be; and the same of groups' offsets.
 
 Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged at or above it is lost there
 (and waits in the old site's log). How much that is, is exact when the source was fenced, otherwise it is what the mirror had
@@ -11,9 +11,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from dr.core.evidence import PartitionPosition, TopicPartition
-
-UNKNOWN = -1
+from dr.core.evidence import UNKNOWN, PartitionPosition, TopicPartition
+from dr.core.group_offsets import GroupLoss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +65,8 @@ class LossAccount:
     to_site: str
     accounted_at_ms: int
     partitions: tuple[PartitionLoss, ...]
+    groups: GroupLoss | None = None
+    """None in accounts of earlier releases."""
 
     @property
     def known_lost_records(self) -> int:
@@ -75,7 +76,14 @@ class LossAccount:
     @property
     def is_exact(self) -> bool:
         """True when nothing unknown remains."""
-        return all(item.is_source_end_exact and item.kept_below != UNKNOWN for item in self.partitions)
+        are_records = all(item.is_source_end_exact and item.kept_below != UNKNOWN for item in self.partitions)
+        return are_records and (self.groups is None or self.groups.is_exact)
+
+    @property
+    def loses_nothing(self) -> bool:
+        """True when it is known that every record and every offset is kept."""
+        has_offsets = self.groups is None or not self.groups.known_lost_offsets
+        return self.is_exact and not self.known_lost_records and has_offsets
 
     @property
     def last_contact_ms(self) -> int:
@@ -94,6 +102,8 @@ class LossAccount:
         """ValueError or TypeError when `text` is not an account."""
         fields = json.loads(text)
         fields["partitions"] = tuple(PartitionLoss(**item) for item in fields["partitions"])
+        if groups := fields.get("groups"):
+            fields["groups"] = GroupLoss(**{**groups, "named": tuple(groups["named"])})
         return cls(**fields)
 
 
@@ -123,6 +133,7 @@ def account(
     target: Mapping[TopicPartition, PartitionPosition],
     source: Mapping[TopicPartition, SourceEnd],
     now_ms: int,
+    groups: GroupLoss | None = None,
 ) -> LossAccount:
     """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said.
 
@@ -133,7 +144,13 @@ def account(
         for key in sorted({*kept, *target, *source})
     )
     return LossAccount(
-        link=link, epoch=epoch, from_site=from_site, to_site=to_site, accounted_at_ms=now_ms, partitions=partitions
+        link=link,
+        epoch=epoch,
+        from_site=from_site,
+        to_site=to_site,
+        accounted_at_ms=now_ms,
+        partitions=partitions,
+        groups=groups,
     )
 
 

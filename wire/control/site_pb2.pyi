@@ -109,6 +109,22 @@ class DescribeLinkReply(_message.Message):
     enforced_epochs: _containers.ScalarMap[int, int]
     def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
+class DescribeGroupsRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class DescribeGroupsReply(_message.Message):
+    __slots__ = ("groups", "problems", "synced_at_ms")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupOffsets]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    synced_at_ms: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ...) -> None: ...
+
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")
     LINK_FIELD_NUMBER: _ClassVar[int]

@@ -273,6 +273,8 @@ class FailoverRun:
             target=evidence.partitions,
             source=playbook.known_source_ends,
             now_ms=self.clock.now_ms(),
+            peers=evidence.peer_partitions,
+            peer_seen_at_ms=evidence.peer_seen_at_ms,
             groups=group_loss(
                 await observer.source_groups() or playbook.source_groups,
                 evidence.groups or SiteGroups(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dr.core.evidence import Evidence, SiteEvidence, SiteGroups, TopicPartition, positions_of, site_groups
+from dr.core.evidence import UNKNOWN, Evidence, SiteEvidence, SiteGroups, TopicPartition, positions_of, site_groups
 from dr.core.loss import LossAccount
 from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
@@ -91,6 +91,12 @@ class LinkObserver:
             accounted_epochs=frozenset(LossAccount.from_json(text).epoch for text in accounts),
             is_confirmed=_is_confirmed(links, self._link),
             groups=groups,
+            peer_partitions=frozenset(
+                TopicPartition(topic, index)
+                for topic, count in description.peer_topics.items()
+                for index in range(count)
+            ),
+            peer_seen_at_ms=description.peer_seen_at_ms or UNKNOWN,
         )
 
     def _peer_of(self, client: SiteClient) -> str:

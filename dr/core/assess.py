@@ -75,6 +75,8 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
             source=playbook.known_source_ends,
             now_ms=now_ms,
             groups=groups,
+            peers=target.peer_partitions,
+            peer_seen_at_ms=target.peer_seen_at_ms,
         ),
     )
 

@@ -81,6 +81,9 @@ class SiteEvidence:
     accounted_epochs: frozenset[int] = frozenset()
     is_confirmed: bool = True
     groups: SiteGroups | None = None
+    peer_partitions: frozenset[TopicPartition] = frozenset()
+    """Carried partitions that the other site had when it last told this one, at `peer_seen_at_ms`."""
+    peer_seen_at_ms: int = UNKNOWN
 
     @property
     def lagging_brokers(self) -> tuple[int, ...]:

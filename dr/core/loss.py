@@ -8,7 +8,7 @@ last heard, `last_contact_ms` before. Kept as JSON beside the link and in the re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
 from dr.core.evidence import UNKNOWN, PartitionPosition, TopicPartition
@@ -37,10 +37,15 @@ class PartitionLoss:
     is_source_end_exact: bool
     known_lost_records: int
     last_contact_ms: int
+    is_protected: bool = True
+    """False: the old site had the partition, and nothing of it has come to the promoted one."""
 
     @property
     def sentence(self) -> str:
         """What an operator is told."""
+        if not self.is_protected:
+            lost = f"{self.known_lost_records} records" if self.is_source_end_exact else "whatever it held"
+            return f"{self.topic}-{self.partition}: not protected: it was not mirrored yet, {lost} and the partition are lost"
         if self.kept_below == UNKNOWN:
             return f"{self.topic}-{self.partition}: no broker at the promoted site answers for it; what it keeps is not known"
         kept = f"{self.topic}-{self.partition}: everything below offset {self.kept_below} is kept"
@@ -134,14 +139,25 @@ def account(
     source: Mapping[TopicPartition, SourceEnd],
     now_ms: int,
     groups: GroupLoss | None = None,
+    peers: Collection[TopicPartition] = (),
+    peer_seen_at_ms: int = UNKNOWN,
 ) -> LossAccount:
     """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said.
 
-    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked.
+    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked. `peers` are
+    the partitions of the old site that the promoted one knew of, mirrored or not.
     """
+    heard = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
     partitions = tuple(
-        _partition_loss(key, kept.get(key, 0), target.get(key), source.get(key), now_ms)
-        for key in sorted({*kept, *target, *source})
+        _partition_loss(
+            key,
+            kept.get(key, 0),
+            target.get(key),
+            source.get(key) or (heard if key not in target else None),
+            now_ms,
+            is_protected=key in kept or key in target,
+        )
+        for key in sorted({*kept, *target, *source, *peers})
     )
     return LossAccount(
         link=link,
@@ -155,7 +171,13 @@ def account(
 
 
 def _partition_loss(
-    key: TopicPartition, kept: int, target: PartitionPosition | None, source: SourceEnd | None, now_ms: int
+    key: TopicPartition,
+    kept: int,
+    target: PartitionPosition | None,
+    source: SourceEnd | None,
+    now_ms: int,
+    *,
+    is_protected: bool,
 ) -> PartitionLoss:
     end = best_source_end(target, source)
     if end is None:
@@ -169,6 +191,7 @@ def _partition_loss(
         is_source_end_exact=end.is_exact,
         known_lost_records=lost,
         last_contact_ms=UNKNOWN if end.seen_at_ms == UNKNOWN else max(0, now_ms - end.seen_at_ms),
+        is_protected=is_protected,
     )
 
 

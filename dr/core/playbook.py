@@ -92,13 +92,14 @@ class StepEnded:
 class DrainState:
     """How far the drain is. `remaining` counts offsets that the target lacks of what is known of the source.
 
-    `groups_problem`: why the groups' offsets cannot be said to be there; empty when they are, or when nobody can say.
+    `problem`: what else is not there, or cannot be said to be there: partitions without a record, groups' offsets. Empty when all is, or
+    when nobody can say.
     """
 
     remaining: Mapping[TopicPartition, int]
     is_exact: bool
     is_over: bool
-    groups_problem: str = ""
+    problem: str = ""
 
     @property
     def remaining_records(self) -> int:
@@ -244,7 +245,7 @@ class FailoverPlaybook:
             if not drain.is_over:
                 known = "exactly" if drain.is_exact else "at least"
                 missing = f"{known} {drain.remaining_records} records are missing here"
-                return Decision(step=Step.DRAIN, reason=drain.groups_problem or missing)
+                return Decision(step=Step.DRAIN, reason=drain.problem or missing)
         if refusal := self._refusal_of(evidence, now_ms):
             return self._give_back_or_refuse(governing, refusal, now_ms)
         return Decision(
@@ -272,11 +273,20 @@ class FailoverPlaybook:
                 is_exact = False
             if end is not None and end.end_offset > max(here, end.log_start_offset):
                 remaining[key] = end.end_offset - max(here, end.log_start_offset)
-        groups_problem = "" if remaining else self._groups_problem(evidence)
-        is_complete = is_exact and not remaining and not groups_problem
+        problem = "" if remaining else self._absent(evidence) or self._groups_problem(evidence)
+        is_complete = is_exact and not remaining and not problem
         may_arrive = self._is_fence_proven and evidence.source is not None and not is_complete
         is_over = is_complete or self._is_drain_over(may_arrive=may_arrive, now_ms=now_ms)
-        return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over, groups_problem=groups_problem)
+        return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over, problem=problem)
+
+    def _absent(self, evidence: Evidence) -> str:
+        """Partitions of a fenced source that the target does not have at all: without a record they lack no offset."""
+        target = evidence.target
+        if not self._is_fence_proven or evidence.source is None or target is None:
+            return ""
+        absent = sorted(self._source_ends.keys() - target.partitions.keys() - target.leaderless)
+        names = ", ".join(map(str, absent[:NAMED_IN_A_REASON_MAX]))
+        return f"{len(absent)} partitions are not here yet ({names})" if absent else ""
 
     def _groups_problem(self, evidence: Evidence) -> str:
         """Why offsets that groups committed before the fence may not be at the target; nobody can say when the source does not."""
@@ -328,12 +338,12 @@ class FailoverPlaybook:
         return (
             self._lag_refusal(evidence, now_ms)
             or self._never_mirrored(evidence, target)
-            or self._groups_refusal(evidence)
+            or self._lack_refusal(evidence)
         )
 
-    def _groups_refusal(self, evidence: Evidence) -> str:
-        problem = self._groups_problem(evidence)
-        return f"{problem}; see that the link's mirror runs, or accept data loss" if problem else ""
+    def _lack_refusal(self, evidence: Evidence) -> str:
+        problem = self._absent(evidence) or self._groups_problem(evidence)
+        return f"{problem}; see that the link's mirror runs and what it says, or accept data loss" if problem else ""
 
     def _diverged(self, target: SiteEvidence) -> list[TopicPartition]:
         """Partitions where the target's log cannot be a prefix of the fenced source's."""

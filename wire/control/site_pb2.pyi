@@ -91,7 +91,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "peer_topics", "peer_seen_at_ms")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -99,15 +99,26 @@ class DescribeLinkReply(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class PeerTopicsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SITE_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ENFORCED_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    PEER_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
     enforced_epochs: _containers.ScalarMap[int, int]
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    peer_topics: _containers.ScalarMap[str, int]
+    peer_seen_at_ms: int
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., peer_topics: _Optional[_Mapping[str, int]] = ..., peer_seen_at_ms: _Optional[int] = ...) -> None: ...
 
 class DescribeGroupsRequest(_message.Message):
     __slots__ = ("link",)

@@ -61,6 +61,7 @@ class ModelSite:
     offsets: dict[GroupPartition, int] = field(default_factory=dict)
     group_problems: tuple[str, ...] = ()
     synced_at_ms: int = -1
+    peer_partitions: frozenset[TopicPartition] = frozenset()
 
     def adopt(self, record: LinkRecord) -> LinkRecord:
         """As SiteAgent.AdoptLink."""
@@ -118,6 +119,8 @@ class ModelSite:
             accounted_epochs=frozenset(self.accounts),
             is_confirmed=self.confirmed_epoch >= self.record.epoch,
             groups=self.groups(),
+            peer_partitions=self.peer_partitions,
+            peer_seen_at_ms=now_ms,
         )
 
 
@@ -257,6 +260,8 @@ class Operator:
             target=evidence.partitions,
             source=self.playbook.known_source_ends,
             now_ms=self.link.now_ms,
+            peers=evidence.peer_partitions,
+            peer_seen_at_ms=evidence.peer_seen_at_ms,
             groups=group_loss(
                 source.groups() if source.is_up else self.playbook.source_groups,
                 target.groups(),

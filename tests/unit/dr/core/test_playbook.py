@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from dr.core.evidence import TopicPartition
 from dr.core.loss import LossAccount
 from dr.core.playbook import FailoverPolicy, Step
 from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, ModelPartition, Operator
@@ -293,3 +294,35 @@ def test_an_account_is_read_back_as_it_was_kept() -> None:
     Operator(link).run()
     kept = link.b.accounts[2]
     assert LossAccount.from_json(kept.to_json()) == kept
+
+
+NEW = TopicPartition("made-last", 0)
+
+
+def test_f2_partitions_of_a_lost_site_that_were_not_mirrored_yet_are_named() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.b.peer_partitions = frozenset({KEY, NEW})
+    link.a.is_up = False
+    assert Operator(link).run().step is Step.DONE
+    kept, unprotected = link.b.accounts[2].partitions
+    assert (kept.topic, kept.is_protected) == (KEY.topic, True)
+    assert unprotected.sentence.startswith("made-last-0: not protected")
+    assert not link.b.accounts[2].is_exact
+
+
+def test_f1_a_partition_without_a_record_is_waited_for_too() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.a.partitions[NEW] = ModelPartition()
+    operator = Operator(link)
+    assert operator.run().step is Step.DONE
+    assert NEW in link.b.partitions
+    assert "drain: 1 partitions are not here yet (made-last-0)" in operator.story
+    link = link_with_records(written=3, mirrored=3)
+    link.a.partitions[NEW] = ModelPartition()
+    link.is_link_up = False
+    refused = Operator(link).run()
+    assert "1 partitions are not here yet (made-last-0)" in refused.reason
+    accepted = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=500))
+    assert accepted.run().step is Step.DONE
+    sentences = [loss.sentence for loss in link.b.accounts[link.b.record.epoch].partitions]
+    assert "made-last-0: not protected: it was not mirrored yet, 0 records and the partition are lost" in sentences

@@ -41,11 +41,20 @@ ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
 class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     """BrokerControl (see the proto) over a broker's image and replicas."""
 
-    def __init__(self, node_id: int, cluster: Cluster, replicas: Replicas, *, broker_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        cluster: Cluster,
+        replicas: Replicas,
+        *,
+        broker_epoch: Callable[[], int],
+        describe_groups: Callable[[str], Awaitable[pb.DescribeGroupOffsetsReply]],
+    ) -> None:
         self._node_id = node_id
         self._cluster = cluster
         self._replicas = replicas
         self._broker_epoch = broker_epoch
+        self._describe_groups = describe_groups
         self._listeners: list[ImageListener] = []
         self._lock = asyncio.Lock()
         self._forgetting: asyncio.Task[None] | None = None
@@ -159,6 +168,16 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             link_epochs={name: link.epoch for name, link in image.links.items()},
             link_revisions={name: link.revision for name, link in image.links.items()},
         )
+
+    async def DescribeGroupOffsets(  # noqa: N802
+        self,
+        request: pb.DescribeGroupOffsetsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.DescribeGroupOffsetsReply:
+        """Committed offsets of the groups that a link carries and that are coordinated here."""
+        reply = await self._describe_groups(request.link)
+        reply.node_id = self._node_id
+        return reply
 
 
 def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.CutLog]:

@@ -151,7 +151,9 @@ class GroupCoordinator:
     # --- members
 
     async def join(self, command: JoinGroup) -> JoinReply:
-        """JoinGroup; answers when the generation is formed."""
+        """JoinGroup; answers when the generation is formed. Not under a fence: the group is about to move."""
+        if self._routing.is_fenced(command.group_id):
+            raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
         return await self._ask_member(replace(command, topics=self._routing.topic_shapes()), JoinReply)
 
     async def sync(self, command: SyncGroup) -> SyncReply:
@@ -251,6 +253,20 @@ class GroupCoordinator:
                 for group in shard.groups:
                     if is_own_tool or not self._routing.is_elsewhere(group.group_id):
                         yield group
+
+    def has_members(self, group: Group) -> bool:
+        """True while somebody is a member of the group, by either protocol."""
+        consumers = self._shard(group.group_id).groups.consumers(group.group_id)
+        return bool(group.members) or (consumers is not None and bool(consumers.members))
+
+    @property
+    def loaded_partitions(self) -> list[int]:
+        """Partitions of `__consumer_offsets` whose groups are known here."""
+        return sorted(shard.partition for shard in self._led if shard.is_loaded)
+
+    async def settled(self) -> None:
+        """Wait until every commit that was taken so far is in the log or has failed."""
+        await asyncio.gather(*(shard.settled() for shard in self._led))
 
     @property
     def is_loading(self) -> bool:

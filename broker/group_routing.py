@@ -3,7 +3,7 @@
 | role | members, reading offsets | client commits | mirror commits |
 | --- | --- | --- | --- |
 | local, active | here | here | no |
-| unconfirmed, fenced | here | not now: COORDINATOR_LOAD_IN_PROGRESS, which clients retry without looking elsewhere | no |
+| unconfirmed, fenced | here; under a fence nobody joins | not now: COORDINATOR_LOAD_IN_PROGRESS, which clients retry here | no |
 | passive, routed | NOT_COORDINATOR: clients find the active site's coordinator | NOT_COORDINATOR | at the link's epoch |
 | passive, not routed | here: the site answers for itself | here | at the link's epoch, for groups without members |
 
@@ -34,6 +34,10 @@ class GroupRouting(Protocol):
 
     def is_elsewhere(self, group_id: str) -> bool:
         """True when clients must be sent to another site's coordinator."""
+        ...
+
+    def is_fenced(self, group_id: str) -> bool:
+        """True while nobody may write what the group's link carries: another site is about to coordinate it."""
         ...
 
     def commit_error(self, group_id: str) -> ErrorCode:
@@ -73,6 +77,11 @@ class ImageRouting:
         image = self._image()
         link = image.link_of_group(group_id)
         return link is not None and link.is_routed and image.role_in(link) is LinkRole.PASSIVE
+
+    def is_fenced(self, group_id: str) -> bool:
+        """True while nobody may write what the group's link carries: another site is about to coordinate it."""
+        image = self._image()
+        return image.role_in(image.link_of_group(group_id)) is LinkRole.FENCED
 
     def commit_error(self, group_id: str) -> ErrorCode:
         """See the module's table."""

@@ -30,6 +30,7 @@ from broker.doubts import Doubts
 from broker.dynamic_configs import DynamicConfigs
 from broker.follower_fetches import FollowerFetches
 from broker.gauges import BrokerState, GaugeSources, add_gauges
+from broker.group_reports import GroupReports
 from broker.group_routing import ImageRouting
 from broker.hand_over import HandOver
 from broker.hanging_transactions import HangingTransactions
@@ -180,11 +181,7 @@ class Broker:
             self._quotas.connections,
             exempt_listener=_brokers_own_listener(settings),
         )
-        self._control = BrokerControlService(
-            settings.node_id, self._cluster, self._replicas, broker_epoch=self._broker_epoch
-        )
-        broker_pb2_grpc.add_BrokerControlServicer_to_server(self._control, grpc_server.server)  # type: ignore[no-untyped-call]
-        grpc_server.add_service_name(SERVICE_NAME)
+        self._control = self._make_control(grpc_server)
         self._housekeeping = Housekeeping(
             self.configs, self._logs, self._replicas, self._cluster, on_retained=self._replicas.tell_log_starts
         )
@@ -194,6 +191,18 @@ class Broker:
         self.ready = asyncio.Event()
         self.state = BrokerState.NOT_RUNNING
         self._add_gauges()
+
+    def _make_control(self, grpc_server: GrpcServer) -> BrokerControlService:
+        control = BrokerControlService(
+            self.settings.node_id,
+            self._cluster,
+            self._replicas,
+            broker_epoch=self._broker_epoch,
+            describe_groups=self._group_reports.describe,
+        )
+        broker_pb2_grpc.add_BrokerControlServicer_to_server(control, grpc_server.server)  # type: ignore[no-untyped-call]
+        grpc_server.add_service_name(SERVICE_NAME)
+        return control
 
     def _make_replication(self, settings: BrokerSettings) -> None:
         self._doubts = Doubts(self._cluster, self._clock, node_id=settings.node_id)
@@ -235,6 +244,7 @@ class Broker:
             may_answer=self._standing.holds,
             expiry_interval_ms=settings.offsets_retention_check_interval_ms,
         )
+        self._group_reports = GroupReports(lambda: self._cluster.image, self._groups)
         self._producer_ids = ProducerIdSource(settings.node_id, self._controller, broker_epoch=self._broker_epoch)
         self._transaction_routing = TransactionRouting(lambda: self._cluster.image)
         self._transaction_markers = TransactionMarkers(
@@ -308,6 +318,7 @@ class Broker:
             replicas=self._replicas,
             logs=self._logs,
             groups=self._groups,
+            group_reports=self._group_reports,
             producer_ids=self._producer_ids,
             transactions=self._transactions,
             transaction_routing=self._transaction_routing,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.coordinator import GroupCoordinator
     from broker.doubts import Doubts
     from broker.dynamic_configs import DynamicConfigs
+    from broker.group_reports import GroupReports
     from broker.hand_over import HandOver
     from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
@@ -78,6 +79,7 @@ class BrokerServices:
     replicas: Replicas
     logs: LogStore
     groups: GroupCoordinator
+    group_reports: GroupReports
     producer_ids: ProducerIdSource
     transactions: TransactionCoordinator
     transaction_routing: TransactionRouting

@@ -94,11 +94,13 @@ def _print_report(report: FailoverReport) -> None:
     if report.account is not None:
         for loss in report.account.partitions:
             console.print(f"  {loss.sentence}", highlight=False)
+        if report.account.groups is not None:
+            console.print(f"  {report.account.groups.sentence}", highlight=False)
         exactness = "exactly" if report.account.is_exact else "at least"
-        lost = report.account.known_lost_records
-        console.print(
-            f"lost in all: {'nothing' if report.account.is_exact and not lost else f'{exactness} {lost} records'}"
-        )
+        lost = f"{exactness} {report.account.known_lost_records} records"
+        if report.account.groups is not None and report.account.groups.known_lost_offsets:
+            lost += f" and {report.account.groups.known_lost_offsets} offsets of groups"
+        console.print(f"lost in all: {'nothing' if report.account.loses_nothing else lost}")
     for cut in report.cuts:
         console.print(f"  inside a site: {cut.sentence}", highlight=False)
     if report.sync:

@@ -137,21 +137,21 @@ def reset(
     """
     from wire.control.mirror_pb2 import ResetTopicsRequest
 
-    def asked(*, is_plan: bool) -> ResetTopicsReply:
+    def reset_topics(*, is_plan: bool) -> ResetTopicsReply:
         request = ResetTopicsRequest(topics=topic, is_dry_run=is_plan)
-        reply: ResetTopicsReply = _asked(
+        reply: ResetTopicsReply = asked(
             name, mirror, environment, lambda stub: stub.ResetTopics(request, timeout=RESET_TIMEOUT_S)
         )
         return reply
 
-    found = asked(is_plan=True).topics
+    found = reset_topics(is_plan=True).topics
     going = sum(one.outcome == "planned" for one in found)
     if not is_dry_run and going:
         if not is_sure:
             for one in found:
                 report_progress(f"{one.topic}: {one.outcome}, {_offsets(one)} offsets in the copy; {one.reason}")
             typer.confirm(f"Put away the copies of {going} topics?", abort=True, err=True)
-        found = asked(is_plan=False).topics
+        found = reset_topics(is_plan=False).topics
     _print_resets(name, found, output)
     if not found:
         raise usage_error(f"--topic {', '.join(topic)}: matches no topic that link {name} carries")

@@ -17,7 +17,7 @@ from cli.kafka_admin import (
     result_of,
     settings,
 )
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table
 from cli.times import parse_time
 from runtime.process import OperationalFailure
 

@@ -31,7 +31,7 @@ from runtime.zookeeper import ZooKeeper
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
-from wire.links import SyncPolicy, other_site
+from wire.links import SyncPolicy, carries_topic, other_site
 from wire.znodes import MalformedZnode
 
 SERVICE_NAME = "antipode.control.SiteAgent"
@@ -233,7 +233,12 @@ class SiteAgentService(SiteAgentServicer):
         stored, _version = await self._parts.store.get(request.name)
         answers = await self._parts.brokers.describe(stored.name)
         replies = [answer.reply for answer in answers if answer.reply is not None]
+        peer = self._parts.peers.peer(other_site(stored, self._site))
         return site.DescribeLinkReply(
+            peer_topics={
+                topic.name: len(topic.partitions) for topic in peer.view.topics if carries_topic(stored, topic.name)
+            },
+            peer_seen_at_ms=peer.seen_at_ms,
             site=self._site,
             record=stored,
             partitions=[item for reply in replies for item in reply.partitions],
@@ -245,6 +250,14 @@ class SiteAgentService(SiteAgentServicer):
                 for answer in answers
             },
         )
+
+    @_answers
+    async def DescribeGroups(  # noqa: N802
+        self, request: site.DescribeGroupsRequest, _: Context
+    ) -> site.DescribeGroupsReply:
+        """Committed offsets of the groups that a link carries."""
+        stored, _version = await self._parts.store.get(request.link)
+        return await self._parts.brokers.describe_groups(stored.name)
 
     @_answers
     async def RecordFailover(  # noqa: N802

@@ -250,14 +250,21 @@ class DrillStage:
         }
         accounts = [report.account for report in self.result.failovers if report.account is not None]
         found = await reconcile(
-            self.reconcile_command, values, log=folder / "log", within_ms=step.within, accounts=accounts
+            self.reconcile_command,
+            values,
+            log=folder / "log",
+            within_ms=step.within,
+            accounts=accounts,
+            source_site=entry.source,
         )
         self.result.reconciliations[step.name] = {**asdict(found), "report_dir": str(folder)}
         accepted = {"equal": (EQUAL,), "as_accounted": (EQUAL, AS_ACCOUNTED)}.get(step.expect)
         if accepted is not None and found.outcome not in accepted:
             raise OperationalFailure(f"the sites are {found.outcome}, expected {step.expect} ({folder})")
         return (
-            f"{found.outcome}, {found.lost_records} records only at {entry.source}" if found.findings else found.outcome
+            f"{found.outcome}, {found.lost_records} records only at the site that was left"
+            if found.findings
+            else found.outcome
         )
 
     # --- waits

@@ -14,7 +14,8 @@ from typing import Any
 
 from dr.channels import Channels
 from dr.core.assess import assess
-from dr.core.evidence import Evidence, ReplicaCut, SiteEvidence, TopicPartition
+from dr.core.evidence import Evidence, ReplicaCut, SiteEvidence, SiteGroups, TopicPartition
+from dr.core.group_offsets import group_loss
 from dr.core.loss import LossAccount, account
 from dr.core.playbook import (
     Decision,
@@ -39,6 +40,8 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.links import other_site
 
 POLL_S = 0.05
+REST_SHARE = 2.0
+"""Of the time that the sites took to answer, which a drain rests: many groups are much to ask for."""
 CLIENT_LISTENER = "CLIENT"
 EPOCH_LOOKUP_BUDGET_MS = 10_000
 
@@ -95,6 +98,8 @@ class FailoverReport:
             document["account"]["is_exact"] = self.account.is_exact
             for fields, loss in zip(document["account"]["partitions"], self.account.partitions, strict=True):
                 fields["sentence"] = loss.sentence
+            if self.account.groups is not None:
+                document["account"]["groups"]["sentence"] = self.account.groups.sentence
         for fields, cut in zip(document["cuts"], self.cuts, strict=True):
             fields["sentence"] = cut.sentence
         return document
@@ -118,16 +123,19 @@ class FailoverRun:
     _steps: list[StepReport] = field(default_factory=list)
     _account: LossAccount | None = None
     _unix_at_zero_ms: int = 0
+    _asked_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._unix_at_zero_ms = self.clock.now_ms() - round(self.clock.monotonic_ms())
 
     async def plan(self) -> FailoverReport:
         """What a run would do and lose, from one look; nothing is changed."""
-        evidence = await self._observer().evidence()
+        evidence = await self._observer().evidence(with_groups=True)
         assessment = assess(evidence, to_site=self.target.name, policy=self.policy, now_ms=self.clock.now_ms())
         from_site = self._from_site(evidence)
         missing = f"{assessment.missing_records} records are not at {self.target.name} yet"
+        if assessment.missing_offsets:
+            missing += f", nor are {assessment.missing_offsets} offsets that groups committed"
         if assessment.is_source_reachable:
             missing += (
                 f"; {from_site} answers: it would be fenced, they would be brought over, and nothing would be lost"
@@ -152,7 +160,9 @@ class FailoverRun:
         started_ms = self.clock.monotonic_ms()
         self.journal.write("run begins", link=self.link, to=self.target.name, policy=asdict(self.policy))
         while True:
-            evidence = await observer.evidence()
+            asked_ms = self.clock.monotonic_ms()
+            evidence = await observer.evidence(with_groups=playbook.wants_groups)
+            self._asked_s = (self.clock.monotonic_ms() - asked_ms) / 1000
             playbook.observe(evidence, self._now_ms())
             decision = playbook.decide(evidence, self._now_ms())
             if decision.step in (Step.DONE, Step.REFUSE):
@@ -230,7 +240,7 @@ class FailoverRun:
                 StepEnded(step=Step.DRAIN, reason=decision.reason), self.clock.now_ms(), self.clock.monotonic_ms()
             )
         self.progress(decision.step.value, decision.reason)
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(max(POLL_S, REST_SHARE * self._asked_s))
         first = self._steps[-1]
         duration_ms = self.clock.now_ms() - first.started_at_ms
         self._steps[-1] = StepReport(
@@ -261,7 +271,7 @@ class FailoverRun:
         return stored, problem
 
     async def _keep_account(self, record: LinkRecord, playbook: FailoverPlaybook, observer: LinkObserver) -> str:
-        evidence = await observer.site_evidence(self.target)
+        evidence = await observer.site_evidence(self.target, with_groups=True)
         kept, unclear = kept_ends(evidence, before=playbook.drained_ends)
         if unclear:
             kept |= await self._look_up_ends(unclear, record, evidence)
@@ -274,6 +284,16 @@ class FailoverRun:
             target=evidence.partitions,
             source=playbook.known_source_ends,
             now_ms=self.clock.now_ms(),
+            peers=evidence.peer_partitions,
+            peer_seen_at_ms=evidence.peer_seen_at_ms,
+            groups=group_loss(
+                await observer.source_groups() or playbook.source_groups,
+                evidence.groups or SiteGroups(),
+                evidence.partitions,
+                is_fenced=playbook.is_fence_proven,
+                is_routed=record.is_routed,
+                now_ms=self.clock.now_ms(),
+            ),
         )
         try:
             await self.target.record_failover(self.link, epoch=record.epoch, document=self._account.to_json())

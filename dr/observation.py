@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import asyncio
 
-from dr.core.evidence import Evidence, SiteEvidence, TopicPartition, cuts_of, positions_of
+from dr.core.evidence import (
+    UNKNOWN,
+    Evidence,
+    SiteEvidence,
+    SiteGroups,
+    TopicPartition,
+    cuts_of,
+    positions_of,
+    site_groups,
+)
 from dr.core.loss import LossAccount
 from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
@@ -29,10 +38,10 @@ class LinkObserver:
         self._ask_again_at_ms = 0.0
         self._source_problem = "no agent address is known"
 
-    async def evidence(self) -> Evidence:
-        """Both sites now. SiteRefused when the target does not know the link."""
-        target, target_problem = await self._ask_target()
-        source = await self._ask_source()
+    async def evidence(self, *, with_groups: bool = False) -> Evidence:
+        """Both sites now, with what groups have committed where asked for. SiteRefused when the target does not know the link."""
+        target, target_problem = await self._ask_target(with_groups=with_groups)
+        source = await self._ask_source(with_groups=with_groups)
         return Evidence(
             link=self._link,
             target_site=self._target.name,
@@ -42,24 +51,38 @@ class LinkObserver:
             source_problem="" if source is not None else self._source_problem,
         )
 
-    async def _ask_target(self) -> tuple[SiteEvidence | None, str]:
+    async def _ask_target(self, *, with_groups: bool) -> tuple[SiteEvidence | None, str]:
         try:
-            return await self.site_evidence(self._target), ""
+            return await self.site_evidence(self._target, with_groups=with_groups), ""
         except SiteUnreachable as error:
             return None, str(error)
 
-    async def _ask_source(self) -> SiteEvidence | None:
+    async def _ask_source(self, *, with_groups: bool) -> SiteEvidence | None:
         if self._source is None or self._clock.monotonic_ms() < self._ask_again_at_ms:
             return None
         try:
-            return await self.site_evidence(self._source)
+            return await self.site_evidence(self._source, with_groups=with_groups)
         except (SiteUnreachable, SiteRefused) as error:
             self._source_problem = str(error)
             self._ask_again_at_ms = self._clock.monotonic_ms() + SILENCE_MS
             return None
 
-    async def site_evidence(self, client: SiteClient) -> SiteEvidence:
+    async def source_groups(self) -> SiteGroups | None:
+        """What groups have committed at the source, None when it does not answer."""
+        if self._source is None or self._clock.monotonic_ms() < self._ask_again_at_ms:
+            return None
+        groups = await self._groups(self._source)
+        return None if groups.problems else groups
+
+    async def _groups(self, client: SiteClient) -> SiteGroups:
+        try:
+            return site_groups(await client.group_offsets(self._link))
+        except (SiteUnreachable, SiteRefused) as error:
+            return SiteGroups(problems=(str(error),))
+
+    async def site_evidence(self, client: SiteClient, *, with_groups: bool = False) -> SiteEvidence:
         """What one site says."""
+        groups = await self._groups(client) if with_groups else None
         description, view, links, accounts = await asyncio.gather(
             client.describe_link(self._link),
             client.view(asking_site=self._peer_of(client)),
@@ -77,6 +100,13 @@ class LinkObserver:
             cuts=cuts_of(client.name, description.cuts),
             accounted_epochs=frozenset(LossAccount.from_json(text).epoch for text in accounts),
             is_confirmed=_is_confirmed(links, self._link),
+            groups=groups,
+            peer_partitions=frozenset(
+                TopicPartition(topic, index)
+                for topic, count in description.peer_topics.items()
+                for index in range(count)
+            ),
+            peer_seen_at_ms=description.peer_seen_at_ms or UNKNOWN,
         )
 
     def _peer_of(self, client: SiteClient) -> str:

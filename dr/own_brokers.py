@@ -20,11 +20,15 @@ from runtime.clock import Clock
 from wire.control.broker_pb2 import (
     ConfirmLinkReply,
     ConfirmLinkRequest,
+    DescribeGroupOffsetsReply,
+    DescribeGroupOffsetsRequest,
     DescribePartitionsReply,
     DescribePartitionsRequest,
 )
 from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import DescribeGroupsReply
+from wire.internal_topics import OFFSETS_TOPIC
 
 ASK_TIMEOUT_S = 2.0
 POLL_S = 0.02
@@ -61,6 +65,30 @@ class OwnBrokers:
             BrokerAnswer(node_id=node_id, reply=reply, problem=problem)
             for node_id, reply, problem in await self._ask_each(ask)
         ]
+
+    async def describe_groups(self, link: str) -> DescribeGroupsReply:
+        """Committed offsets of the groups that the link carries; what the answer lacks is said in it."""
+        request = DescribeGroupOffsetsRequest(link=link)
+
+        async def ask(stub: BrokerControlStub) -> DescribeGroupOffsetsReply:
+            reply: DescribeGroupOffsetsReply = await stub.DescribeGroupOffsets(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        answers = await self._ask_each(ask)
+        replies = [reply for _, reply, _ in answers if reply is not None]
+        partition_count = max((reply.partition_count for reply in replies), default=0)
+        missing = set(range(partition_count)) - {index for reply in replies for index in reply.partitions}
+        problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]
+        if not answers:
+            problems.append("no broker is registered")
+        if missing:
+            named = ", ".join(str(index) for index in sorted(missing)[:3])
+            problems.append(f"no coordinator for {len(missing)} partitions of {OFFSETS_TOPIC} ({named})")
+        return DescribeGroupsReply(
+            groups=[group for reply in replies for group in reply.groups],
+            problems=problems,
+            synced_at_ms=max((reply.synced_at_ms for reply in replies), default=0),
+        )
 
     async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
         """Wait until every live broker enforces the record; on timeout, what keeps each of the others."""

@@ -17,6 +17,8 @@ from dr.core.loss import LossAccount
 from runtime.process import OperationalFailure
 
 EQUAL, DIFFERENT, AS_ACCOUNTED = "equal", "different", "as accounted"
+RECORDS_DIFFER = ("missing", "extra", "diverged")
+"""Findings that a loss of records, and writes after it, make; as the source of the reconciliation sees them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +32,18 @@ class ReconcileResult:
 
 
 async def reconcile(
-    command: Sequence[str], values: Mapping[str, str], *, log: Path, within_ms: int, accounts: Collection[LossAccount]
+    command: Sequence[str],
+    values: Mapping[str, str],
+    *,
+    log: Path,
+    within_ms: int,
+    accounts: Collection[LossAccount],
+    source_site: str,
 ) -> ReconcileResult:
-    """Run the command with `{placeholders}` filled in. OperationalFailure when it could not compare or time is up."""
+    """Run the command with `{placeholders}` filled in; findings are seen from `source_site`.
+
+    OperationalFailure when it could not compare or time is up.
+    """
     arguments = [part.format_map(values) for part in command]
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
@@ -54,7 +65,7 @@ async def reconcile(
     findings = tuple((document or {}).get("findings", ()))
     if process.returncode == 0:
         return ReconcileResult(outcome=EQUAL, document=document)
-    outcome, lost = judge_findings(findings, accounts)
+    outcome, lost = judge_findings(findings, accounts, source_site=source_site)
     return ReconcileResult(outcome=outcome, findings=findings, lost_records=lost, document=document)
 
 
@@ -74,19 +85,24 @@ def last_json(text: str) -> Mapping[str, Any] | None:
     return None
 
 
-def judge_findings(findings: Sequence[Mapping[str, Any]], accounts: Collection[LossAccount]) -> tuple[str, int]:
-    """`as accounted` when every differing range begins at or above the offset that a failover said is kept."""
-    kept = {
-        (item.topic, item.partition): item.kept_below
-        for account in sorted(accounts, key=lambda account: account.epoch, reverse=True)
+def judge_findings(
+    findings: Sequence[Mapping[str, Any]], accounts: Collection[LossAccount], *, source_site: str
+) -> tuple[str, int]:
+    """`as accounted` when only records differ, and only at or above the offset that the last failover of each partition kept.
+
+    What the old site alone has, or has otherwise, is lost and counted; what the promoted one alone has was written there since. Damage
+    and duplicates are no loss that an account speaks of.
+    """
+    last = {
+        (item.topic, item.partition): (item.kept_below, account.from_site)
+        for account in sorted(accounts, key=lambda account: account.epoch)
         for item in account.partitions
     }
-    if not findings or any(
-        finding["first_offset"] < kept.get((finding["topic"], finding["partition"]), 1 << 62) for finding in findings
-    ):
-        return DIFFERENT, 0
-    return AS_ACCOUNTED, sum(
-        finding["last_offset"] - finding["first_offset"] + 1
-        for finding in findings
-        if finding["kind"] in ("missing", "diverged")
-    )
+    lost = 0
+    for finding in findings:
+        kept_below, from_site = last.get((finding["topic"], finding["partition"]), (1 << 62, ""))
+        if finding["kind"] not in RECORDS_DIFFER or finding["first_offset"] < kept_below:
+            return DIFFERENT, 0
+        if finding["kind"] in ("diverged", "missing" if from_site == source_site else "extra"):
+            lost += finding["last_offset"] - finding["first_offset"] + 1
+    return (AS_ACCOUNTED, lost) if findings else (DIFFERENT, 0)

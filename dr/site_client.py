@@ -58,6 +58,11 @@ class SiteClient:
         reply: site.DescribeLinkReply = await self._call("DescribeLink", site.DescribeLinkRequest(name=name))
         return reply
 
+    async def group_offsets(self, link: str) -> site.DescribeGroupsReply:
+        """Committed offsets of the groups that the link carries."""
+        reply: site.DescribeGroupsReply = await self._call("DescribeGroups", site.DescribeGroupsRequest(link=link))
+        return reply
+
     async def create_link(self, record: LinkRecord) -> LinkRecord:
         """Store a new link at this site."""
         request = site.CreateLinkRequest(record=record)

@@ -2,7 +2,8 @@
 
 One round an interval, in few requests however many groups there are: on a long line a round trip for each would be too many. A group with
 members at the target is left alone, and so is every offset that `core/offsets.py` would not move. What the source had is remembered only
-once it has been carried, so that a failed write is tried again.
+once it has been carried, so that a failed write is tried again. While the source is fenced, for a failover, the target is read anew each
+round and gets exactly what the source has. The target hears as of when everything is carried, for the account of a failover.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mirror.link_watch import LinkStanding
 from mirror.ports import GroupPort, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
-from wire.links import carries_group
+from wire.links import carries_group, carries_topic
 
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
@@ -58,6 +59,7 @@ class GroupSync:
         self._carried: dict[_Carried, GroupOffset] = {}
         self._at_target: dict[_Carried, GroupOffset] = {}
         self._problem = ""
+        self._is_whole = True
         self.synced_at_ms = -1
         self.committed_offsets = 0
 
@@ -79,10 +81,15 @@ class GroupSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self._at_target.clear()
             return
+        began_at_ms = self._clock.now_ms()
         groups = [group for group in await self._source.groups() if carries_group(link.record, group)]
+        self._is_whole = True
+        if link.role is LinkRole.DRAINING:
+            self._at_target.clear()
         if groups:
             found, states = await asyncio.gather(self._source.offsets_of(groups), self._target.groups())
-            carriable = {group: self._carriable(offsets) for group, offsets in found.items()}
+            self._is_whole = found.keys() >= set(groups)
+            carriable = {group: self._carriable(offsets, link) for group, offsets in found.items()}
             await self._read_at_target(carriable)
             turns = asyncio.Semaphore(COMMITS_AT_ONCE)
 
@@ -93,6 +100,8 @@ class GroupSync:
 
             await _all(carry(group, offsets) for group, offsets in carriable.items() if offsets)
         self.synced_at_ms = self._clock.now_ms()
+        if self._is_whole:
+            await self._target.tell_synced(link=link.name, link_epoch=link.epoch, synced_at_ms=began_at_ms)
 
     async def _read_at_target(self, carriable: dict[str, dict[PartitionKey, GroupOffset]]) -> None:
         """What the target has of groups of which that is not known; where it does not say, the group waits for the next round."""
@@ -106,17 +115,21 @@ class GroupSync:
             if group in found:
                 self._at_target |= {(group, key): offset for key, offset in found[group].items()}
             else:
+                self._is_whole = False
                 del carriable[group]
 
-    def _carriable(self, offsets: Mapping[PartitionKey, GroupOffset]) -> dict[PartitionKey, GroupOffset]:
-        """Those of partitions that are mirrored and whose target log is known."""
-        return {
-            key: offset
-            for key, offset in offsets.items()
-            if key in self._board
-            and self._board.row(key).is_ours
-            and self._board.row(key).facts.progress.target_log_end_offset >= 0
-        }
+    def _carriable(
+        self, offsets: Mapping[PartitionKey, GroupOffset], link: LinkStanding
+    ) -> dict[PartitionKey, GroupOffset]:
+        """Those of partitions that are mirrored by this daemon and whose target log is known."""
+        found: dict[PartitionKey, GroupOffset] = {}
+        for key, offset in offsets.items():
+            row = self._board.row(key) if key in self._board else None
+            if row is not None and row.is_ours and row.facts.progress.target_log_end_offset >= 0:
+                found[key] = offset
+            elif (row is None or row.is_ours) and carries_topic(link.record, key.topic):
+                self._is_whole = False
+        return found
 
     async def _carry(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, is_active: bool, link: LinkStanding
@@ -129,6 +142,7 @@ class GroupSync:
                 target_committed=self._at_target.get((group, key)),
                 target=self._range(key),
                 is_active_at_target=is_active,
+                is_final=link.role is LinkRole.DRAINING and link.record.is_routed,
             )
             if commit is not None:
                 wanted[key] = commit
@@ -156,6 +170,7 @@ class GroupSync:
                 self._at_target.pop((group, key), None)
                 refused[str(key)] = outcome.name
         if refused:
+            self._is_whole = False
             _log.warning("the target refuses group offsets", group=group, refused=refused)
 
     def _range(self, key: PartitionKey) -> TargetRange:

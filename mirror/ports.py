@@ -257,3 +257,7 @@ class GroupPort(Protocol):
     ) -> Mapping[PartitionKey, ErrorCode]:
         """Write offsets as the link's mirror; the outcome by partition."""
         ...
+
+    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+        """As of when (Unix ms) every offset is carried, for the account of a failover."""
+        ...

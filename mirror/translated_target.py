@@ -183,6 +183,9 @@ class TranslatedTarget:
         outcomes = await reached(self._client.commit(group, wanted))
         return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
+    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+        """Nobody here asks."""
+
     async def close(self) -> None:
         """Drop the connections."""
         await self._target.close()

@@ -41,9 +41,11 @@ from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
 from spark_jobs.report import write_html, write_json, write_parquet
 from spark_jobs.session import session
 from spark_jobs.source import BATCHES, NAME, RECORDS, AntipodeSource, encode_splits
-from spark_jobs.survey import compacted_topics, first_since, log_ends, settled_ends, topic_filter
+from spark_jobs.survey import compacted_topics, first_since, log_ends, settled_ends, topic_filter, topic_names
 
 FINDINGS_MAX = 10_000
+NAMED_MAX = 20
+"""Topics that a message lists."""
 SETTLE_TIMEOUT_MS = 10_000
 NO_BOUND = -1
 
@@ -128,8 +130,19 @@ class Reconciliation:
         target = settled_ends(request.target_bootstrap, is_wanted, snapshot, timeout_ms=request.settle_timeout_ms)
         newest = log_ends(request.source_bootstrap, is_wanted)
         self._plan = extents(snapshot, bounded(target, bounds), bounded(newest, bounds))
+        if not self._plan:
+            raise OperationalFailure(self._nothing_matches())
         self._range_offsets = range_size(self._plan, request.range_offsets)
         self.explanations += expired(self._plan, source_site=request.source_site, target_site=request.target_site)
+
+    def _nothing_matches(self) -> str:
+        """What the filter is, and what there is."""
+        request = self.request
+        given = f"whitelist {','.join(request.topic_whitelist)!r}, blacklist {','.join(request.topic_blacklist)!r}"
+        there = [
+            f"{site} has {_listed(topic_names(bootstrap))}" for site, bootstrap in sorted(request.bootstraps.items())
+        ]
+        return f"no topic matches ({given}), so that nothing was compared: {'; '.join(there)}"
 
     def _compare(self) -> list[PartitionReport]:
         request = self.request
@@ -317,6 +330,11 @@ class Reconciliation:
                 only_source=kinds[comparison.ONLY_SOURCE],
                 only_target=kinds[comparison.ONLY_TARGET],
             )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more if names else "no topic"
 
 
 def _collected(frame: DataFrame) -> list[Row]:

@@ -71,6 +71,16 @@ def settled_ends(
     return asyncio.run(_answered(bootstrap, ask))
 
 
+def topic_names(bootstrap: str) -> list[str]:
+    """All topics of the site that a comparison may be about, sorted."""
+
+    async def ask() -> list[str]:
+        async with client(bootstrap) as reader:
+            return sorted(name for name in (await reader.metadata()).topics if not is_internal_topic(name))
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
 def compacted_topics(bootstrap: str, topics: Sequence[str]) -> set[str]:
     """Those of the topics whose cleanup policy compacts them."""
 

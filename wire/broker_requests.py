@@ -318,6 +318,13 @@ async def request_mirror_commit(
     return await _commit(connection, MIRROR_OFFSET_COMMIT, version, group_id, offsets, committer)
 
 
+async def request_mirror_synced(connection: Connection, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+    """Say that the link's mirror has carried what the source's groups had at that time (Unix ms)."""
+    version = connection.version_for(MIRROR_OFFSET_COMMIT)
+    claim = NOBODY._replace(member_id=str(synced_at_ms), instance_id=link_claim(link, link_epoch))
+    await _commit(connection, MIRROR_OFFSET_COMMIT, version, "", {}, claim)
+
+
 async def _commit(
     connection: Connection,
     api_key: int,

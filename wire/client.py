@@ -446,6 +446,11 @@ class KafkaClient:
 
         return await self._at_coordinator(group_id, ask)
 
+    async def mirror_offsets_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+        """Say to any broker that the link's mirror has carried what the source's groups had at that time. One attempt."""
+        connection = await self._any_connection()
+        await requests.request_mirror_synced(connection, link=link, link_epoch=link_epoch, synced_at_ms=synced_at_ms)
+
     async def mirror_offset_commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, link: str, link_epoch: int
     ) -> dict[TopicPartition, ErrorCode]:

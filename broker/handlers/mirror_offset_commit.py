@@ -1,7 +1,8 @@
 """MirrorOffsetCommit (private): a mirror writes a group's offsets at the passive site.
 
 Behaviour: accepted only while a link makes this site passive for the group, and at the link's epoch, which the group instance id carries
-(`wire/private.py`); a group with members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Versions: 8 and 9.
+(`wire/private.py`); a group with members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. A request without a group says
+as of when the mirror has carried everything, for the account of a failover. Versions: 8 and 9.
 Not done: nothing.
 """
 
@@ -27,9 +28,18 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         link, link_epoch = parse_link_claim(request.group_instance_id)
     except ValueError:
         return response(API_KEY, context, request, ErrorCode.invalid_request, {})
+    if not request.group_id:
+        _note_synced(services, request.member_id, link, link_epoch)
+        return response(API_KEY, context, request, ErrorCode.none, {})
     command = MirrorOffsets(group_id=request.group_id, offsets=named_offsets(request, lambda _: True))
     try:
         reply = await services.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
     except CoordinatorRefusal as refusal:
         return response(API_KEY, context, request, refusal.code, {})
     return response(API_KEY, context, request, reply.error, reply.errors)
+
+
+def _note_synced(services: BrokerServices, claim: str, link: str, link_epoch: int) -> None:
+    record = services.image.links.get(link)
+    if record is not None and record.epoch == link_epoch and claim.isascii() and claim.isdecimal():
+        services.group_reports.note_synced(link, synced_at_ms=int(claim))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dr.core.evidence import Evidence
+from dr.core.evidence import Evidence, SiteGroups
+from dr.core.group_offsets import group_loss
 from dr.core.loss import LossAccount, account
 from dr.core.playbook import CHANGING_STEPS, FailoverPlaybook, FailoverPolicy, Step, StepEnded
 from dr.core.record_changes import changed
@@ -19,6 +20,7 @@ from wire.control.cluster_pb2 import LinkRecord
 class Assessment:
     """The plan: `steps` in order (none when `refusal` says why not).
 
+    `missing_offsets` counts offsets of groups.
     `account` is what would be lost now. None when the source answers: it would be fenced, and what the target lacks brought over.
     """
 
@@ -26,6 +28,7 @@ class Assessment:
     refusal: str
     is_source_reachable: bool
     missing_records: int
+    missing_offsets: int
     account: LossAccount | None
     sync: str
     """What acks=all would wait for afterwards; empty on a link that never waits."""
@@ -36,7 +39,7 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
     playbook = FailoverPlaybook(to_site=to_site, policy=policy)
     playbook.observe(evidence, now_ms)
     decision = playbook.decide(evidence, now_ms)
-    if decision.step is Step.DRAIN:
+    if decision.step is Step.DRAIN and evidence.source is None:
         playbook.apply(StepEnded(step=Step.DRAIN), now_ms)
         decision = playbook.decide(evidence, now_ms + policy.drain_timeout_ms)
     target = evidence.target
@@ -48,15 +51,25 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
             refusal=refusal,
             is_source_reachable=evidence.source is not None,
             missing_records=0,
+            missing_offsets=0,
             account=None,
             sync="",
         )
     after = decision.record if decision.record is not None and decision.step is Step.RAISE else evidence.governing
+    groups = group_loss(
+        None if evidence.source is None else evidence.source.groups,
+        target.groups or SiteGroups(),
+        target.partitions,
+        is_fenced=playbook.is_fence_proven,
+        is_routed=evidence.governing.is_routed,
+        now_ms=now_ms,
+    )
     return Assessment(
         steps=CHANGING_STEPS if evidence.source is not None else ("drain", "raise", "account", "promote"),
         refusal="",
         is_source_reachable=evidence.source is not None,
         missing_records=playbook.drain_state(evidence, now_ms).remaining_records,
+        missing_offsets=groups.known_lost_offsets,
         account=None
         if evidence.source is not None
         else account(
@@ -68,6 +81,9 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
             target=target.partitions,
             source=playbook.known_source_ends,
             now_ms=now_ms,
+            groups=groups,
+            peers=target.peer_partitions,
+            peer_seen_at_ms=target.peer_seen_at_ms,
         ),
         sync=policy_sentence(_as_active(after, to_site)),
     )

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from wire.control.broker_pb2 import CutLog, PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import DescribeGroupsReply
 from wire.links import supersedes
 
+UNKNOWN = -1
 NOT_ASKED = -1
 """Enforced epoch of a broker that is registered but did not answer."""
 
@@ -50,6 +52,24 @@ class PartitionPosition:
         return self.log_end_offset if self.high_watermark < 0 else min(self.high_watermark, self.log_end_offset)
 
 
+class GroupPartition(NamedTuple):
+    """One partition of one group; sorts by group, topic, index."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteGroups:
+    """The groups of a link as one site has them. `problems`: why something may be missing; `synced_at_ms`: see the proto."""
+
+    offsets: Mapping[GroupPartition, int] = field(default_factory=dict)
+    with_members: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+    synced_at_ms: int = UNKNOWN
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCut:
     """What one replica has lost to its leader's history since its broker started; `at_ms` is the last time (Unix ms)."""
@@ -77,7 +97,7 @@ class ReplicaCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEvidence:
-    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs stand."""
+    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs stand; groups where asked for."""
 
     site: str
     seen_at_ms: int
@@ -88,6 +108,10 @@ class SiteEvidence:
     cuts: tuple[ReplicaCut, ...] = ()
     accounted_epochs: frozenset[int] = frozenset()
     is_confirmed: bool = True
+    groups: SiteGroups | None = None
+    peer_partitions: frozenset[TopicPartition] = frozenset()
+    """Carried partitions that the other site had when it last told this one, at `peer_seen_at_ms`."""
+    peer_seen_at_ms: int = UNKNOWN
 
     @property
     def lagging_brokers(self) -> tuple[int, ...]:
@@ -175,3 +199,17 @@ def cuts_of(site: str, told: Iterable[CutLog]) -> tuple[ReplicaCut, ...]:
         for one in told
     ]
     return tuple(sorted(found, key=lambda cut: (cut.topic, cut.partition, cut.node_id)))
+
+
+def site_groups(reply: DescribeGroupsReply) -> SiteGroups:
+    """What a site's agent answered."""
+    return SiteGroups(
+        offsets={
+            GroupPartition(group.group, item.topic, item.partition): item.offset
+            for group in reply.groups
+            for item in group.offsets
+        },
+        with_members=frozenset(group.group for group in reply.groups if group.has_members),
+        problems=tuple(reply.problems),
+        synced_at_ms=reply.synced_at_ms or UNKNOWN,
+    )

@@ -1,4 +1,4 @@
-"""The account of a failover: by partition, what is kept, what is known lost, and whether more may be.
+"""The account of a failover: by partition, what is kept, what is known lost, and whether more may be; and the same of groups' offsets.
 
 Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged at or above it is lost there
 (and waits in the old site's log). How much that is, is exact when the source was fenced, otherwise it is what the mirror had
@@ -8,12 +8,11 @@ last heard, `last_contact_ms` before. Kept as JSON beside the link and in the re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
-from dr.core.evidence import PartitionPosition, TopicPartition
-
-UNKNOWN = -1
+from dr.core.evidence import UNKNOWN, PartitionPosition, TopicPartition
+from dr.core.group_offsets import GroupLoss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +37,15 @@ class PartitionLoss:
     is_source_end_exact: bool
     known_lost_records: int
     last_contact_ms: int
+    is_protected: bool = True
+    """False: the old site had the partition, and nothing of it has come to the promoted one."""
 
     @property
     def sentence(self) -> str:
         """What an operator is told."""
+        if not self.is_protected:
+            lost = f"{self.known_lost_records} records" if self.is_source_end_exact else "whatever it held"
+            return f"{self.topic}-{self.partition}: not protected: it was not mirrored yet, {lost} and the partition are lost"
         if self.kept_below == UNKNOWN:
             return f"{self.topic}-{self.partition}: no broker at the promoted site answers for it; what it keeps is not known"
         kept = f"{self.topic}-{self.partition}: everything below offset {self.kept_below} is kept"
@@ -66,6 +70,8 @@ class LossAccount:
     to_site: str
     accounted_at_ms: int
     partitions: tuple[PartitionLoss, ...]
+    groups: GroupLoss | None = None
+    """None in accounts of earlier releases."""
 
     @property
     def known_lost_records(self) -> int:
@@ -75,7 +81,14 @@ class LossAccount:
     @property
     def is_exact(self) -> bool:
         """True when nothing unknown remains."""
-        return all(item.is_source_end_exact and item.kept_below != UNKNOWN for item in self.partitions)
+        are_records = all(item.is_source_end_exact and item.kept_below != UNKNOWN for item in self.partitions)
+        return are_records and (self.groups is None or self.groups.is_exact)
+
+    @property
+    def loses_nothing(self) -> bool:
+        """True when it is known that every record and every offset is kept."""
+        has_offsets = self.groups is None or not self.groups.known_lost_offsets
+        return self.is_exact and not self.known_lost_records and has_offsets
 
     @property
     def last_contact_ms(self) -> int:
@@ -94,6 +107,8 @@ class LossAccount:
         """ValueError or TypeError when `text` is not an account."""
         fields = json.loads(text)
         fields["partitions"] = tuple(PartitionLoss(**item) for item in fields["partitions"])
+        if groups := fields.get("groups"):
+            fields["groups"] = GroupLoss(**{**groups, "named": tuple(groups["named"])})
         return cls(**fields)
 
 
@@ -123,22 +138,46 @@ def account(
     target: Mapping[TopicPartition, PartitionPosition],
     source: Mapping[TopicPartition, SourceEnd],
     now_ms: int,
+    groups: GroupLoss | None = None,
+    peers: Collection[TopicPartition] = (),
+    peer_seen_at_ms: int = UNKNOWN,
 ) -> LossAccount:
     """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said.
 
-    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked.
+    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked. `peers` are
+    the partitions of the old site that the promoted one knew of, mirrored or not.
     """
+    heard = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
     partitions = tuple(
-        _partition_loss(key, kept.get(key, 0), target.get(key), source.get(key), now_ms)
-        for key in sorted({*kept, *target, *source})
+        _partition_loss(
+            key,
+            kept.get(key, 0),
+            target.get(key),
+            source.get(key) or (heard if key not in target else None),
+            now_ms,
+            is_protected=key in kept or key in target,
+        )
+        for key in sorted({*kept, *target, *source, *peers})
     )
     return LossAccount(
-        link=link, epoch=epoch, from_site=from_site, to_site=to_site, accounted_at_ms=now_ms, partitions=partitions
+        link=link,
+        epoch=epoch,
+        from_site=from_site,
+        to_site=to_site,
+        accounted_at_ms=now_ms,
+        partitions=partitions,
+        groups=groups,
     )
 
 
 def _partition_loss(
-    key: TopicPartition, kept: int, target: PartitionPosition | None, source: SourceEnd | None, now_ms: int
+    key: TopicPartition,
+    kept: int,
+    target: PartitionPosition | None,
+    source: SourceEnd | None,
+    now_ms: int,
+    *,
+    is_protected: bool,
 ) -> PartitionLoss:
     end = best_source_end(target, source)
     if end is None:
@@ -152,6 +191,7 @@ def _partition_loss(
         is_source_end_exact=end.is_exact,
         known_lost_records=lost,
         last_contact_ms=UNKNOWN if end.seen_at_ms == UNKNOWN else max(0, now_ms - end.seen_at_ms),
+        is_protected=is_protected,
     )
 
 

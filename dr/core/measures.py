@@ -17,6 +17,9 @@ from dr.core.evidence import TopicPartition
 from dr.core.history import Acknowledged, Delivered, LogRecord
 from dr.core.loss import LossAccount
 
+NEVER = 1 << 62
+"""An offset that no log reaches."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
@@ -71,14 +74,37 @@ def recovery_point_ms(missing: Iterable[Anomaly], acknowledged: Iterable[Acknowl
     return max(0.0, fault_at_ms - min(times)) if times else 0.0
 
 
-def unaccounted_losses(missing: Iterable[Anomaly], accounts: Collection[LossAccount]) -> list[Anomaly]:
-    """Missing records that no failover's account says may be lost."""
+def unaccounted_losses(
+    missing: Iterable[Anomaly],
+    accounts: Collection[LossAccount],
+    acknowledged: Iterable[Acknowledged],
+    log: Iterable[LogRecord],
+) -> list[Anomaly]:
+    """Missing records that no failover's account says may be lost.
+
+    An account speaks of what the old site acknowledged, at or above the offset that is kept. That is what was acknowledged before the
+    account was made, and what a site that was cut off took after it: offsets that the log at the end gives to other records, or
+    does not reach. Anything else was acknowledged by a later active site, of which only a later account may say that it is lost.
+    """
+    acknowledged_at_ms = {ack.value: ack.acknowledged_at_ms for ack in acknowledged}
+    taken: dict[TopicPartition, set[int]] = {}
+    for record in log:
+        taken.setdefault(TopicPartition(record.topic, record.partition), set()).add(record.offset)
+    last = max((account.epoch for account in accounts), default=0)
     kept = {
-        TopicPartition(item.topic, item.partition): item.kept_below
-        for account in sorted(accounts, key=lambda account: account.epoch, reverse=True)
-        for item in account.partitions
+        account.epoch: {TopicPartition(item.topic, item.partition): item.kept_below for item in account.partitions}
+        for account in accounts
     }
-    return [anomaly for anomaly in missing if anomaly.offset < kept.get(anomaly.place, 1 << 62)]
+
+    def is_accounted(anomaly: Anomaly, account: LossAccount) -> bool:
+        if anomaly.offset < kept[account.epoch].get(anomaly.place, NEVER):
+            return False
+        offsets = taken.get(anomaly.place, set())
+        is_past_the_end = account.epoch == last and anomaly.offset > max(offsets, default=-1)
+        is_of_the_old_site = acknowledged_at_ms.get(anomaly.detail, 0) <= account.accounted_at_ms
+        return is_of_the_old_site or anomaly.offset in offsets or is_past_the_end
+
+    return [anomaly for anomaly in missing if not any(is_accounted(anomaly, account) for account in accounts)]
 
 
 def surviving(delivered: Iterable[Delivered], missing: Collection[Anomaly]) -> list[Delivered]:
@@ -131,7 +157,7 @@ def measure(
             anomaly for group, given in kept.items() for anomaly in _undelivered(still_there, given, delivered[group])
         ),
         redelivered=sum(checkers.redelivered(group) for group in kept.values()),
-        unaccounted=tuple(unaccounted_losses(missing, accounts)),
+        unaccounted=tuple(unaccounted_losses(missing, accounts, acknowledged, log)),
         reconciliations=reconciliations,
     )
 

@@ -3,7 +3,8 @@
 Steps, in the order of an undisturbed run:
 
     fence      the source's record goes to FENCED and every live broker there stops taking writes (skipped when nobody answers)
-    drain      wait until the target has everything (source fenced: up to its exact ends; else: until nothing more arrives)
+    drain      wait until the target has everything (source fenced: up to its exact ends, then every offset that groups committed; else:
+               until nothing more arrives)
     raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the point of no return. When the source
                is lost, or not known to be fenced, the same record suspends a sync policy `block` (`sync_policies.py`)
     account    the ends that the target kept are written beside the link, before any client can add to them
@@ -20,6 +21,7 @@ Invariants (the tests' names carry the letters):
     F-c  writes at the target begin only after the account is kept
     F-d  a refusal leaves no fence behind
     F-e  a source that answers but cannot be fenced, or cannot be drained, is not abandoned unless data loss was accepted
+    F-f  the same goes for groups: no offset that was committed before the fence is left behind by a failover from a source that answers
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dr.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
+from dr.core.evidence import UNKNOWN, Evidence, PartitionPosition, SiteEvidence, SiteGroups, TopicPartition
 from dr.core.fencing import FIRST_EPOCH, fenced, given_back, raised
-from dr.core.loss import UNKNOWN, SourceEnd, best_source_end, source_ends
+from dr.core.group_offsets import offsets_behind
+from dr.core.loss import SourceEnd, best_source_end, source_ends
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import other_site, supersedes
 
+NAMED_IN_A_REASON_MAX = 3
 FENCE_ATTEMPTS_MAX = 3
 """Fences that are undone by somebody at once, before the source counts as one that cannot be fenced."""
 
@@ -87,11 +91,16 @@ class StepEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainState:
-    """How far the drain is. `remaining` counts offsets that the target lacks of what is known of the source."""
+    """How far the drain is. `remaining` counts offsets that the target lacks of what is known of the source.
+
+    `problem`: what else is not there, or cannot be said to be there: partitions without a record, groups' offsets. Empty when all is, or
+    when nobody can say.
+    """
 
     remaining: Mapping[TopicPartition, int]
     is_exact: bool
     is_over: bool
+    problem: str = ""
 
     @property
     def remaining_records(self) -> int:
@@ -114,6 +123,18 @@ class FailoverPlaybook:
         self._drain_started_at_ms: int | None = None
         self._last_ends: dict[TopicPartition, int] = {}
         self._last_arrival_at_ms = 0
+        self._source_groups: SiteGroups | None = None
+        self._is_raised = False
+
+    @property
+    def wants_groups(self) -> bool:
+        """True when the next evidence must say what groups have committed: under a proven fence, before anything is raised."""
+        return self._is_fence_proven and not self._is_raised
+
+    @property
+    def source_groups(self) -> SiteGroups | None:
+        """The source's groups as it last told them under a fence; None when it did not."""
+        return self._source_groups
 
     @property
     def known_source_ends(self) -> Mapping[TopicPartition, SourceEnd]:
@@ -135,12 +156,18 @@ class FailoverPlaybook:
         """Take in fresh evidence; `now_ms` is monotonic enough to measure a drain."""
         source = evidence.source
         if source is not None and source.is_fenced:
+            if self._is_fence_proven:
+                self._source_groups = source.groups or self._source_groups
             self._is_fence_proven, self._fenced_epoch = True, source.record.epoch
             self._remember_source(source)
         elif self._is_fence_proven and self._was_given_back(evidence):
             self._is_fence_proven = False
             self._source_ends.clear()
-        if evidence.target is None or evidence.governing.active_site == self._to_site:
+            self._source_groups = None
+        if evidence.target is None:
+            return
+        self._is_raised = evidence.governing.active_site == self._to_site
+        if self._is_raised:
             return
         if source is not None:
             self._remember_source(source)
@@ -218,7 +245,8 @@ class FailoverPlaybook:
             drain = self.drain_state(evidence, now_ms)
             if not drain.is_over:
                 known = "exactly" if drain.is_exact else "at least"
-                return Decision(step=Step.DRAIN, reason=f"{known} {drain.remaining_records} records are missing here")
+                missing = f"{known} {drain.remaining_records} records are missing here"
+                return Decision(step=Step.DRAIN, reason=drain.problem or missing)
         if refusal := self._refusal_of(evidence, now_ms):
             return self._give_back_or_refuse(governing, refusal, now_ms)
         return Decision(
@@ -247,9 +275,38 @@ class FailoverPlaybook:
                 is_exact = False
             if end is not None and end.end_offset > max(here, end.log_start_offset):
                 remaining[key] = end.end_offset - max(here, end.log_start_offset)
-        may_arrive = self._is_fence_proven and evidence.source is not None and bool(remaining)
-        is_over = (is_exact and not remaining) or self._is_drain_over(may_arrive=may_arrive, now_ms=now_ms)
-        return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over)
+        problem = "" if remaining else self._absent(evidence) or self._groups_problem(evidence)
+        is_complete = is_exact and not remaining and not problem
+        may_arrive = self._is_fence_proven and evidence.source is not None and not is_complete
+        is_over = is_complete or self._is_drain_over(may_arrive=may_arrive, now_ms=now_ms)
+        return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over, problem=problem)
+
+    def _absent(self, evidence: Evidence) -> str:
+        """Partitions of a fenced source that the target does not have at all: without a record they lack no offset."""
+        target = evidence.target
+        if not self._is_fence_proven or evidence.source is None or target is None:
+            return ""
+        absent = sorted(self._source_ends.keys() - target.partitions.keys() - target.leaderless)
+        names = ", ".join(map(str, absent[:NAMED_IN_A_REASON_MAX]))
+        return f"{len(absent)} partitions are not here yet ({names})" if absent else ""
+
+    def _groups_problem(self, evidence: Evidence) -> str:
+        """Why offsets that groups committed before the fence may not be at the target; nobody can say when the source does not."""
+        source, target = evidence.source, evidence.target
+        if not self._is_fence_proven or source is None or target is None:
+            return ""
+        if self._source_groups is None or target.groups is None:
+            return f"what groups have committed at {source.site} is not known yet"
+        if problems := (*self._source_groups.problems, *target.groups.problems):
+            return f"what groups have committed cannot be compared: {'; '.join(problems)}"
+        behind = offsets_behind(
+            self._source_groups, target.groups, target.partitions, is_routed=evidence.governing.is_routed
+        )
+        if not behind:
+            return ""
+        return (
+            f"{len(behind)} committed offsets are not here yet ({'; '.join(map(str, behind[:NAMED_IN_A_REASON_MAX]))})"
+        )
 
     def _is_drain_over(self, *, may_arrive: bool, now_ms: int) -> bool:
         if self._drain_started_at_ms is None:
@@ -280,7 +337,15 @@ class FailoverPlaybook:
             return f"{self._to_site} has records that the active site does not have ({names}): it must fail back first"
         if self._policy.accepts_data_loss:
             return ""
-        return self._lag_refusal(evidence, now_ms) or self._never_mirrored(evidence, target)
+        return (
+            self._lag_refusal(evidence, now_ms)
+            or self._never_mirrored(evidence, target)
+            or self._lack_refusal(evidence)
+        )
+
+    def _lack_refusal(self, evidence: Evidence) -> str:
+        problem = self._absent(evidence) or self._groups_problem(evidence)
+        return f"{problem}; see that the link's mirror runs and what it says, or accept data loss" if problem else ""
 
     def _diverged(self, target: SiteEvidence) -> list[TopicPartition]:
         """Partitions where the target's log cannot be a prefix of the fenced source's."""

@@ -40,11 +40,13 @@ def offset_to_commit(
     target_committed: GroupOffset | None,
     target: TargetRange,
     is_active_at_target: bool,
+    is_final: bool = False,
 ) -> GroupOffset | None:
     """The offset to write at the target, None for nothing.
 
     `source_before` is what the source had when the mirror last looked, None when it has not looked before: then a lower
-    offset cannot be told from a late answer and is not carried.
+    offset cannot be told from a late answer and is not carried. `is_final`: the source is fenced and its groups are the target's next,
+    so that what it says is the last word, also a lower one.
     """
     if is_active_at_target:
         return None
@@ -56,4 +58,4 @@ def offset_to_commit(
     if wanted.offset == target_committed.offset:
         return wanted if wanted.metadata != target_committed.metadata else None
     was_reset = source_before is not None and source.offset < source_before.offset
-    return wanted if was_reset else None
+    return wanted if was_reset or is_final else None

@@ -133,13 +133,14 @@ def _repeated(batches: DataFrame) -> DataFrame:
 def compacted_differences(records: DataFrame, *, source: str, target: str) -> tuple[DataFrame, DataFrame]:
     """Of compacted topics: runs that differ without a reason, and what is explained, a line for each partition and kind.
 
-    A site that lacks a record and holds a newer one of the same key has compacted it away; one that lacks a tombstone has let
-    it expire. All records of the partitions must be given. The second frame has the columns of the first and `records`.
+    A site that lacks a record and holds a newer one of the same key has compacted it away. One that holds nothing of the key at all has
+    let its tombstone expire, and everything before that: the other site, which cleans later or as a standby never, has that tombstone
+    still. All records of the partitions must be given. The second frame has the columns of the first and `records`.
     """
     content = F.xxhash64("timestamp_ms", "is_control", "value", "headers").alias("content")
     held = (
-        records.select(*LOG, "offset", "leader_epoch", "key", F.col("value").isNull().alias("is_tombstone"), content)
-        .groupBy("topic", "partition", "offset", "leader_epoch", "key", "is_tombstone", "content")
+        records.select(*LOG, "offset", "leader_epoch", "key", content)
+        .groupBy("topic", "partition", "offset", "leader_epoch", "key", "content")
         .agg(
             F.sum(F.when(F.col("site") == source, 1).otherwise(0)).alias("at_source"),
             F.sum(F.when(F.col("site") == target, 1).otherwise(0)).alias("at_target"),
@@ -151,15 +152,23 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
         "partition",
         F.when(is_at_source, ONLY_SOURCE).otherwise(ONLY_TARGET).alias("kind"),
         F.when(is_at_source, target).otherwise(source).alias("site"),
+        F.when(is_at_source, source).otherwise(target).alias("holder"),
         "key",
-        "is_tombstone",
         F.col("offset").alias("first_offset"),
         F.col("offset").alias("last_offset"),
     )
-    newest = records.groupBy(*LOG, "key").agg(F.max("offset").alias("newest"))
-    is_newer_there = F.col("newest").isNotNull() & (F.col("newest") > F.col("first_offset"))
-    is_explained = is_newer_there | F.col("is_tombstone")
-    judged = sided.join(newest, [*LOG, "key"], "left").withColumn("is_explained", is_explained)
+    by_key = records.where(F.col("key").isNotNull()).groupBy(*LOG, "key")
+    newest = by_key.agg(F.max("offset").alias("newest"))
+    tombstones = by_key.agg(F.max(F.when(F.col("value").isNull(), F.col("offset"))).alias("tombstone"))
+    held_tombstones = tombstones.withColumnRenamed("site", "holder")
+    is_newer_there = F.col("newest") > F.col("first_offset")
+    is_deleted_there = F.col("newest").isNull() & (F.col("tombstone") >= F.col("first_offset"))
+    is_explained = F.coalesce(is_newer_there, F.lit(False)) | F.coalesce(is_deleted_there, F.lit(False))
+    judged = (
+        sided.join(newest, [*LOG, "key"], "left")
+        .join(held_tombstones, ["holder", "topic", "partition", "key"], "left")
+        .withColumn("is_explained", is_explained)
+    )
     explained = (
         judged.where("is_explained")
         .groupBy("topic", "partition", "kind")

@@ -82,10 +82,10 @@ class ReconciliationReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Different when anything was found, not compared when that could not be established."""
+        """Different when anything was found, not compared when that could not be established or there was nothing to compare."""
         if self.findings:
             return Verdict.DIFFERENT
-        if self.problems:
+        if self.problems or not self.partitions:
             return Verdict.NOT_COMPARED
         return Verdict.EQUAL
 

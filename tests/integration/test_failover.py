@@ -19,6 +19,8 @@ from tests.support.full_sites import LINK, LinkedSites
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.processes import Processes
 from tests.support.site_comparison import check_prefix
+from wire.broker_requests import CommittedOffset
+from wire.client import KafkaClient
 
 pytestmark = pytest.mark.integration
 
@@ -42,6 +44,20 @@ async def produce(bootstrap: str, count: int, *, first: int = 0) -> None:
 async def values_at(bootstrap: str, count: int) -> list[bytes | None]:
     received = await asyncio.to_thread(librdkafka_consume, bootstrap, "flights", count, group="board")
     return [record.value for record in received]
+
+
+async def commit(bootstrap: str, offsets: dict[str, int]) -> None:
+    async with KafkaClient(bootstrap) as client:
+        for group, offset in offsets.items():
+            outcome = await client.commit(group, {("flights", 0): CommittedOffset(offset)})
+            assert not any(outcome.values()), outcome
+
+
+async def has_offsets(sites: LinkedSites, offsets: dict[str, int]) -> bool:
+    """The standby's coordinator has these, by group."""
+    async with KafkaClient(sites.b.bootstrap, site_local=True) as client:
+        found = {group: (await client.committed(group)).get(("flights", 0)) for group in offsets}
+    return {group: at.offset for group, at in found.items() if at is not None} == offsets
 
 
 async def is_writable(sites: LinkedSites, name: str) -> bool:
@@ -94,6 +110,10 @@ async def test_f1_a_failover_from_a_living_site_loses_nothing_and_clients_follow
 ) -> None:
     await linked(sites)
     await produce(sites.a.bootstrap, 200)
+    await commit(sites.a.bootstrap, {"further": 40, "rewound": 190})
+    await eventually(lambda: has_offsets(sites, {"further": 40, "rewound": 190}))
+    late = {"further": 90, "rewound": 10, "new": 200}
+    await commit(sites.a.bootstrap, late)
     journal = tmp_path / "journal.jsonl"
     planned = await failover(LINK, to_site="b", agents=sites.agents, is_dry_run=True)
     assert planned.outcome == "planned"
@@ -102,6 +122,8 @@ async def test_f1_a_failover_from_a_living_site_loses_nothing_and_clients_follow
     assert report.account is not None
     assert [(item.kept_below, item.known_lost_records) for item in report.account.partitions] == [(200, 0)]
     assert report.account.is_exact
+    assert report.account.loses_nothing
+    assert await has_offsets(sites, late)
     assert read_journal(journal)[-1]["outcome"] == "done"
     await produce(sites.a.bootstrap, 50, first=200)
     assert await values_at(sites.a.bootstrap, 250) == [record.value for record in records(250)]
@@ -120,12 +142,23 @@ async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_si
     assert sites.mirror is not None
     sites.mirror.kill()
     await produce(sites.a.bootstrap, 7, first=100)
+    await sites.create_topic("made-last")
+
+    async def b_has_heard_of_it() -> bool:
+        return "made-last" in (await sites.client("b").describe_link(LINK)).peer_topics
+
+    await eventually(b_has_heard_of_it)
     sites.a.process.kill()
     report = await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))
     assert report.is_done, report
     assert report.account is not None
-    assert [item.kept_below for item in report.account.partitions] == [100]
+    assert [(item.topic, item.kept_below, item.is_protected) for item in report.account.partitions] == [
+        ("flights", 100, True),
+        ("made-last", 0, False),
+    ]
     assert not report.account.is_exact
+    assert report.account.groups is not None
+    assert "their offsets are those of" in report.account.groups.sentence
     await produce(sites.b.bootstrap, 20, first=500)
     await asyncio.to_thread(sites.a.restart)
 

@@ -47,6 +47,7 @@ from tests.sim.world import VirtualClock, World
 from tests.sim.zookeeper_door import SimZooKeeper
 from wire import znodes
 from wire.control import broker_pb2_grpc
+from wire.control.broker_pb2 import DescribeGroupOffsetsReply
 from wire.control.clients import ControllerClient
 
 KAFKA_PORT = 9092
@@ -177,7 +178,13 @@ class Running:
         self.services = Services(self.cluster, self.replicas, self.settings, self.clock, self.hand_over)
         self.dispatcher = Dispatcher(self.services)  # type: ignore[arg-type]
         self.controller = ControllerClient(self._controller_addresses)
-        self.control = BrokerControlService(node.node_id, self.cluster, self.replicas, broker_epoch=self._broker_epoch)
+        self.control = BrokerControlService(
+            node.node_id,
+            self.cluster,
+            self.replicas,
+            broker_epoch=self._broker_epoch,
+            describe_groups=_no_groups,
+        )
         self.fetchers = ReplicaFetchers(
             self.replicas,
             self.cluster,
@@ -347,3 +354,7 @@ class Node:
         await running.stop()
         self.world.tell("has stopped")
         process.kill()
+
+
+async def _no_groups(_: str) -> DescribeGroupOffsetsReply:
+    return DescribeGroupOffsetsReply()

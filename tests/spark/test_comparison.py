@@ -100,3 +100,35 @@ def test_what_a_site_has_compacted_away_is_explained_and_what_it_lost_is_not(spa
     )
     assert [(row.kind, row.first_offset, row.last_offset) for row in runs.collect()] == [("only_source", 2, 2)]
     assert [(row.first_offset, row.last_offset, row.records) for row in explained.collect()] == [(0, 1, 2)]
+
+
+def test_a_key_that_one_site_deleted_for_good_is_explained_at_the_other_which_keeps_it_all(spark: SparkSession) -> None:
+    """R2: the source has compacted the key away, and its tombstone after that; a standby does neither."""
+    runs, explained = comparison.compacted_differences(
+        records(spark, ("b", 0, b"k", b"old"), ("b", 1, b"k", None), ("b", 2, b"x", b"1"), ("a", 2, b"x", b"1")),
+        source="a",
+        target="b",
+    )
+    assert not runs.collect()
+    assert [(row.kind, row.first_offset, row.last_offset, row.records) for row in explained.collect()] == [
+        ("only_target", 0, 1, 2)
+    ]
+
+
+def test_a_tombstone_that_a_site_lost_while_the_key_lives_there_is_a_finding(spark: SparkSession) -> None:
+    """R1."""
+    runs, explained = comparison.compacted_differences(
+        records(spark, ("a", 0, b"k", b"old"), ("a", 1, b"k", None), ("b", 0, b"k", b"old")), source="a", target="b"
+    )
+    assert [(row.kind, row.first_offset, row.last_offset) for row in runs.collect()] == [("only_source", 1, 1)]
+    assert not explained.collect()
+
+
+def test_a_deleted_key_that_lives_again_is_a_finding(spark: SparkSession) -> None:
+    """Its tombstone expired before the mirror came for it: the old value at the target, nothing at the source."""
+    runs, _ = comparison.compacted_differences(
+        records(spark, ("b", 0, b"k", b"old"), ("b", 5, b"k", b"older tombstone is below this"), ("b", 1, b"k", None)),
+        source="a",
+        target="b",
+    )
+    assert [(row.kind, row.first_offset, row.last_offset) for row in runs.collect()] == [("only_target", 5, 5)]

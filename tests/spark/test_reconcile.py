@@ -180,6 +180,17 @@ def test_a_site_that_does_not_answer_is_a_problem_and_not_a_difference(
     assert nowhere in report.problems[0]
 
 
+def test_a_filter_that_matches_no_topic_compares_nothing_and_says_what_there_is(
+    spark: SparkSession, logs: TwoLogs
+) -> None:
+    """R1."""
+    report = compare(spark, logs, topic_whitelist=("ordres", "nothing.*"), topic_blacklist=("x",))
+    assert (report.verdict, report.verdict.exit_code) == (Verdict.NOT_COMPARED, 2)
+    (problem,) = report.problems
+    assert "whitelist 'ordres,nothing.*', blacklist 'x'" in problem
+    assert logs.topic in problem
+
+
 def test_the_data_source_reads_batches_and_records_of_topics_by_name(spark: SparkSession, logs: TwoLogs) -> None:
     logs.append(logs.a, batch([(b"k", b"v"), (None, b"w")]), ten(1))
     spark.dataSource.register(AntipodeSource)

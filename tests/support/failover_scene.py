@@ -2,6 +2,8 @@
 
 write N [to SITE]        clients write N records; the answer says how many were acknowledged
 mirror [N]               the mirror copies (at most N) records
+commit N [to SITE]       the group board commits offset N
+carry                    the mirror carries what groups have committed
 down SITE, up SITE       a site is killed, is started again and hears its peer
 link down, link up       the mirror loses and finds its way
 unfenceable SITE         a broker of the site does not enforce a fence
@@ -15,7 +17,7 @@ import re
 from collections.abc import Callable
 
 from dr.core.playbook import FailoverPolicy
-from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
+from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, Operator
 from wire.control.cluster_pb2 import LinkPhase
 
 _FAIL_OVER = re.compile(
@@ -36,6 +38,8 @@ class FailoverScene:
         verbs: dict[str, Callable[[str], str]] = {
             "write": self._write,
             "mirror": self._mirror,
+            "commit": self._commit,
+            "carry": lambda _: self._carry(),
             "down": lambda site: self._turn(site, is_up=False),
             "up": lambda site: self._turn(site, is_up=True),
             "link": self._set_link,
@@ -56,6 +60,14 @@ class FailoverScene:
     def _mirror(self, rest: str) -> str:
         self._link.mirror(batch_max=int(rest or 1_000_000))
         return f"b has {len(self._link.b.partitions[KEY].log)} of {len(self._link.a.partitions[KEY].log)}"
+
+    def _commit(self, rest: str) -> str:
+        offset, _, site = rest.partition(" to ")
+        return "acknowledged" if self._link.site(site or "a").commit(int(offset)) else "not now"
+
+    def _carry(self) -> str:
+        self._link.carry_groups()
+        return f"the group is at {self._link.b.offsets.get(PLACE, 'nothing')} at b"
 
     def _turn(self, site: str, *, is_up: bool) -> str:
         returning = self._link.site(site)
@@ -87,7 +99,8 @@ class FailoverScene:
                 return "\n".join([*operator.story, f"(the operator's process dies before it can {step})"])
         account = self._link.site(match["site"]).accounts.get(self._link.site(match["site"]).record.epoch)
         kept = [] if account is None else [loss.sentence for loss in account.partitions]
-        return "\n".join([*operator.story, *kept])
+        groups = [account.groups.sentence] if account is not None and account.groups is not None else []
+        return "\n".join([*operator.story, *kept, *groups])
 
     def _look(self) -> str:
         lines = []
@@ -96,7 +109,8 @@ class FailoverScene:
             phase = LinkPhase.Name(record.phase).lower()
             writable = "takes writes" if site.is_writable() else "takes no writes"
             end = len(site.partitions[KEY].log)
+            group = f", group at {site.offsets[PLACE]}" if PLACE in site.offsets else ""
             lines.append(
-                f"{site.name}: epoch {record.epoch}, {record.active_site} active, {phase}, {writable}, log end {end}"
+                f"{site.name}: epoch {record.epoch}, {record.active_site} active, {phase}, {writable}, log end {end}{group}"
             )
         return "\n".join(lines)

@@ -77,6 +77,7 @@ class MemorySite:
         self.group_states: dict[str, str] = {}
         self.moving_groups: set[str] = set()
         self.offset_requests = 0
+        self.synced_at_ms = -1
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
         # What the site's controller answers to everything; empty: it does what it is asked.
@@ -157,6 +158,10 @@ class MemorySite:
         self.group_offsets.setdefault(group, {}).update(offsets)
         self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
         return dict.fromkeys(offsets, ErrorCode.none)
+
+    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+        self._check()
+        self.synced_at_ms = synced_at_ms
 
     async def act(self, action: Action, *, link: str, link_epoch: int) -> str:
         self._check()

@@ -7,6 +7,46 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class DescribeGroupOffsetsRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class GroupOffset(_message.Message):
+    __slots__ = ("topic", "partition", "offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    offset: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class GroupOffsets(_message.Message):
+    __slots__ = ("group", "has_members", "offsets")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    HAS_MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    has_members: bool
+    offsets: _containers.RepeatedCompositeFieldContainer[GroupOffset]
+    def __init__(self, group: _Optional[str] = ..., has_members: _Optional[bool] = ..., offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ...) -> None: ...
+
+class DescribeGroupOffsetsReply(_message.Message):
+    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    partition_count: int
+    groups: _containers.RepeatedCompositeFieldContainer[GroupOffsets]
+    synced_at_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ...) -> None: ...
+
 class IdentifyRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -55,6 +55,11 @@ class BrokerControlStub:
                 request_serializer=wire_dot_control_dot_broker__pb2.DescribePartitionsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_broker__pb2.DescribePartitionsReply.FromString,
                 _registered_method=True)
+        self.DescribeGroupOffsets = channel.unary_unary(
+                '/antipode.control.BrokerControl/DescribeGroupOffsets',
+                request_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.FromString,
+                _registered_method=True)
         self.Identify = channel.unary_unary(
                 '/antipode.control.BrokerControl/Identify',
                 request_serializer=wire_dot_control_dot_broker__pb2.IdentifyRequest.SerializeToString,
@@ -94,6 +99,13 @@ class BrokerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeGroupOffsets(self, request, context):
+        """Committed offsets of the groups that a link carries, from the partitions of __consumer_offsets that are led here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Identify(self, request, context):
         """Which registration of the broker this process is: a controller that held it for dead asks before it believes the opposite.
         """
@@ -123,6 +135,11 @@ def add_BrokerControlServicer_to_server(servicer, server):
                     servicer.DescribePartitions,
                     request_deserializer=wire_dot_control_dot_broker__pb2.DescribePartitionsRequest.FromString,
                     response_serializer=wire_dot_control_dot_broker__pb2.DescribePartitionsReply.SerializeToString,
+            ),
+            'DescribeGroupOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroupOffsets,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.SerializeToString,
             ),
             'Identify': grpc.unary_unary_rpc_method_handler(
                     servicer.Identify,
@@ -238,6 +255,33 @@ class BrokerControl:
             '/antipode.control.BrokerControl/DescribePartitions',
             wire_dot_control_dot_broker__pb2.DescribePartitionsRequest.SerializeToString,
             wire_dot_control_dot_broker__pb2.DescribePartitionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroupOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.BrokerControl/DescribeGroupOffsets',
+            wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -105,7 +105,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_topics", "peer_seen_at_ms")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,17 +113,44 @@ class DescribeLinkReply(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class PeerTopicsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SITE_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ENFORCED_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     CUTS_FIELD_NUMBER: _ClassVar[int]
+    PEER_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
     enforced_epochs: _containers.ScalarMap[int, int]
     cuts: _containers.RepeatedCompositeFieldContainer[_broker_pb2.CutLog]
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.CutLog, _Mapping]]] = ...) -> None: ...
+    peer_topics: _containers.ScalarMap[str, int]
+    peer_seen_at_ms: int
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.CutLog, _Mapping]]] = ..., peer_topics: _Optional[_Mapping[str, int]] = ..., peer_seen_at_ms: _Optional[int] = ...) -> None: ...
+
+class DescribeGroupsRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class DescribeGroupsReply(_message.Message):
+    __slots__ = ("groups", "problems", "synced_at_ms")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupOffsets]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    synced_at_ms: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ...) -> None: ...
 
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")

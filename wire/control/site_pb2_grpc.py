@@ -74,6 +74,11 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.DescribeLinkRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.DescribeLinkReply.FromString,
                 _registered_method=True)
+        self.DescribeGroups = channel.unary_unary(
+                '/antipode.control.SiteAgent/DescribeGroups',
+                request_serializer=wire_dot_control_dot_site__pb2.DescribeGroupsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.DescribeGroupsReply.FromString,
+                _registered_method=True)
         self.RecordFailover = channel.unary_unary(
                 '/antipode.control.SiteAgent/RecordFailover',
                 request_serializer=wire_dot_control_dot_site__pb2.RecordFailoverRequest.SerializeToString,
@@ -144,6 +149,13 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeGroups(self, request, context):
+        """Committed offsets of the groups that the link carries, from every live broker of the site.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecordFailover(self, request, context):
         """Keeps the account of a failover beside the link.
         """
@@ -199,6 +211,11 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.DescribeLink,
                     request_deserializer=wire_dot_control_dot_site__pb2.DescribeLinkRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.DescribeLinkReply.SerializeToString,
+            ),
+            'DescribeGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroups,
+                    request_deserializer=wire_dot_control_dot_site__pb2.DescribeGroupsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.DescribeGroupsReply.SerializeToString,
             ),
             'RecordFailover': grpc.unary_unary_rpc_method_handler(
                     servicer.RecordFailover,
@@ -427,6 +444,33 @@ class SiteAgent:
             '/antipode.control.SiteAgent/DescribeLink',
             wire_dot_control_dot_site__pb2.DescribeLinkRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.DescribeLinkReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/DescribeGroups',
+            wire_dot_control_dot_site__pb2.DescribeGroupsRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.DescribeGroupsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,6 +25,7 @@ from broker.core.group_messages import (
 )
 from broker.core.group_states import AssignmentProtocol, GroupState
 from broker.core.group_turn import GroupLimits
+from broker.group_reports import GroupReports
 from broker.group_routing import ImageRouting
 from broker.state_shard import CoordinatorRefusal
 from tests.support.clock import ManualClock
@@ -54,6 +55,7 @@ def link(
         active_site=active,
         phase=phase,
         group_whitelist=[GROUP],
+        topic_whitelist=["t"],
         is_routed=is_routed,
     )
 
@@ -391,14 +393,40 @@ async def test_an_unconfirmed_or_fenced_site_commits_nothing_and_keeps_its_membe
     site: Site, phase: LinkPhase
 ) -> None:
     await site.loaded()
-    await site.link(link(phase=phase))
     await site.with_member()
+    await site.link(link(phase=phase))
     assert await refusal(site.commit(1, member_id="m-1", generation=1)) is ErrorCode.coordinator_load_in_progress
     if phase is LinkPhase.MIRRORING:
         confirmed = confirm_link(site.image, "a-b", 1)
         assert confirmed is not None
         site.image = confirmed
         assert await site.commit(1, member_id="m-1", generation=1) is ErrorCode.none
+
+
+async def test_nobody_joins_a_group_under_a_fence(site: Site) -> None:
+    await site.loaded()
+    await site.link(link(phase=LinkPhase.FENCED))
+    assert await refusal(site.join()) is ErrorCode.coordinator_load_in_progress
+
+
+async def test_the_groups_of_a_link_are_told_with_every_commit_that_was_taken(site: Site) -> None:
+    await site.loaded()
+    await site.link(link(is_routed=False))
+    reports = GroupReports(lambda: site.image, site.coordinator)
+    carried = CommitOffsets(group_id=GROUP, offsets={T0: CommittedOffset(7, 3, "")})
+    other = CommitOffsets(group_id="not carried", offsets={T0: CommittedOffset(8, 3, "")})
+    confirmed = confirm_link(site.image, "a-b", 1)
+    assert confirmed is not None
+    site.image = confirmed
+    begun = [site.coordinator.commit(command) for command in (carried, other)]
+    reports.note_synced("a-b", synced_at_ms=50)
+    reports.note_synced("a-b", synced_at_ms=40)
+    told = await reports.describe("a-b")
+    assert all(commit.done() for commit in begun)
+    assert [(group.group, [item.offset for item in group.offsets]) for group in told.groups] == [(GROUP, [7])]
+    assert (list(told.partitions), told.partition_count) == (list(range(PARTITIONS)), PARTITIONS)
+    assert told.synced_at_ms == 50
+    assert not (await reports.describe("unknown")).groups
 
 
 async def test_a_passive_site_that_is_not_routed_answers_for_itself(site: Site) -> None:

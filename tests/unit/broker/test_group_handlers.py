@@ -21,6 +21,7 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch, 
 from broker.core.group_turn import GroupLimits
 from broker.core.transaction_states import Transaction
 from broker.core.transactions import TransactionLimits
+from broker.group_reports import GroupReports
 from broker.group_routing import ImageRouting
 from broker.services import RequestContext
 from broker.transaction_coordinator import TransactionCoordinator
@@ -117,6 +118,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         transaction_routing=routing,
         active_site=SilentSite(),
         image=image,
+        group_reports=GroupReports(lambda: image, coordinator),
         config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
         producer_ids=ProducerIds(),
         topic_creator=SimpleNamespace(request_missing=lambda topic, image: None),
@@ -437,6 +439,14 @@ async def test_a_mirror_commits_at_the_links_epoch_only(services: Services, vers
     assert await mirrored("linked", link_claim("l", 3)) == [ErrorCode.fenced_leader_epoch]
     assert await mirrored("g", link_claim("l", 4)) == [ErrorCode.not_coordinator]
     assert await mirrored("linked", None) == [ErrorCode.invalid_request]
+
+
+@pytest.mark.parametrize("version", versions("mirror_offset_commit"))
+async def test_a_mirror_says_as_of_when_it_has_carried_all(services: Services, version: int) -> None:
+    for link_epoch, said in ((4, "1700"), (3, "1800"), (4, "soon")):
+        values = commit_values("", group_instance_id=link_claim("l", link_epoch)) | {"topics": [], "member_id": said}
+        assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == []
+    assert (await services.group_reports.describe("l")).synced_at_ms == 1700
 
 
 @pytest.mark.parametrize("version", versions("consumer_group_heartbeat"))

@@ -16,6 +16,7 @@ from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryWorld
+from wire.control.cluster_pb2 import LinkPhase
 
 FIRST = PartitionKey("orders", 0)
 
@@ -272,6 +273,31 @@ async def test_a_group_of_which_the_target_does_not_tell_waits_and_does_not_go_b
         world.source.group_offsets["billing"] = {FIRST: GroupOffset(7)}
         await eventually(lambda: world.target.group_offsets["billing"] == {FIRST: GroupOffset(7)})
     assert [offset for group, _, offset in world.target.commits if group == "billing"] == [7]
+
+
+async def test_while_the_source_is_fenced_the_target_gets_exactly_what_the_groups_have() -> None:
+    """F-f: also an offset that went back while no mirror looked, and one that the target has lost."""
+    world = world_with()
+    world.source.group_offsets |= {"rewound": {FIRST: GroupOffset(2)}, "lost": {FIRST: GroupOffset(5)}}
+    world.target.group_offsets["rewound"] = {FIRST: GroupOffset(6)}
+    async with mirroring(world):
+        await eventually(lambda: world.target.group_offsets.get("lost") == {FIRST: GroupOffset(5)})
+        assert world.target.group_offsets["rewound"] == {FIRST: GroupOffset(6)}
+        del world.target.group_offsets["lost"]
+        world.record.is_routed, world.record.phase = True, LinkPhase.FENCED
+        await eventually(lambda: world.target.group_offsets == world.source.group_offsets)
+
+
+async def test_the_target_hears_as_of_when_all_groups_are_carried() -> None:
+    world = world_with()
+    world.source.group_offsets["billing"] = {FIRST: GroupOffset(3)}
+    world.target.moving_groups.add("billing")
+    async with mirroring(world):
+        await eventually(lambda: world.target.offset_requests > 2)
+        assert world.target.synced_at_ms == -1
+        world.target.moving_groups.clear()
+        await eventually(lambda: world.target.synced_at_ms > 0)
+        assert world.target.group_offsets == world.source.group_offsets
 
 
 async def test_a_stop_with_a_dead_target_says_what_is_left() -> None:

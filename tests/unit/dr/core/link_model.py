@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dr.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
+from dr.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups, TopicPartition
+from dr.core.group_offsets import group_loss
 from dr.core.loss import LossAccount, account
 from dr.core.playbook import Decision, FailoverPlaybook, FailoverPolicy, Step, StepEnded, failed_over_from, kept_ends
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import SiteRole, other_site, role_of, supersedes
 
 KEY = TopicPartition("flights", 0)
+PLACE = GroupPartition("board", *KEY)
 STEPS_MAX = 500
 
 
@@ -29,6 +31,7 @@ def new_record(*, active: str = "a", epoch: int = 1) -> LinkRecord:
         epoch=epoch,
         active_site=active,
         phase=LinkPhase.MIRRORING,
+        is_routed=True,
         topic_whitelist=["flights"],
     )
 
@@ -55,6 +58,10 @@ class ModelSite:
     is_up: bool = True
     may_be_fenced: bool = True
     acknowledged: list[tuple[TopicPartition, int, str, int]] = field(default_factory=list)
+    offsets: dict[GroupPartition, int] = field(default_factory=dict)
+    group_problems: tuple[str, ...] = ()
+    synced_at_ms: int = -1
+    peer_partitions: frozenset[TopicPartition] = frozenset()
 
     def adopt(self, record: LinkRecord) -> LinkRecord:
         """As SiteAgent.AdoptLink."""
@@ -79,6 +86,17 @@ class ModelSite:
         self.acknowledged.append((key, len(partition.log) - 1, value, self.record.epoch))
         return True
 
+    def commit(self, offset: int, place: GroupPartition = PLACE) -> bool:
+        """One commit of a group; True when acknowledged."""
+        if not self.is_writable():
+            return False
+        self.offsets[place] = offset
+        return True
+
+    def groups(self) -> SiteGroups:
+        """As SiteAgent.DescribeGroups."""
+        return SiteGroups(offsets=dict(self.offsets), problems=self.group_problems, synced_at_ms=self.synced_at_ms)
+
     def evidence(self, now_ms: int) -> SiteEvidence:
         """As the shell would collect it."""
         return SiteEvidence(
@@ -100,6 +118,9 @@ class ModelSite:
             },
             accounted_epochs=frozenset(self.accounts),
             is_confirmed=self.confirmed_epoch >= self.record.epoch,
+            groups=self.groups(),
+            peer_partitions=self.peer_partitions,
+            peer_seen_at_ms=now_ms,
         )
 
 
@@ -110,6 +131,7 @@ class ModelLink:
         self.a = ModelSite("a", new_record())
         self.b = ModelSite("b", new_record())
         self.is_link_up = True
+        self.carries_groups = True
         self.now_ms = 1_000
 
     def site(self, name: str) -> ModelSite:
@@ -128,6 +150,16 @@ class ModelLink:
                 continue
             copy.log.extend(item.log[len(copy.log) : len(copy.log) + batch_max])
             copy.heard_end, copy.heard_at_ms = len(item.log), self.now_ms
+
+    def carry_groups(self) -> None:
+        """A round of the mirror's group sync: clamped to what is mirrored."""
+        source = self.site(self.b.record.active_site)
+        target = self.site(other_site(self.b.record, source.name))
+        is_one_epoch = source.record.epoch == target.record.epoch
+        if self.is_link_up and self.carries_groups and source.is_up and target.is_up and is_one_epoch:
+            for place, offset in source.offsets.items():
+                target.offsets[place] = min(offset, len(target.partitions[KEY].log))
+            target.synced_at_ms = self.now_ms
 
     def evidence(self, to_site: str) -> Evidence:
         """Target first, source after it."""
@@ -186,6 +218,7 @@ class Operator:
         if step is Step.DRAIN:
             link.now_ms += 50
             link.mirror(batch_max=3)
+            link.carry_groups()
             return StepEnded(step=step, reason=reason)
         assert record is not None
         if step in (Step.FENCE, Step.TELL):
@@ -212,6 +245,7 @@ class Operator:
         return StepEnded(step=step, reason=reason, stored=site.adopt(record))
 
     def _account(self, target: ModelSite, record: LinkRecord) -> None:
+        source = self.link.site(other_site(record, target.name))
         evidence = target.evidence(self.link.now_ms)
         kept, unclear = kept_ends(evidence, before=self.playbook.drained_ends)
         for key in unclear:
@@ -226,4 +260,14 @@ class Operator:
             target=evidence.partitions,
             source=self.playbook.known_source_ends,
             now_ms=self.link.now_ms,
+            peers=evidence.peer_partitions,
+            peer_seen_at_ms=evidence.peer_seen_at_ms,
+            groups=group_loss(
+                source.groups() if source.is_up else self.playbook.source_groups,
+                target.groups(),
+                evidence.partitions,
+                is_fenced=self.playbook.is_fence_proven,
+                is_routed=record.is_routed,
+                now_ms=self.link.now_ms,
+            ),
         )

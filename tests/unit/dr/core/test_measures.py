@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from dr.core.checkers import Anomaly
+from dr.core.evidence import TopicPartition
 from dr.core.expectations import Limits, judge
 from dr.core.history import Acknowledged, Delivered, LogRecord
 from dr.core.loss import LossAccount, PartitionLoss
-from dr.core.measures import Measured, longest_pause, measure
+from dr.core.measures import Measured, longest_pause, measure, unaccounted_losses
 from dr.core.plots import Curve, Span, plot, rate_points
 from dr.reconciliation import judge_findings, last_json
 
 
-def account(kept_below: int) -> LossAccount:
+def account(kept_below: int, *, epoch: int = 2, accounted_at_ms: int = 0, from_site: str = "a") -> LossAccount:
     loss = PartitionLoss(
         topic="t",
         partition=0,
@@ -20,7 +27,14 @@ def account(kept_below: int) -> LossAccount:
         known_lost_records=0,
         last_contact_ms=5,
     )
-    return LossAccount(link="a-b", epoch=2, from_site="a", to_site="b", accounted_at_ms=0, partitions=(loss,))
+    return LossAccount(
+        link="a-b",
+        epoch=epoch,
+        from_site=from_site,
+        to_site="b" if from_site == "a" else "a",
+        accounted_at_ms=accounted_at_ms,
+        partitions=(loss,),
+    )
 
 
 def ack(number: int, offset: int, at_ms: float) -> Acknowledged:
@@ -96,10 +110,57 @@ def test_the_longest_pause_is_one_that_ends_after_the_fault() -> None:
 def test_findings_at_or_above_the_kept_offset_are_as_accounted() -> None:
     finding = {"topic": "t", "partition": 0, "kind": "diverged", "first_offset": 3, "last_offset": 4}
     extra = {**finding, "kind": "extra", "first_offset": 5, "last_offset": 9}
-    assert judge_findings([finding, extra], [account(3)]) == ("as accounted", 2)
-    assert judge_findings([{**finding, "first_offset": 2}], [account(3)]) == ("different", 0)
-    assert judge_findings([{**finding, "topic": "other"}], [account(3)]) == ("different", 0)
-    assert judge_findings([], [account(3)]) == ("different", 0)
+
+    def judged(*findings: dict[str, Any], kept_below: int = 3) -> tuple[str, int]:
+        return judge_findings(findings, [account(kept_below)], source_site="a")
+
+    assert judged(finding, extra) == ("as accounted", 2)
+    assert judged({**finding, "first_offset": 2}) == ("different", 0)
+    assert judged({**finding, "topic": "other"}) == ("different", 0)
+    assert judged() == ("different", 0)
+    for kind in ("corrupt", "duplicate"):
+        assert judged(finding, {**finding, "kind": kind, "first_offset": 7, "last_offset": 7}) == ("different", 0)
+
+
+def test_findings_after_two_failovers_are_judged_by_the_second() -> None:
+    accounts = [account(500, epoch=3, from_site="b"), account(100, epoch=2)]
+    only_old = {"topic": "t", "partition": 0, "kind": "extra", "first_offset": 500, "last_offset": 504}
+    since = {**only_old, "kind": "missing", "first_offset": 505, "last_offset": 600}
+    assert judge_findings([only_old, since], accounts, source_site="a") == ("as accounted", 5)
+    between = {**only_old, "first_offset": 300}
+    assert judge_findings([between], accounts, source_site="a") == ("different", 0)
+
+
+def two_failovers(lost: Acknowledged, *, log_offsets: Iterable[int]) -> list[str]:
+    """Names of lost records that neither account explains: 100 were kept at 1000 ms, 500 at 2000 ms."""
+    accounts = [
+        account(100, epoch=2, accounted_at_ms=1000),
+        account(500, epoch=3, accounted_at_ms=2000, from_site="b"),
+    ]
+    log = [LogRecord("a", "t", 0, offset, f"other:{offset}") for offset in log_offsets]
+    missing = [Anomaly("A3", TopicPartition("t", 0), lost.offset, lost.value)]
+    return [anomaly.detail for anomaly in unaccounted_losses(missing, accounts, [lost], log)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "at_ms", "log_offsets", "is_accounted"),
+    [
+        (300, 1500, range(299), False),  # acknowledged between the failovers, kept by the second, and gone
+        (105, 900, range(600), True),  # lost with the first site
+        (99, 900, range(600), False),
+        (510, 1500, range(500), True),  # lost with the second site
+        (105, 1500, range(600), True),  # taken by the first site while it was cut off: the offset is another record's
+        (510, 2500, range(600), True),
+        (700, 2500, range(600), True),  # so was this one, as far as anybody can tell
+        (550, 2500, [*range(540), *range(560, 600)], False),  # a hole in what the active site has written
+    ],
+)
+def test_a_loss_is_accounted_for_by_the_failover_that_ended_the_site_that_took_it(
+    offset: int, at_ms: float, log_offsets: Iterable[int], *, is_accounted: bool
+) -> None:
+    """A2."""
+    unexplained = two_failovers(ack(1, offset, at_ms), log_offsets=log_offsets)
+    assert unexplained == ([] if is_accounted else ["p:1"])
 
 
 def test_json_is_found_as_the_whole_output_or_its_last_line() -> None:

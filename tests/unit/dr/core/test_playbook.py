@@ -6,8 +6,10 @@ import itertools
 
 import pytest
 
+from dr.core.evidence import TopicPartition
+from dr.core.loss import LossAccount
 from dr.core.playbook import FailoverPolicy, Step
-from tests.unit.dr.core.link_model import KEY, ModelLink, ModelPartition, Operator
+from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, ModelPartition, Operator
 from wire.control.cluster_pb2 import LinkPhase
 
 
@@ -245,3 +247,112 @@ def test_ends_seen_under_a_fence_that_somebody_gave_back_are_not_trusted_any_mor
     lost = link.b.accounts[3].partitions[0]
     assert not lost.is_source_end_exact
     assert link.b.is_writable()
+
+
+def link_with_a_late_commit(offset: int) -> ModelLink:
+    """All records are mirrored, and so is a commit of 7; another one has just been acknowledged."""
+    link = link_with_records(written=12, mirrored=12)
+    assert link.a.commit(7)
+    link.carry_groups()
+    assert link.a.commit(offset)
+    return link
+
+
+@pytest.mark.parametrize("offset", [12, 2], ids=["further", "rewound"])
+@pytest.mark.parametrize("crash_before", range(9))
+def test_f_f_what_a_group_committed_before_the_fence_is_there_after_it(offset: int, crash_before: int) -> None:
+    link = link_with_a_late_commit(offset)
+    for count, _ in enumerate(Operator(link).steps()):
+        if count == crash_before:
+            break
+    outcome = Operator(link).run()
+    assert outcome.step is Step.DONE or "active for link a-b already" in outcome.reason
+    assert link.b.offsets == {PLACE: offset}
+    assert not link.a.commit(13)
+    assert link.b.commit(13)
+    groups = link.b.accounts[2].groups
+    assert groups is not None
+    assert (groups.known_lost_offsets, groups.is_exact) == (0, True)
+
+
+def test_f_f_a_mirror_that_does_not_carry_groups_is_a_reason_to_stop_that_names_them() -> None:
+    link = link_with_a_late_commit(12)
+    link.carries_groups = False
+    refused = Operator(link).run()
+    assert refused.step is Step.REFUSE
+    assert "1 committed offsets are not here yet (group board, flights-0: 12 there, 7 here)" in refused.reason
+    assert link.a.commit(12)  # the fence is given back
+    accepted = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=500))
+    assert accepted.run().step is Step.DONE
+    groups = link.b.accounts[link.b.record.epoch].groups
+    assert groups is not None
+    assert (groups.known_lost_offsets, groups.is_exact) == (1, True)
+    assert "group board, flights-0: 12 there, 7 here" in groups.sentence
+
+
+def test_f_f_groups_that_no_coordinator_tells_of_are_not_taken_for_groups_without_offsets() -> None:
+    link = link_with_a_late_commit(12)
+    link.a.group_problems = ("no coordinator for 1 partitions of __consumer_offsets (0)",)
+    refused = Operator(link).run()
+    assert refused.step is Step.REFUSE
+    assert "cannot be compared: no coordinator" in refused.reason
+
+
+def test_f2_a_dead_sources_groups_are_as_old_as_the_mirrors_last_round() -> None:
+    link = link_with_a_late_commit(12)
+    link.a.is_up = False
+    link.now_ms += 700
+    assert Operator(link).run().step is Step.DONE
+    groups = link.b.accounts[2].groups
+    assert groups is not None
+    assert not link.b.accounts[2].is_exact
+    assert groups.last_contact_ms >= 700
+    assert f"those of {groups.last_contact_ms} ms before" in groups.sentence
+
+
+def test_f2_where_no_mirror_said_how_far_groups_are_the_account_says_so() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.a.is_up = False
+    assert Operator(link).run().step is Step.DONE
+    groups = link.b.accounts[2].groups
+    assert groups is not None
+    assert "nothing says how old" in groups.sentence
+
+
+def test_an_account_is_read_back_as_it_was_kept() -> None:
+    link = link_with_a_late_commit(12)
+    Operator(link).run()
+    kept = link.b.accounts[2]
+    assert LossAccount.from_json(kept.to_json()) == kept
+
+
+NEW = TopicPartition("made-last", 0)
+
+
+def test_f2_partitions_of_a_lost_site_that_were_not_mirrored_yet_are_named() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.b.peer_partitions = frozenset({KEY, NEW})
+    link.a.is_up = False
+    assert Operator(link).run().step is Step.DONE
+    kept, unprotected = link.b.accounts[2].partitions
+    assert (kept.topic, kept.is_protected) == (KEY.topic, True)
+    assert unprotected.sentence.startswith("made-last-0: not protected")
+    assert not link.b.accounts[2].is_exact
+
+
+def test_f1_a_partition_without_a_record_is_waited_for_too() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.a.partitions[NEW] = ModelPartition()
+    operator = Operator(link)
+    assert operator.run().step is Step.DONE
+    assert NEW in link.b.partitions
+    assert "drain: 1 partitions are not here yet (made-last-0)" in operator.story
+    link = link_with_records(written=3, mirrored=3)
+    link.a.partitions[NEW] = ModelPartition()
+    link.is_link_up = False
+    refused = Operator(link).run()
+    assert "1 partitions are not here yet (made-last-0)" in refused.reason
+    accepted = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=500))
+    assert accepted.run().step is Step.DONE
+    sentences = [loss.sentence for loss in link.b.accounts[link.b.record.epoch].partitions]
+    assert "made-last-0: not protected: it was not mirrored yet, 0 records and the partition are lost" in sentences

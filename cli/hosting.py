@@ -68,7 +68,11 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
     candidate = None
     if settings.is_controller_candidate:
         candidate = ControllerCandidate(
-            candidate_settings, grpc_server=server, registry=registry, note_session=sessions.noting("controller")
+            candidate_settings,
+            grpc_server=server,
+            registry=registry,
+            note_session=sessions.noting("controller"),
+            heeds_altered_configs=True,
         )
     agent = SiteAgentHost(
         site_name=settings.site,
@@ -108,7 +112,7 @@ async def _start_controller(running: AsyncExitStack, properties: Mapping[str, st
     _serve_metrics(running, settings.metrics_listener, registry)
     await _connect(running, settings)
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
-    candidate = ControllerCandidate(settings, grpc_server=server, registry=registry)
+    candidate = ControllerCandidate(settings, grpc_server=server, registry=registry, heeds_altered_configs=True)
     port = await server.start(is_ready=False)
     running.push_async_callback(server.stop)
     running.push_async_callback(candidate.stop)

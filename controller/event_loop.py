@@ -54,12 +54,14 @@ class ActiveController:
         metrics: ControllerMetrics,
         deletion_retry_ms: int,
         balance: BalanceRule | None = None,
+        heeds_altered_configs: bool = False,
     ) -> None:
         self.tenure = tenure
         self._zookeeper = zookeeper
         self._metrics = metrics
         self._deletion_retry_ms = deletion_retry_ms
         self._balance = balance
+        self._heeds_altered_configs = heeds_altered_configs
         self._sentinels = Sentinels(self._tell, own_node=tenure.controller_id)
         self._machine = ControllerMachine(cluster)
         self._reader = ClusterReader(zookeeper)
@@ -234,16 +236,19 @@ class ActiveController:
         leaderships.write()
 
     def _watches(self) -> list[Coroutine[Any, Any, None]]:
-        return [
+        watches = [
             follow(self._reader.brokers, self._on_brokers),
             follow(self._reader.topic_names, self._on_topic_names),
             follow(self._reader.deletion_marks, self._on_deletion_marks),
             follow(self._reader.config_changes, self._on_config_changes),
             follow(self._reader.links, self._on_links),
-            follow(partial(self._reader.unclean_election, self.tenure.controller_id), self._on_unclean_election),
             follow(partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
             follow(partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
         ]
+        if self._heeds_altered_configs:
+            read = partial(self._reader.unclean_election, self.tenure.controller_id)
+            watches.append(follow(read, self._on_unclean_election))
+        return watches
 
     async def _on_brokers(self, brokers: dict[int, Broker]) -> None:
         await self._tell(ask.BrokersListed(brokers=brokers))

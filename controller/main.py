@@ -47,8 +47,11 @@ class ControllerCandidate:
         registry: CollectorRegistry,
         clock: Clock | None = None,
         note_session: NoteSession = note_no_session,
+        heeds_altered_configs: bool = False,
     ) -> None:
+        """With `heeds_altered_configs` it hears of what is altered of brokers while they run, where brokers offer to alter it."""
         self._settings = settings
+        self._heeds_altered_configs = heeds_altered_configs
         self._note_session = note_session
         self._clock = clock or SystemClock()
         self._metrics = ControllerMetrics(registry)
@@ -150,8 +153,11 @@ class ControllerCandidate:
 
     async def _govern(self, zookeeper: ZooKeeper, candidacy: Candidacy, tenure: Tenure) -> str:
         """Load, take over and serve until deposed; returns why it ended."""
-        cluster = await ClusterReader(zookeeper).load(rules=self._settings.rules(), tenure=tenure)
+        reader = ClusterReader(zookeeper)
+        cluster = await reader.load(rules=self._settings.rules(), tenure=tenure)
         cluster.cluster_id = self._cluster_id
+        if self._heeds_altered_configs:
+            cluster.altered_unclean_election = await reader.unclean_election(tenure.controller_id)
         active = ActiveController(
             tenure=tenure,
             cluster=cluster,
@@ -159,6 +165,7 @@ class ControllerCandidate:
             metrics=self._metrics,
             deletion_retry_ms=self._settings.deletion_retry_ms,
             balance=self._settings.balance(),
+            heeds_altered_configs=self._heeds_altered_configs,
         )
         self._active = active
         self._metrics.record_tenure(tenure.epoch)

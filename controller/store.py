@@ -94,7 +94,6 @@ class ClusterReader:
         cluster.brokers = await self.brokers()
         cluster.links = await self.links()
         cluster.quotas = await self.quotas()
-        cluster.altered_unclean_election = await self.unclean_election(tenure.controller_id)
         names = await self._zookeeper.children(znodes.TOPICS)
         topics = await self._in_windows(self.topics, names, size=TOPICS_PER_READ_MAX)
         cluster.topics = {topic.name: topic for topic in topics}

@@ -29,7 +29,9 @@ class CandidateProcess:
         self.registry = CollectorRegistry()
         self.settings = load_settings(ControllerSettings, mapping)
         self.server = GrpcServer("127.0.0.1", 0)
-        self.candidate = ControllerCandidate(self.settings, grpc_server=self.server, registry=self.registry)
+        self.candidate = ControllerCandidate(
+            self.settings, grpc_server=self.server, registry=self.registry, heeds_altered_configs=True
+        )
         self.address = ""
 
     async def __aenter__(self) -> Self:

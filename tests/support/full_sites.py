@@ -259,7 +259,10 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
     broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()))
     candidate = ControllerCandidate(
-        load_settings(ControllerSettings, properties), grpc_server=server, registry=new_registry()
+        load_settings(ControllerSettings, properties),
+        grpc_server=server,
+        registry=new_registry(),
+        heeds_altered_configs=True,
     )
     agent = SiteAgentHost(site_name=settings.site, zookeeper_connect=settings.zookeeper_connect, grpc_server=server)
     port = await server.start()

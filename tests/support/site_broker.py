@@ -45,7 +45,10 @@ class SiteBroker:
         self.membership = Membership(settings, self.zookeeper, SystemClock())
         self.broker = Broker(settings, self.server, self.membership)
         self.candidate = ControllerCandidate(
-            load_settings(ControllerSettings, self._properties), grpc_server=self.server, registry=registry
+            load_settings(ControllerSettings, self._properties),
+            grpc_server=self.server,
+            registry=registry,
+            heeds_altered_configs=True,
         )
         port = await self.server.start()
         await self.candidate.start(grpc_address=f"127.0.0.1:{port}")

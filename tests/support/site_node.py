@@ -127,7 +127,10 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
     registry = new_registry()
     registry.register(broker.metrics)
     candidate = ControllerCandidate(
-        load_settings(ControllerSettings, properties), grpc_server=server, registry=registry
+        load_settings(ControllerSettings, properties),
+        grpc_server=server,
+        registry=registry,
+        heeds_altered_configs=True,
     )
     assert settings.metrics_listener is not None
     MetricsServer(registry, host=settings.metrics_listener.host, port=settings.metrics_listener.port).start()

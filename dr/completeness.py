@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import grpc
+
+from dr.channels import problem_of
 from dr.core.completeness import Completeness, TopicCompleteness, by_topic
 from dr.links import describe_link
 from dr.observation import LinkObserver
@@ -49,7 +52,11 @@ def looks_at_mirror(ask: Callable[[], Awaitable[DescribeMirrorReply]], clock: Cl
 
     async def look(completeness: Completeness) -> None:
         asked_at_ms = clock.now_ms()
-        completeness.take_mirror(await ask(), asked_at_ms=asked_at_ms)
+        try:
+            reply = await ask()
+        except grpc.aio.AioRpcError as error:
+            raise OperationalFailure(f"the mirror does not answer: {problem_of(error)}") from error
+        completeness.take_mirror(reply, asked_at_ms=asked_at_ms)
 
     return look
 
@@ -57,11 +64,20 @@ def looks_at_mirror(ask: Callable[[], Awaitable[DescribeMirrorReply]], clock: Cl
 async def complete_until(
     look: Look, *, until_ms: int, topics: Sequence[str], timeout_ms: float, clock: Clock, show: Show = lambda _: None
 ) -> list[TopicCompleteness]:
-    """Look until all topics are complete until then, at least once and up to the time-out; how they stand at the end."""
+    """Look until all topics are complete until then, at least once and up to the time-out; how they stand at the end.
+
+    A look that fails is repeated while there is time; OperationalFailure when the last one failed.
+    """
     completeness = Completeness()
     deadline_ms = clock.monotonic_ms() + timeout_ms
     while True:
-        await look(completeness)
+        try:
+            await look(completeness)
+        except OperationalFailure:
+            if clock.monotonic_ms() >= deadline_ms:
+                raise
+            await asyncio.sleep(POLL_S)
+            continue
         wanted = [one for one in completeness.partitions() if matches(one.topic, whitelist=topics, blacklist=())]
         found = by_topic(wanted, until_ms=until_ms)
         show(found)

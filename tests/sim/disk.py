@@ -114,7 +114,7 @@ class MemoryLog(PartitionLog):
 
     def __init__(self, stored: StoredLog, config: LogConfig, observer: LogObserver) -> None:
         self.stored = stored
-        self.directory = "memory"
+        self.directory = "memory/log"
         self.topic, self.partition, self.topic_id = stored.topic, stored.partition, stored.topic_id
         self.config = config
         self._limits = BatchLimits.of(config)

@@ -26,7 +26,7 @@ from wire.broker_requests import EpochQuery
 from wire.client import KafkaClient
 from wire.client_errors import Unreachable
 from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
-from wire.records import Record, encode_batch
+from wire.records import Record, decode_records, encode_batch
 
 pytestmark = pytest.mark.integration
 
@@ -215,6 +215,35 @@ def produce_one(site: ReplicatedSite, **settings: Any) -> str:
     producer.produce(TOPIC, b"one", partition=0, on_delivery=delivered)
     producer.flush(30)
     return outcome[0]
+
+
+def test_what_a_leader_took_alone_and_cuts_when_it_is_back_is_counted_and_kept(site: ReplicatedSite) -> None:
+    site.create(TOPIC, 1)
+    leader = site.leaders(TOPIC)[0]
+    others = [site.nodes[node] for node in NODES if node != leader]
+    for node in others:
+        node.process.pause()
+    producer = Producer({"bootstrap.servers": site.bootstrap, "acks": 1, "log_level": 2})
+    taken = [f"{number}" for number in range(20)]
+    for value in taken:
+        producer.produce(TOPIC, value, partition=0)
+        assert producer.flush(20) == 0
+    site.nodes[leader].process.kill()
+    for node in others:
+        node.process.resume()
+    eventually_sync(lambda: site.leaders(TOPIC)[0] not in (-1, leader), 30_000)
+    site.nodes[leader].restart()
+    site.wait_in_sync(TOPIC)
+    site.wait_equal(TOPIC, 1)
+    log = site.directory_of(leader, TOPIC, 0)
+    cut = values_in(log.with_name(f"0.cut.{TOPIC}-0.log"))
+    assert [*values_in(log / f"{0:020d}.log"), *cut] == taken
+    assert cut
+    assert site.nodes[leader].figure("antipode_broker_cut_records_total") == len(cut)
+
+
+def values_in(file: Path) -> list[str]:
+    return [record.value.decode() for record in decode_records(file.read_bytes()) if record.value is not None]
 
 
 def visible_end(site: ReplicatedSite) -> int:

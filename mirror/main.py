@@ -10,7 +10,6 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -47,14 +46,6 @@ CLIENT_ID = "antipode-mirror"
 _log = get_logger("mirror")
 
 
-class Closeable(Protocol):
-    """A part that has connections."""
-
-    async def close(self) -> None:
-        """Drop them."""
-        ...
-
-
 class MirrorDaemon:
     """One daemon for one link. `start` returns when it serves; `failed` resolves when it cannot go on; then `stop`."""
 
@@ -71,7 +62,7 @@ class MirrorDaemon:
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
         self._explained = ""
-        self._closing: list[Closeable] = []
+        self._closing: list[Sharing | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
         self._sharing: Sharing | ZooKeeperSharing | None = None
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
@@ -196,13 +187,13 @@ class MirrorDaemon:
         actor = ControllerActor(config.site_agents)
         source_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         target_client = KafkaClient(target, dialing.target, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        producers = KafkaProducersOfSource(source, dialing.source), KafkaProducersOfTarget(target, dialing.target)
         transactional_ids = TransactionalIdSync(
-            *producers,
+            KafkaProducersOfSource(source_client),
+            KafkaProducersOfTarget(target_client),
             link=lambda: standing if self.mirror is None else self.mirror.link(),
             interval_ms=config.group_sync_interval_ms,
         )
-        self._closing += [source_site, target_site, actor, source_client, target_client, *producers]
+        self._closing += [source_site, target_site, actor, source_client, target_client]
         return Ports(
             source=source_site,
             target=target_site,

@@ -195,19 +195,22 @@ class TransactionalProducer(NamedTuple):
     timeout_ms: int
 
 
+class ProducerNews(NamedTuple):
+    """By transactional id, what was written since the last time; None: it is forgotten. `is_all`: there was no more when it was read."""
+
+    producers: Mapping[str, TransactionalProducer | None]
+    is_all: bool
+
+
 class ProducersOfSource(Protocol):
     """The source's transactional producers, as its coordinators write them down."""
 
-    async def news(self) -> Mapping[str, TransactionalProducer | None]:
-        """By transactional id, what was written since the last time: empty when there is nothing more now. None: it is forgotten."""
+    async def news(self) -> ProducerNews:
+        """What one answer of each broker brings."""
         ...
 
     def begin_anew(self) -> None:
         """The next news are everything that there is."""
-        ...
-
-    async def close(self) -> None:
-        """Drop all connections."""
         ...
 
 
@@ -218,10 +221,6 @@ class ProducersOfTarget(Protocol):
         self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
     ) -> Mapping[str, ErrorCode]:
         """Tell them; the outcome of each that was told. Unreachable when the site does not answer."""
-        ...
-
-    async def close(self) -> None:
-        """Drop all connections."""
         ...
 
 

@@ -59,8 +59,10 @@ class TransactionalIdSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE) or not link.record.is_routed:
             self._forget()
             return
-        while news := await self._source.news():
-            self._take(news)
+        is_all = False
+        while not is_all:  # not until nothing comes: a busy source always has something new
+            producers, is_all = await self._source.news()
+            self._take(producers)
         told: set[str] = set()
         while batch := dict(
             islice(((name, it) for name, it in self._waiting.items() if name not in told), TOLD_AT_ONCE)

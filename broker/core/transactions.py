@@ -16,7 +16,7 @@ fenced, and any other is told that its producer id is not known, which has it ab
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from kio.schema.errors import ErrorCode
@@ -201,9 +201,8 @@ def _go_on_here(known: Transaction, command: InitProducer, now_ms: int, token: i
         return _refuse(token, ErrorCode.producer_fenced)
     if command.fresh_producer_id is None:
         return _answer(token, ProducerReply(needs_producer_id=True))
-    return _hand_out(
-        known.of_new_producer(command.fresh_producer_id, timeout_ms=command.timeout_ms, now_ms=now_ms), token
-    )
+    fresh = known.of_new_producer(command.fresh_producer_id, timeout_ms=command.timeout_ms, now_ms=now_ms)
+    return _hand_out(replace(fresh, last_producer_epoch=command.producer_epoch if is_named else NO_EPOCH), token)
 
 
 def _may_continue(known: Transaction, command: InitProducer) -> bool:
@@ -215,7 +214,8 @@ def _may_continue(known: Transaction, command: InitProducer) -> bool:
     if command.producer_id == known.producer_id:
         return command.producer_epoch in (known.producer_epoch, known.last_producer_epoch, NO_EPOCH)
     is_rotated = command.producer_id == known.previous_producer_id and known.producer_epoch == 0
-    return is_rotated and command.producer_epoch >= FENCING_EPOCH_MAX - 1
+    was_carried = known.last_producer_epoch != NO_EPOCH and command.producer_epoch == known.last_producer_epoch
+    return is_rotated and (command.producer_epoch >= FENCING_EPOCH_MAX - 1 or was_carried)
 
 
 def _next_epoch(known: Transaction, command: InitProducer, now_ms: int, token: int) -> TransactionDecision:

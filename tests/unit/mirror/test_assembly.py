@@ -58,7 +58,7 @@ async def test_a_producer_whose_request_breaks_off_sends_again() -> None:
     fail = every(3, RuntimeError("bug in a producer"))
     world.before_append = broken
     async with mirroring(world) as mirror:
-        await eventually(world.is_equal, 20_000)
+        await eventually(world.is_equal, 60_000)
         await eventually(lambda: mirror.queue.used_bytes == 0)
         assert mirror.restarts["producer"] > 0
 

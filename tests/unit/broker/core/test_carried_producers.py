@@ -114,6 +114,17 @@ def test_the_producer_goes_on_under_a_fresh_producer_id(machine: Machine, epoch:
     assert machine.ask(add()).error is ErrorCode.invalid_producer_id_mapping
 
 
+def test_a_producer_that_did_not_hear_of_its_fresh_id_gets_it_again_and_no_other_instance_does(
+    machine: Machine,
+) -> None:
+    for _ in range(2):
+        reply = machine.ask(init(producer_id=THEIRS, epoch=EPOCH + 1))
+        assert (reply.producer_id, reply.producer_epoch) == (OURS, 0)  # type: ignore[union-attr]
+    assert machine.ask(init(producer_id=THEIRS, epoch=EPOCH)).error is ErrorCode.producer_fenced
+    machine.ask(add(producer_id=OURS, epoch=0))
+    assert machine.ask(init(producer_id=THEIRS, epoch=EPOCH + 1)).error is ErrorCode.producer_fenced
+
+
 def test_an_instance_that_was_fenced_before_the_promotion_stays_fenced(machine: Machine) -> None:
     assert machine.ask(add(epoch=EPOCH - 1)).error is ErrorCode.producer_fenced
     assert machine.ask(end(epoch=EPOCH - 1)).error is ErrorCode.producer_fenced

@@ -181,6 +181,9 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
     if reply.acls:
         title += f"; {reply.acls}"
     print_table(title, ("topic", "partition", "state", "lag", "lag ms", "mirrored", "reason"), rows)
+    if reply.group_problems:
+        problems = sorted(reply.group_problems.items())
+        print_table("offsets that cannot be carried", ("group or broker", "reason"), problems)
 
 
 def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:

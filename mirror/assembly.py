@@ -149,6 +149,7 @@ class Mirror:
             throttle_waited_ms=lambda: self.throttle.waited_ms,
             tallies=ports.tallies,
             refusals=lambda: self._topics.refusals,
+            groups_failing=lambda: len(self._groups.problems),
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -178,6 +179,7 @@ class Mirror:
             self.pauses,
             self._ports.verifier,
             self._resets,
+            lambda: self._groups.problems,
             self._ports.acls,
         )
 
@@ -291,6 +293,7 @@ class Mirror:
             config_interval_ms=self._config.config_sync_interval_ms,
             excluded_configs=self._config.config_properties_exclude,
             on_topology=self._topology_changed,
+            on_renewed=self._groups.forget,
         )
 
     def _make_producer(self, lane: int) -> Producer:

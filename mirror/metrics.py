@@ -93,7 +93,9 @@ class MirrorMetrics(Collector):
         throttle_waited_ms: Callable[[], float],
         tallies: Mapping[str, CompressionTally],
         refusals: Callable[[], Mapping[str, Trouble]],
+        groups_failing: Callable[[], int],
     ) -> None:
+        self._groups_failing = groups_failing
         self._refusals = refusals
         self._tallies = tallies
         self._throttle_waited_ms = throttle_waited_ms
@@ -146,6 +148,11 @@ class MirrorMetrics(Collector):
                 "antipode_mirror_groups_synced_timestamp_seconds",
                 "When group offsets were last carried.",
                 self._groups_synced_at_ms() / 1000,
+            ),
+            (
+                "antipode_mirror_groups_failing",
+                "Groups whose offsets cannot be carried, and brokers that do not tell theirs.",
+                self._groups_failing(),
             ),
         )
         for name, text, value in plain:

@@ -82,6 +82,7 @@ class TopicSync:
         config_interval_ms: int,
         excluded_configs: Collection[str],
         on_topology: Callable[[], None],
+        on_renewed: Callable[[str], None],
     ) -> None:
         self._board = board
         self._source = source
@@ -93,6 +94,7 @@ class TopicSync:
         self._config_interval_ms = config_interval_ms
         self._excluded_configs = excluded_configs
         self._on_topology = on_topology
+        self._on_renewed = on_renewed
         self._poked = asyncio.Event()
         self._configs_at_ms = float("-inf")
         self._problem: SiteUnreachable | None = None
@@ -200,7 +202,9 @@ class TopicSync:
         for name in wanted.agreed:
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(PartitionKey(name, partition), source[name], target[name])
-            self._renewed.discard(name)
+            if name in self._renewed:
+                self._renewed.discard(name)
+                self._on_renewed(name)
         for name, trouble in wanted.troubles.items():
             there = target[name] if trouble.finding is Finding.GONE else source[name]
             for partition in there.leaders:

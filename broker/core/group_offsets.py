@@ -3,6 +3,7 @@
 `OffsetTable` is the committed state, changed by records only; the functions beside it decide. Offsets of a group with members are kept;
 those of an empty group expire together, a retention time after the group became empty (or after the commit, if that is later); those of a
 simple group (no members ever) expire one by one after their commit. A commit that named its own retention (OffsetCommit 2 to 4) ends then.
+Groups that a link brings here do not expire (`group_routing.py`): their mirror forgets what the active site forgets.
 """
 
 from __future__ import annotations
@@ -120,17 +121,25 @@ def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupR
     ]
 
 
-def mirror(turn: Turn, command: MirrorOffsets) -> list[GroupRecord]:
-    """A mirror's commit: refused while the group has members here."""
+def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRecord]:
+    """A mirror's commit: refused while the group has members here. Offset -1 says that the active site has none any more."""
     if turn.group.members:
         turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
         return []
-    return _take(turn, command.offsets)
+    gone = [partition for partition, offset in command.offsets.items() if offset.offset < 0]
+    kept = {partition: offset for partition, offset in command.offsets.items() if offset.offset >= 0}
+    removed = removals(turn.group, [partition for partition in gone if partition in offsets], offsets) if gone else []
+    if kept:
+        removed = [record for record in removed if not isinstance(record, GroupRemoved)]
+    return [*removed, *_take(turn, kept, gone)]
 
 
-def _take(turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[GroupRecord]:
+def _take(
+    turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset], gone: Iterable[TopicPartition] = ()
+) -> list[GroupRecord]:
+    """Records of the offsets that can be kept; answers for them and for those that are `gone`."""
     records: list[GroupRecord] = []
-    errors: dict[TopicPartition, ErrorCode] = {}
+    errors = dict.fromkeys(gone, ErrorCode.none)
     for partition, offset in offsets.items():
         if len(offset.metadata) > turn.limits.offset_metadata_bytes_max:
             errors[partition] = ErrorCode.offset_metadata_too_large
@@ -191,8 +200,10 @@ def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offset
     return records
 
 
-def expired(group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets whose time is over."""
+def expired(
+    group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int, counted_from_ms: int = NO_TIMESTAMP
+) -> list[TopicPartition]:
+    """Offsets whose time is over; it began for none of them before `counted_from_ms`, when this site took the group over."""
     if group.members or group.state is not GroupState.EMPTY:
         return []
     empty_since_ms = NO_TIMESTAMP if group.is_simple else group.state_since_ms
@@ -200,6 +211,6 @@ def expired(group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int) -
     def is_over(value: OffsetValue) -> bool:
         if value.expire_timestamp_ms != NO_TIMESTAMP:
             return now_ms >= value.expire_timestamp_ms
-        return now_ms - max(value.commit_timestamp_ms, empty_since_ms) >= retention_ms
+        return now_ms - max(value.commit_timestamp_ms, empty_since_ms, counted_from_ms) >= retention_ms
 
     return [partition for partition, value in offsets.items() if is_over(value)]

@@ -245,7 +245,7 @@ class Groups:
             case CommitOffsets():
                 return group_offsets.commit(turn, command)
             case MirrorOffsets():
-                return group_offsets.mirror(turn, command)
+                return group_offsets.mirror(turn, command, self._offsets.of(command.group_id))
             case _:
                 return self._forget(turn, command)
         return []
@@ -262,7 +262,11 @@ class Groups:
                 turn.reason = f"{len(gone)} offsets belonged to deleted topics" if gone else ""
             case ExpireOffsets():
                 gone = group_offsets.expired(
-                    group, offsets, now_ms=turn.now_ms, retention_ms=turn.limits.offsets_retention_ms
+                    group,
+                    offsets,
+                    now_ms=turn.now_ms,
+                    retention_ms=turn.limits.offsets_retention_ms,
+                    counted_from_ms=command.counted_from_ms,
                 )
                 turn.reason = f"{len(gone)} offsets expired" if gone else ""
             case _:

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.assembly import Ports
 from mirror.core.flow_events import LinkRole
-from mirror.core.offsets import GroupOffset
+from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey, survey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy
 from mirror.link_watch import LinkStanding, stand
@@ -24,6 +24,8 @@ from mirror.ports import (
     EpochEnd,
     FetchAnswer,
     FetchPart,
+    GroupReading,
+    GroupStates,
     Leader,
     LogEnds,
     Refused,
@@ -76,6 +78,7 @@ class MemorySite:
         self.group_offsets: dict[str, dict[PartitionKey, GroupOffset]] = {}
         self.group_states: dict[str, str] = {}
         self.moving_groups: set[str] = set()
+        self.group_problems: dict[str, str] = {}
         self.offset_requests = 0
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
@@ -138,23 +141,32 @@ class MemorySite:
             return dict.fromkeys(asked, Unreachable(f"site {self.name} is down"))
         return {key: self.logs[key].epoch_end(epoch) for key, (_, epoch) in asked.items()}
 
-    async def groups(self) -> Mapping[str, str]:
+    async def groups(self) -> GroupStates:
         self._check()
-        return {group: self.group_states.get(group, "Empty") for group in self.group_offsets}
+        return GroupStates(
+            {group: self.group_states.get(group, "Empty") for group in self.group_offsets}, self.group_problems
+        )
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         self._check()
         return dict(self.group_offsets.get(group, {}))
 
-    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
         self.offset_requests += 1
-        return {group: await self.offsets(group) for group in groups if group not in self.moving_groups}
+        out = {*self.moving_groups, *self.group_problems}
+        problems = {group: self.group_problems[group] for group in groups if group in self.group_problems}
+        return GroupReading({group: await self.offsets(group) for group in groups if group not in out}, problems)
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
     ) -> Mapping[PartitionKey, ErrorCode]:
         self._check()
-        self.group_offsets.setdefault(group, {}).update(offsets)
+        if group in self.group_problems:
+            raise Unreachable(self.group_problems[group])
+        kept = self.group_offsets.setdefault(group, {})
+        kept.update(offsets)
+        for key in [key for key, offset in kept.items() if offset is REMOVED]:
+            del kept[key]
         self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
         return dict.fromkeys(offsets, ErrorCode.none)
 

@@ -99,6 +99,8 @@ def _print_report(report: FailoverReport) -> None:
         console.print(
             f"lost in all: {'nothing' if report.account.is_exact and not lost else f'{exactness} {lost} records'}"
         )
+    for reason in report.unprotected:
+        console.print(f"  not protected: {reason}", highlight=False, markup=False)
     colour = {"done": "green", "planned": "cyan"}.get(report.outcome, "red")
     console.print(
         f"[bold {colour}]{report.outcome}[/]: {report.reason} "

@@ -17,6 +17,7 @@ import grpc
 from dr.channels import Channels
 from dr.core.evidence import NOT_ASKED
 from dr.core.link_checks import overlap_problems, record_problems
+from dr.core.protection import UnprotectedTopic, unprotected_topics
 from dr.core.site_view import site_view
 from dr.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.own_brokers import OwnBrokers
@@ -27,7 +28,7 @@ from runtime.grpc_server import GrpcServer
 from runtime.logs import state_change_logger
 from runtime.zookeeper import ZooKeeper
 from wire.control import site_pb2 as site
-from wire.control.cluster_pb2 import SiteView
+from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
 from wire.links import other_site
 from wire.znodes import MalformedZnode
@@ -199,7 +200,15 @@ class SiteAgentService(SiteAgentServicer):
                 else answer.reply.link_epochs.get(stored.name, NOT_ASKED)
                 for answer in answers
             },
+            unprotected=[
+                site.UnprotectedTopic(topic=topic.topic, partitions=topic.partitions, reason=topic.reason)
+                for topic in self._unprotected(stored)
+            ],
         )
+
+    def _unprotected(self, link: LinkRecord) -> list[UnprotectedTopic]:
+        peer = self._parts.peers.peer(other_site(link, self._site))
+        return unprotected_topics(self._parts.cache.facts.topics, peer.view.topics, link, site=self._site)
 
     @_answers
     async def RecordFailover(  # noqa: N802

@@ -76,6 +76,7 @@ class FailoverReport:
     steps: tuple[StepReport, ...] = ()
     planned_steps: tuple[str, ...] = ()
     account: LossAccount | None = None
+    unprotected: tuple[str, ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -134,6 +135,7 @@ class FailoverRun:
             epoch=_epoch(evidence),
             planned_steps=assessment.steps,
             account=assessment.account,
+            unprotected=assessment.unprotected,
         )
 
     async def run(self) -> FailoverReport:
@@ -162,7 +164,8 @@ class FailoverRun:
             is_fence_proven=playbook.is_fence_proven,
             duration_ms=round(self.clock.monotonic_ms() - started_ms),
             steps=tuple(self._steps),
-            account=self._account or await self._kept_account(evidence),
+            account=(kept := self._account or await self._kept_account(evidence)),
+            unprotected=() if kept is None else kept.unprotected,
         )
 
     def _observer(self) -> LinkObserver:
@@ -263,6 +266,7 @@ class FailoverRun:
             target=evidence.partitions,
             source=playbook.known_source_ends,
             now_ms=self.clock.now_ms(),
+            unprotected=evidence.unprotected,
         )
         try:
             await self.target.record_failover(self.link, epoch=record.epoch, document=self._account.to_json())

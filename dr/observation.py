@@ -9,6 +9,7 @@ import asyncio
 
 from dr.core.evidence import Evidence, SiteEvidence, TopicPartition, positions_of
 from dr.core.loss import LossAccount
+from dr.core.protection import UnprotectedTopic
 from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
 from wire.control.cluster_pb2 import LinkRecord, SiteView
@@ -76,6 +77,10 @@ class LinkObserver:
             leaderless=frozenset(_carried(view, description.record) - partitions.keys()),
             accounted_epochs=frozenset(LossAccount.from_json(text).epoch for text in accounts),
             is_confirmed=_is_confirmed(links, self._link),
+            unprotected=tuple(
+                UnprotectedTopic(topic=topic.topic, partitions=tuple(topic.partitions), reason=topic.reason)
+                for topic in description.unprotected
+            ),
         )
 
     def _peer_of(self, client: SiteClient) -> str:

@@ -16,7 +16,8 @@ from dr.core.playbook import CHANGING_STEPS, FailoverPlaybook, FailoverPolicy, S
 class Assessment:
     """The plan: `steps` in order (none when `refusal` says why not).
 
-    `account` is what would be lost now. None when the source answers: it would be fenced, and what the target lacks brought over.
+    `unprotected` says of which topics nothing is kept. `account` is what would be lost now. None when the source answers: it would be
+    fenced, and what the target lacks brought over.
     """
 
     steps: tuple[str, ...]
@@ -24,6 +25,7 @@ class Assessment:
     is_source_reachable: bool
     missing_records: int
     account: LossAccount | None
+    unprotected: tuple[str, ...] = ()
 
 
 def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: int) -> Assessment:
@@ -50,6 +52,7 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
         refusal="",
         is_source_reachable=evidence.source is not None,
         missing_records=playbook.drain_state(evidence, now_ms).remaining_records,
+        unprotected=tuple(topic.reason for topic in target.unprotected),
         account=None
         if evidence.source is not None
         else account(
@@ -61,6 +64,7 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
             target=target.partitions,
             source=playbook.known_source_ends,
             now_ms=now_ms,
+            unprotected=target.unprotected,
         ),
     )
 

@@ -8,10 +8,11 @@ last heard, `last_contact_ms` before. Kept as JSON beside the link and in the re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from dr.core.evidence import PartitionPosition, TopicPartition
+from dr.core.protection import UnprotectedTopic
 
 UNKNOWN = -1
 
@@ -66,6 +67,8 @@ class LossAccount:
     to_site: str
     accounted_at_ms: int
     partitions: tuple[PartitionLoss, ...]
+    unprotected: tuple[str, ...] = ()
+    """Why the topics of which nothing is kept are not at the promoted site."""
 
     @property
     def known_lost_records(self) -> int:
@@ -94,6 +97,7 @@ class LossAccount:
         """ValueError or TypeError when `text` is not an account."""
         fields = json.loads(text)
         fields["partitions"] = tuple(PartitionLoss(**item) for item in fields["partitions"])
+        fields["unprotected"] = tuple(fields.get("unprotected", ()))
         return cls(**fields)
 
 
@@ -123,17 +127,29 @@ def account(
     target: Mapping[TopicPartition, PartitionPosition],
     source: Mapping[TopicPartition, SourceEnd],
     now_ms: int,
+    unprotected: Iterable[UnprotectedTopic] = (),
 ) -> LossAccount:
     """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said.
 
-    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked.
+    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked. Of those
+    of `unprotected` topics nothing is kept, whatever the site has under their names.
     """
+    topics = sorted(unprotected, key=lambda topic: topic.topic)
+    missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
     partitions = tuple(
-        _partition_loss(key, kept.get(key, 0), target.get(key), source.get(key), now_ms)
-        for key in sorted({*kept, *target, *source})
+        _partition_loss(key, 0, None, source.get(key), now_ms)
+        if key in missing
+        else _partition_loss(key, kept.get(key, 0), target.get(key), source.get(key), now_ms)
+        for key in sorted({*kept, *target, *source, *missing})
     )
     return LossAccount(
-        link=link, epoch=epoch, from_site=from_site, to_site=to_site, accounted_at_ms=now_ms, partitions=partitions
+        link=link,
+        epoch=epoch,
+        from_site=from_site,
+        to_site=to_site,
+        accounted_at_ms=now_ms,
+        partitions=partitions,
+        unprotected=tuple(topic.reason for topic in topics),
     )
 
 

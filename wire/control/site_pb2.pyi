@@ -91,7 +91,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "unprotected")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -103,11 +103,23 @@ class DescribeLinkReply(_message.Message):
     RECORD_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ENFORCED_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
     enforced_epochs: _containers.ScalarMap[int, int]
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    unprotected: _containers.RepeatedCompositeFieldContainer[UnprotectedTopic]
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ...) -> None: ...
+
+class UnprotectedTopic(_message.Message):
+    __slots__ = ("topic", "partitions", "reason")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    reason: str
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")

@@ -18,6 +18,7 @@ from mirror.core.flow_events import (
     LinkRole,
     LinkTurned,
     Side,
+    SourceLeaderChanged,
     Start,
     TopicAgrees,
     TopicConflict,
@@ -235,6 +236,9 @@ class TopicSync:
         elif row.facts.state in (FlowState.RESET, FlowState.REFUSED, FlowState.FAULTED):
             # Also when its copy was deleted meanwhile and has been made anew: then there was a round without a trouble.
             self._board.submit(key, TopicAgrees())
+        elif before[0] != row.source:
+            reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: does it have the history?"
+            self._board.submit(key, SourceLeaderChanged(reason=reason))
         return is_new or before != (row.source, row.target)
 
     def _show_trouble(self, key: PartitionKey, topic: SiteTopic, trouble: Trouble) -> None:

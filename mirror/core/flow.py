@@ -4,7 +4,7 @@
 after any crash the target's log end is the position (invariant M1: the target is always a prefix of the source).
 
   a. A generation starts with settling: nothing older is queued or in flight when the target is asked for its end.
-  b. Before a batch is fetched, the source confirms that it has the target's last epoch up to the target's end.
+  b. Before a batch is fetched, the source's leader confirms that it has the target's last epoch up to the target's end.
   c. Batches are handed over in one chain: each starts where the target's log must end before it.
   d. Losing the source keeps what was fetched on its way; losing the target keeps it queued; only a refusal, a dead worker or
      a changed role starts a new generation.
@@ -45,6 +45,7 @@ from mirror.core.flow_events import (
     Settled,
     Side,
     SourceChecked,
+    SourceLeaderChanged,
     SourceNotFound,
     SourceTrouble,
     Start,
@@ -104,6 +105,7 @@ class Flow:
             LinkTurned: self._link_turned,
             Pause: self._pause,
             Resume: self._resume,
+            SourceLeaderChanged: self._source_leader_changed,
             TopicReplaced: self._topic_replaced,
             TopicConflict: self._topic_conflict,
             TopicRefused: self._topic_refused,
@@ -296,6 +298,17 @@ class Flow:
             progress=progress,
         )
         return Decision(new, (Fetch(generation=facts.generation, offset=offset),), reason)
+
+    def _source_leader_changed(self, command: SourceLeaderChanged, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.state is FlowState.PAUSED:
+            return Decision(replace(facts, is_chained=False))
+        if facts.step is not Step.STREAMING:
+            return self._ignore()
+        # After an unclean election it may have other records where the chain ends, and more of them.
+        new = replace(facts, state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
+        check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
+        return Decision(new, (StopFetching(), check), command.reason)
 
     # Streaming.
 

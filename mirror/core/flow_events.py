@@ -195,6 +195,13 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLeaderChanged:
+    """Another leader, or another epoch of it: what it has of the history is not known."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReplaced:
     """The topic was deleted at the source, or has another id at one site: deleted and created again."""
 
@@ -244,6 +251,7 @@ Command = (
     | LinkTurned
     | Pause
     | Resume
+    | SourceLeaderChanged
     | TopicReplaced
     | TopicConflict
     | TopicRefused

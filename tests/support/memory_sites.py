@@ -17,7 +17,7 @@ from mirror.core.flow_events import LinkRole
 from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey, survey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy
-from mirror.link_watch import LinkStanding, stand
+from mirror.link_watch import LinkMissing, LinkStanding, stand
 from mirror.ports import (
     AppendAnswer,
     AppendPart,
@@ -221,6 +221,8 @@ class MemoryFetch:
     def _answer(self, part: FetchPart) -> FetchAnswer | None:
         log = self._site.logs[part.key]
         error = ErrorCode.none if log.start <= part.offset <= log.end else ErrorCode.offset_out_of_range
+        if part.leader_epoch != self._site.leader.epoch:
+            error = ErrorCode.fenced_leader_epoch
         wanted = [one for one in log.batches if survey(one).next_offset > part.offset][:3]  # type: ignore[union-attr]
         if error is ErrorCode.none and not wanted:
             return None
@@ -280,6 +282,20 @@ class MemoryAppend:
         pass
 
 
+class MemoryProgress:
+    """ProgressPort: keeps what is told."""
+
+    def __init__(self, told: list[dict[PartitionKey, int]]) -> None:
+        self._told = told
+
+    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+        self._told.append(dict(acknowledged))
+        return ""
+
+    async def close(self) -> None:
+        pass
+
+
 class MemoryWorld:
     """Both sites, the link between them, and the ports."""
 
@@ -296,10 +312,17 @@ class MemoryWorld:
             topic_whitelist=[".*"],
             group_whitelist=[".*"],
         )
+        self.is_link_there = True
+        self.reads = 0
+        # What the source is told of what the target has, on sync links.
+        self.told: list[dict[PartitionKey, int]] = []
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
     async def read_link(self) -> LinkStanding:
+        self.reads += 1
+        if not self.is_link_there:
+            raise LinkMissing("site b has no link 'a-b'")
         return stand(self.record, "b")
 
     @property
@@ -316,6 +339,7 @@ class MemoryWorld:
             open_fetch=lambda: MemoryFetch(self.source, lambda: self.before_fetch()),
             open_append=lambda: MemoryAppend(self.target, lambda: self.before_append()),
             read_link=self.read_link,
+            open_progress=lambda: MemoryProgress(self.told),
         )
 
     def is_equal(self) -> bool:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from mirror.assembly import Mirror
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
+from mirror.ports import Leader
 from mirror.resets import ResetOutcome, TopicReset
 from mirror.service import describe
 from tests.support.eventually import eventually
@@ -102,6 +103,20 @@ async def test_a_copy_that_cannot_be_counted_or_that_the_controller_keeps_stays(
         (refused,) = await reset(mirror)
         assert refused.reason == "what would go with the copy cannot be counted: orders-0: no answer"
         assert world.target.ids["orders"] == UUID(int=1)
+
+
+async def test_a_leader_with_another_history_is_found_out_although_its_log_is_longer() -> None:
+    """M1: an unclean election at the source, which metadata tells before any fetch fails."""
+    world = world_with(partitions=1, batches=4)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        before = world.target.logs[FIRST].data
+        log = world.source.logs[FIRST]
+        del log.batches[2:]
+        world.source.produce("orders", 0, 6, epoch=1)
+        world.source.leader = Leader(1002, 1)
+        await is_in(mirror, FlowState.FAULTED, "histories diverge at offset 6")
+        assert world.target.logs[FIRST].data == before
 
 
 async def test_a_diverged_copy_is_made_anew_from_where_the_source_now_begins() -> None:

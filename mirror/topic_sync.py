@@ -20,6 +20,7 @@ from mirror.core.flow_events import (
     Side,
     SourceLeaderChanged,
     Start,
+    TombstonesKept,
     TopicAgrees,
     TopicConflict,
     TopicRefused,
@@ -39,6 +40,7 @@ from mirror.core.plan import (
     Trouble,
     plan,
 )
+from mirror.core.tombstones import tombstones_kept_ms
 from mirror.link_watch import LinkStanding
 from mirror.ports import SitePort, SiteTopic, TopicActor, Unreachable
 from runtime.clock import Clock
@@ -157,6 +159,7 @@ class TopicSync:
         wanted = plan(_views(source, configs[0]), _views(target, configs[1]), excluded_configs=self._excluded_configs)
         refusals, has_changed = await self._act(wanted.actions, link)
         self._update_board(source, target, wanted)
+        self._tell_tombstones(configs[0])
         for name, trouble in refusals.items():
             self._show_refusal(name, source[name], target.get(name), trouble)
         self._refusals = _told(refusals, before=self._refusals)
@@ -240,6 +243,13 @@ class TopicSync:
             reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: does it have the history?"
             self._board.submit(key, SourceLeaderChanged(reason=reason))
         return is_new or before != (row.source, row.target)
+
+    def _tell_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        for key, row in self._board.rows():
+            if key.topic in configs:
+                kept_ms = tombstones_kept_ms(configs[key.topic])
+                if kept_ms != row.facts.tombstones_kept_ms:
+                    self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
 
     def _show_trouble(self, key: PartitionKey, topic: SiteTopic, trouble: Trouble) -> None:
         """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""

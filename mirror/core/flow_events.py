@@ -202,6 +202,13 @@ class SourceLeaderChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TombstonesKept:
+    """How long the source keeps tombstones of the topic; -1: it is not compacted."""
+
+    kept_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReplaced:
     """The topic was deleted at the source, or has another id at one site: deleted and created again."""
 
@@ -252,6 +259,7 @@ Command = (
     | Pause
     | Resume
     | SourceLeaderChanged
+    | TombstonesKept
     | TopicReplaced
     | TopicConflict
     | TopicRefused

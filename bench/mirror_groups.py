@@ -76,7 +76,7 @@ async def _arrivals_ms(target: KafkaClient, committed_at: dict[str, float], offs
         if now > deadline:
             raise OperationalFailure(f"{len(waiting)} groups are not at offset {offset} at the target")
         for group, at in offsets.items():
-            if PLACE in at and at[PLACE].offset == offset:
+            if isinstance(at, dict) and PLACE in at and at[PLACE].offset == offset:
                 found.append((now - waiting.pop(group)) * 1000)
         await asyncio.sleep(POLL_S)
     return found

@@ -333,7 +333,9 @@ class GroupCoordinator:
             for group in shard.groups if shard.is_loaded else ():
                 if shard.is_ended:
                     break
-                shard.submit(ExpireOffsets(group_id=group.group_id))
+                counted_from_ms = self._routing.expiry_counted_from_ms(group.group_id)
+                if counted_from_ms is not None:
+                    shard.submit(ExpireOffsets(group_id=group.group_id, counted_from_ms=counted_from_ms))
                 handled += 1
                 if handled % GROUPS_PER_TURN == 0:
                     await asyncio.sleep(0)

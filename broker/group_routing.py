@@ -7,6 +7,7 @@
 | passive, routed | NOT_COORDINATOR: clients find the active site's coordinator | NOT_COORDINATOR | at the link's epoch |
 | passive, not routed | here: the site answers for itself | here | at the link's epoch, for groups without members |
 
+Offsets expire where the group is local or active, and elsewhere when its mirror says that the active site has forgotten them.
 Programs of our own (software name `antipode`) may read the passive site's offsets. Read from the image at each question.
 """
 
@@ -19,6 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
 from broker.core.consumer_group_states import TopicShapes
+from wire.internal_topics import NO_TIMESTAMP
 
 
 class GroupRouting(Protocol):
@@ -46,6 +48,10 @@ class GroupRouting(Protocol):
 
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
         """Why a mirror of the link at that epoch may not commit offsets here; `none` when it may."""
+        ...
+
+    def expiry_counted_from_ms(self, group_id: str) -> int | None:
+        """Since when offsets of the group may grow old here; None while they live as long as at another site."""
         ...
 
 
@@ -103,3 +109,11 @@ class ImageRouting:
         if image.link_of_group(group_id) is not record or image.role_in(record) is not LinkRole.PASSIVE:
             return ErrorCode.not_coordinator
         return ErrorCode.none
+
+    def expiry_counted_from_ms(self, group_id: str) -> int | None:
+        """The time of the link's record: a promotion is such a change, and what was committed long ago begins to age with it."""
+        image = self._image()
+        link = image.link_of_group(group_id)
+        if image.role_in(link) not in (LinkRole.LOCAL, LinkRole.ACTIVE):
+            return None
+        return NO_TIMESTAMP if link is None else link.updated_at_ms

@@ -101,6 +101,8 @@ def _print_report(report: FailoverReport) -> None:
         if report.account.groups is not None and report.account.groups.known_lost_offsets:
             lost += f" and {report.account.groups.known_lost_offsets} offsets of groups"
         console.print(f"lost in all: {'nothing' if report.account.loses_nothing else lost}")
+    for reason in report.unprotected:
+        console.print(f"  not protected: {reason}", highlight=False, markup=False)
     for cut in report.cuts:
         console.print(f"  inside a site: {cut.sentence}", highlight=False)
     if report.sync:

@@ -129,9 +129,10 @@ def reset(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Put away the standby's copies of topics in RESET, FAULTED or GAP, and make them anew from the beginning of the source's log.
+    """Put away the standby's copies of topics in RESET, FAULTED or GAP, and make them anew from where the source's log begins.
 
-    Counts first what goes with each copy. The active site's topics are never touched. Exit code 1 when a topic is refused.
+    Also of compacted topics that may lack tombstones. Counts first what goes with each copy. The active site's topics are never touched.
+    Exit code 1 when a topic is refused.
 
     Example: antipode links reset a-b --topic orders --dry-run --mirror mirror1:9290
     """
@@ -181,6 +182,9 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
     if reply.acls:
         title += f"; {reply.acls}"
     print_table(title, ("topic", "partition", "state", "lag", "lag ms", "mirrored", "reason"), rows)
+    if reply.group_problems:
+        problems = sorted(reply.group_problems.items())
+        print_table("offsets that cannot be carried", ("group or broker", "reason"), problems)
 
 
 def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:

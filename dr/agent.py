@@ -17,6 +17,7 @@ import grpc
 from dr.channels import Channels
 from dr.core.evidence import NOT_ASKED
 from dr.core.link_checks import overlap_problems, record_problems
+from dr.core.protection import UnprotectedTopic, unprotected_topics
 from dr.core.site_view import site_view
 from dr.core.sync_policies import altered
 from dr.links_store import LinkConflict, LinksStore, LinkUnknown
@@ -31,7 +32,7 @@ from runtime.zookeeper import ZooKeeper
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
-from wire.links import SyncPolicy, carries_topic, other_site
+from wire.links import SyncPolicy, other_site
 from wire.znodes import MalformedZnode
 
 SERVICE_NAME = "antipode.control.SiteAgent"
@@ -235,9 +236,6 @@ class SiteAgentService(SiteAgentServicer):
         replies = [answer.reply for answer in answers if answer.reply is not None]
         peer = self._parts.peers.peer(other_site(stored, self._site))
         return site.DescribeLinkReply(
-            peer_topics={
-                topic.name: len(topic.partitions) for topic in peer.view.topics if carries_topic(stored, topic.name)
-            },
             peer_seen_at_ms=peer.seen_at_ms,
             site=self._site,
             record=stored,
@@ -249,7 +247,15 @@ class SiteAgentService(SiteAgentServicer):
                 else answer.reply.link_epochs.get(stored.name, NOT_ASKED)
                 for answer in answers
             },
+            unprotected=[
+                site.UnprotectedTopic(topic=topic.topic, partitions=topic.partitions, reason=topic.reason)
+                for topic in self._unprotected(stored)
+            ],
         )
+
+    def _unprotected(self, link: LinkRecord) -> list[UnprotectedTopic]:
+        peer = self._parts.peers.peer(other_site(link, self._site))
+        return unprotected_topics(self._parts.cache.facts.topics, peer.view.topics, link, site=self._site)
 
     @_answers
     async def DescribeGroups(  # noqa: N802

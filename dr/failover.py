@@ -84,6 +84,7 @@ class FailoverReport:
     """What replicas of the sites that answered have lost inside their sites, apart from the account."""
     sync: str = ""
     """What acks=all waits for at the target now, or would; empty on a link that never waits."""
+    unprotected: tuple[str, ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -151,6 +152,7 @@ class FailoverRun:
             account=assessment.account,
             cuts=_cuts(evidence),
             sync=assessment.sync,
+            unprotected=assessment.unprotected,
         )
 
     async def run(self) -> FailoverReport:
@@ -181,7 +183,8 @@ class FailoverRun:
             is_fence_proven=playbook.is_fence_proven,
             duration_ms=round(self.clock.monotonic_ms() - started_ms),
             steps=tuple(self._steps),
-            account=self._account or await self._kept_account(evidence),
+            account=(kept := self._account or await self._kept_account(evidence)),
+            unprotected=() if kept is None else kept.unprotected,
             cuts=_cuts(evidence),
             sync=policy_sentence(evidence.governing) if outcome == "done" else "",
         )
@@ -284,7 +287,7 @@ class FailoverRun:
             target=evidence.partitions,
             source=playbook.known_source_ends,
             now_ms=self.clock.now_ms(),
-            peers=evidence.peer_partitions,
+            unprotected=evidence.unprotected,
             peer_seen_at_ms=evidence.peer_seen_at_ms,
             groups=group_loss(
                 await observer.source_groups() or playbook.source_groups,

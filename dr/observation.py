@@ -18,6 +18,7 @@ from dr.core.evidence import (
     site_groups,
 )
 from dr.core.loss import LossAccount
+from dr.core.protection import UnprotectedTopic
 from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
 from wire.control.cluster_pb2 import LinkRecord, SiteView
@@ -101,12 +102,11 @@ class LinkObserver:
             accounted_epochs=frozenset(LossAccount.from_json(text).epoch for text in accounts),
             is_confirmed=_is_confirmed(links, self._link),
             groups=groups,
-            peer_partitions=frozenset(
-                TopicPartition(topic, index)
-                for topic, count in description.peer_topics.items()
-                for index in range(count)
-            ),
             peer_seen_at_ms=description.peer_seen_at_ms or UNKNOWN,
+            unprotected=tuple(
+                UnprotectedTopic(topic=topic.topic, partitions=tuple(topic.partitions), reason=topic.reason)
+                for topic in description.unprotected
+            ),
         )
 
     def _peer_of(self, client: SiteClient) -> str:

@@ -149,6 +149,7 @@ class Mirror:
             throttle_waited_ms=lambda: self.throttle.waited_ms,
             tallies=ports.tallies,
             refusals=lambda: self._topics.refusals,
+            groups_failing=lambda: len(self._groups.problems),
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -178,6 +179,7 @@ class Mirror:
             self.pauses,
             self._ports.verifier,
             self._resets,
+            lambda: self._groups.problems,
             self._ports.acls,
         )
 
@@ -291,6 +293,7 @@ class Mirror:
             config_interval_ms=self._config.config_sync_interval_ms,
             excluded_configs=self._config.config_properties_exclude,
             on_topology=self._topology_changed,
+            on_renewed=self._groups.forget,
         )
 
     def _make_producer(self, lane: int) -> Producer:
@@ -345,11 +348,12 @@ class Mirror:
         self.producers.wake()
 
     def _stand(self, standing: LinkStanding) -> None:
+        if not _supersedes(standing, self._standing):
+            return
         if (standing.epoch, standing.role) != (self._standing.epoch, self._standing.role):
             _state_change.info(standing.reason, link=standing.name, epoch=standing.epoch, role=standing.role.value)
-        if standing.epoch >= self._standing.epoch:
-            self._standing = standing
-            self._turn(standing.role, standing.reason)
+        self._standing = standing
+        self._turn(standing.role, standing.reason)
 
     def _lose_link(self, reason: str) -> None:
         if self._standing.role is not LinkRole.GONE:
@@ -396,3 +400,9 @@ class Mirror:
                 await self._groups.round()
         except (TimeoutError, Unreachable) as error:
             _log.info("group offsets were not carried a last time", reason=str(error) or "timed out")
+
+
+def _supersedes(found: LinkStanding, known: LinkStanding) -> bool:
+    """Whether what was read now counts. A lower epoch is an agent that lags, or a link that was deleted and made again."""
+    is_made_again = known.role is LinkRole.GONE or found.record.updated_at_ms > known.record.updated_at_ms
+    return found.epoch >= known.epoch or is_made_again

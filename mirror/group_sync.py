@@ -2,21 +2,30 @@
 
 One round an interval, in few requests however many groups there are: on a long line a round trip for each would be too many. A group with
 members at the target is left alone, and so is every offset that `core/offsets.py` would not move. What the source had is remembered only
-once it has been carried, so that a failed write is tried again. While the source is fenced, for a failover, the target is read anew each
-round and gets exactly what the source has. The target hears as of when everything is carried, for the account of a failover.
+once it has been carried, so that a failed write is tried again.
+
+Offsets live as long as at the source: what was carried is written again now and then, before a target that lets offsets expire by
+themselves would forget it, and what the source has forgotten for a while is forgotten at the target. Whatever is in the way of one group
+or of one broker is told, and holds up nobody else.
+
+While the source is fenced, for a failover, the target is read anew each round and gets exactly what the source has. The target hears as
+of when everything is carried, for the account of a failover.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
 from mirror.board import FlowBoard
 from mirror.core.flow_events import LinkRole
-from mirror.core.offsets import GroupOffset, TargetRange, offset_to_commit
+from mirror.core.flow_state import FlowState
+from mirror.core.offsets import REMOVED, GroupOffset, TargetRange, offset_to_commit
 from mirror.core.partitions import PartitionKey
 from mirror.link_watch import LinkStanding
 from mirror.ports import GroupPort, Unreachable
@@ -32,9 +41,36 @@ COMMITS_AT_ONCE = 5
 REST_SHARE = 0.2
 """Of the interval, which is rested at least: rounds that take long do not follow each other without a pause."""
 
+WRITTEN_AGAIN_MS: Final = 3_600_000
+"""How old an offset grows at the target while it stays at the source: far less than the shortest sensible retention."""
+
+FORGOTTEN_AFTER_MS: Final = 60_000
+"""How long the source must have been without an offset: a topic's deletion takes its offsets along, and must have been noticed first."""
+
+PROBLEM_REST_MS: Final = 1_000
+PROBLEM_REST_MS_MAX: Final = 30_000
+"""Rest of a group that could not be asked or written, doubled each time, so that its timeouts do not slow down the others' rounds."""
+
+PROBLEMS_LOGGED: Final = 10
+"""Groups that one line of the log names."""
+
 _log = get_logger("mirror.groups")
 
-_Carried = tuple[str, PartitionKey]
+_Offsets = Mapping[PartitionKey, GroupOffset]
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is known of one group."""
+
+    written_again_at_ms: float
+    # What the source had when it was carried last, and what the target has.
+    carried: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    at_target: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    # Since when the source is without an offset that was carried.
+    missing_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    rests_until_ms: float = 0.0
+    rest_ms: int = 0
 
 
 class GroupSync:
@@ -56,12 +92,23 @@ class GroupSync:
         self._link = link
         self._clock = clock
         self._interval_s = interval_ms / 1000
-        self._carried: dict[_Carried, GroupOffset] = {}
-        self._at_target: dict[_Carried, GroupOffset] = {}
+        self._groups: dict[str, _Group] = {}
         self._problem = ""
+        self._problems: dict[str, str] = {}
         self._is_whole = True
         self.synced_at_ms = -1
         self.committed_offsets = 0
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Groups (and brokers that do not tell theirs) which the last rounds could not carry, and why."""
+        return self._problems
+
+    def forget(self, topic: str) -> None:
+        """The topic's copy was made anew: nobody knows what the target has of it."""
+        for group in self._groups.values():
+            for key in [key for key in group.at_target if key.topic == topic]:
+                del group.at_target[key]
 
     async def run(self) -> None:
         """Carry offsets each interval until cancelled."""
@@ -76,51 +123,106 @@ class GroupSync:
             await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * REST_SHARE))
 
     async def round(self) -> None:
-        """Carry once. Unreachable when a site does not answer; what was carried before it failed stays carried."""
+        """Carry once. Unreachable when a site does not answer at all; what is in the way of single groups is in `problems`."""
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
-            self._at_target.clear()
+            self._groups.clear()
+            self._problems.clear()
             return
         began_at_ms = self._clock.now_ms()
-        groups = [group for group in await self._source.groups() if carries_group(link.record, group)]
         self._is_whole = True
         if link.role is LinkRole.DRAINING:
-            self._at_target.clear()
-        if groups:
-            found, states = await asyncio.gather(self._source.offsets_of(groups), self._target.groups())
-            self._is_whole = found.keys() >= set(groups)
-            carriable = {group: self._carriable(offsets, link) for group, offsets in found.items()}
-            await self._read_at_target(carriable)
-            turns = asyncio.Semaphore(COMMITS_AT_ONCE)
-
-            async def carry(group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
-                async with turns:
-                    is_active = states.get(group, "") in ACTIVE_STATES
-                    await self._carry(group, offsets, is_active=is_active, link=link)
-
-            await _all(carry(group, offsets) for group, offsets in carriable.items() if offsets)
+            for group in self._groups.values():
+                group.at_target.clear()
+                group.rests_until_ms = 0.0
+        listed = await self._source.groups()
+        problems = dict(listed.problems)
+        due = self._due({name for name in listed.by_group if carries_group(link.record, name)}, problems)
+        if due:
+            await self._carry(due, link, problems)
+        self._show(problems)
         self.synced_at_ms = self._clock.now_ms()
-        if self._is_whole:
+        if self._is_whole and not problems:
             await self._target.tell_synced(link=link.name, link_epoch=link.epoch, synced_at_ms=began_at_ms)
 
-    async def _read_at_target(self, carriable: dict[str, dict[PartitionKey, GroupOffset]]) -> None:
+    async def _carry(self, due: list[str], link: LinkStanding, problems: dict[str, str]) -> None:
+        """Bring the target up to what the source has of these groups; what is in the way is added to `problems`."""
+        read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
+        problems |= states.problems
+        self._rest(read.problems, problems)
+        carriable = {name: self._carriable(offsets, link) for name, offsets in read.by_group.items()}
+        await self._read_at_target(carriable, problems)
+        turns = asyncio.Semaphore(COMMITS_AT_ONCE)
+
+        async def write(name: str, wanted: _Offsets, gone: _Offsets) -> None:
+            async with turns:
+                try:
+                    if wanted:
+                        await self._commit(name, wanted, carriable[name], link)
+                    if gone:
+                        await self._commit(name, gone, {}, link)
+                except Unreachable as error:
+                    self._rest({name: str(error)}, problems)
+
+        writes = []
+        for name, offsets in carriable.items():
+            is_active = states.by_group.get(name, "") in ACTIVE_STATES
+            wanted, gone = self._to_write(
+                self._groups[name], offsets, read.by_group[name], is_active=is_active, link=link
+            )
+            if wanted or gone:
+                writes.append(write(name, wanted, gone))
+        await asyncio.gather(*writes)
+        for name in due:
+            if name not in problems:
+                self._groups[name].rest_ms = 0
+                if name not in read.by_group:
+                    problems[name] = "its coordinator at the source is moving or loading"
+
+    def _due(self, listed: set[str], problems: dict[str, str]) -> list[str]:
+        """The groups to ask about: the source's, those that it has no more, and none that rests (its problem stands)."""
+        now_ms = self._clock.monotonic_ms()
+        for name in listed - self._groups.keys():
+            again_ms = now_ms + WRITTEN_AGAIN_MS * (crc32(name.encode()) % 1000) / 1000
+            self._groups[name] = _Group(written_again_at_ms=again_ms)
+        for name in [name for name, group in self._groups.items() if name not in listed and not group.carried]:
+            del self._groups[name]
+        due: list[str] = []
+        for name, group in self._groups.items():
+            if group.rests_until_ms <= now_ms:
+                due.append(name)
+            elif name in self._problems:
+                problems[name] = self._problems[name]
+        return due
+
+    def _rest(self, failed: Mapping[str, str], problems: dict[str, str]) -> None:
+        problems |= failed
+        now_ms = self._clock.monotonic_ms()
+        for name in failed:
+            group = self._groups[name]
+            group.rest_ms = min(max(PROBLEM_REST_MS, 2 * group.rest_ms), PROBLEM_REST_MS_MAX)
+            group.rests_until_ms = now_ms + group.rest_ms
+            group.at_target.clear()  # what was written before the failure, nobody knows
+
+    async def _read_at_target(
+        self, carriable: dict[str, dict[PartitionKey, GroupOffset]], problems: dict[str, str]
+    ) -> None:
         """What the target has of groups of which that is not known; where it does not say, the group waits for the next round."""
         unknown = [
-            group for group, offsets in carriable.items() if any((group, key) not in self._at_target for key in offsets)
+            name for name, offsets in carriable.items() if not offsets.keys() <= self._groups[name].at_target.keys()
         ]
         if not unknown:
             return
         found = await self._target.offsets_of(unknown)
-        for group in unknown:
-            if group in found:
-                self._at_target |= {(group, key): offset for key, offset in found[group].items()}
+        self._rest(found.problems, problems)
+        for name in unknown:
+            if name in found.by_group:
+                self._groups[name].at_target.update(found.by_group[name])
             else:
                 self._is_whole = False
-                del carriable[group]
+                del carriable[name]
 
-    def _carriable(
-        self, offsets: Mapping[PartitionKey, GroupOffset], link: LinkStanding
-    ) -> dict[PartitionKey, GroupOffset]:
+    def _carriable(self, offsets: _Offsets, link: LinkStanding) -> dict[PartitionKey, GroupOffset]:
         """Those of partitions that are mirrored by this daemon and whose target log is known."""
         found: dict[PartitionKey, GroupOffset] = {}
         for key, offset in offsets.items():
@@ -131,15 +233,18 @@ class GroupSync:
                 self._is_whole = False
         return found
 
-    async def _carry(
-        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, is_active: bool, link: LinkStanding
-    ) -> None:
+    def _to_write(
+        self, group: _Group, offsets: _Offsets, at_source: _Offsets, *, is_active: bool, link: LinkStanding
+    ) -> tuple[dict[PartitionKey, GroupOffset], dict[PartitionKey, GroupOffset]]:
+        """The offsets to write, and those to forget."""
+        now_ms = self._clock.monotonic_ms()
+        is_written_again = now_ms >= group.written_again_at_ms
         wanted: dict[PartitionKey, GroupOffset] = {}
         for key, offset in offsets.items():
             commit = offset_to_commit(
                 source=offset,
-                source_before=self._carried.get((group, key)),
-                target_committed=self._at_target.get((group, key)),
+                source_before=group.carried.get(key),
+                target_committed=group.at_target.get(key),
                 target=self._range(key),
                 is_active_at_target=is_active,
                 is_final=link.role is LinkRole.DRAINING and link.record.is_routed,
@@ -147,31 +252,55 @@ class GroupSync:
             if commit is not None:
                 wanted[key] = commit
             elif not is_active:
-                self._carried[group, key] = offset
-        if wanted:
-            await self._commit(group, wanted, offsets, link)
+                group.carried[key] = offset
+                if is_written_again and key in group.at_target:
+                    wanted[key] = group.at_target[key]
+        if is_written_again:
+            group.written_again_at_ms = now_ms + WRITTEN_AGAIN_MS
+        gone = [] if is_active else self._gone(group, at_source, now_ms)
+        return wanted, dict.fromkeys(gone, REMOVED)
+
+    def _gone(self, group: _Group, at_source: _Offsets, now_ms: float) -> list[PartitionKey]:
+        """Offsets that were carried and that the source has been without for long enough, of partitions that are mirrored."""
+        for key in [key for key in group.missing_since_ms if key in at_source]:
+            del group.missing_since_ms[key]
+        gone: list[PartitionKey] = []
+        for key in [key for key in group.carried if key not in at_source]:
+            since_ms = group.missing_since_ms.setdefault(key, now_ms)
+            if key not in self._board:
+                self._lose(group, key)
+            elif now_ms - since_ms >= FORGOTTEN_AFTER_MS and self._is_mirrored(key):
+                gone.append(key)
+        return gone
+
+    def _is_mirrored(self, key: PartitionKey) -> bool:
+        row = self._board.row(key)
+        return row.is_ours and row.facts.state is FlowState.MIRRORING
+
+    def _lose(self, group: _Group, key: PartitionKey) -> None:
+        for known in (group.carried, group.at_target, group.missing_since_ms):
+            known.pop(key, None)
 
     async def _commit(
-        self,
-        group: str,
-        wanted: Mapping[PartitionKey, GroupOffset],
-        source: Mapping[PartitionKey, GroupOffset],
-        link: LinkStanding,
+        self, name: str, wanted: Mapping[PartitionKey, GroupOffset], source: _Offsets, link: LinkStanding
     ) -> None:
-        outcomes = await self._target.commit(group, wanted, link=link.name, link_epoch=link.epoch)
+        outcomes = await self._target.commit(name, wanted, link=link.name, link_epoch=link.epoch)
+        group = self._groups[name]
         refused: dict[str, str] = {}
         for key, offset in wanted.items():
             outcome = outcomes.get(key, ErrorCode.unknown_server_error)
-            if outcome is ErrorCode.none:
-                self._carried[group, key] = source[key]
-                self._at_target[group, key] = offset
-                self.committed_offsets += 1
-            else:
-                self._at_target.pop((group, key), None)
+            if outcome is not ErrorCode.none:
+                group.at_target.pop(key, None)
                 refused[str(key)] = outcome.name
+            elif offset is REMOVED:
+                self._lose(group, key)
+            else:
+                group.carried[key] = source[key]
+                group.at_target[key] = offset
+                self.committed_offsets += 1
         if refused:
             self._is_whole = False
-            _log.warning("the target refuses group offsets", group=group, refused=refused)
+            _log.warning("the target refuses group offsets", group=name, refused=refused)
 
     def _range(self, key: PartitionKey) -> TargetRange:
         facts = self._board.row(key).facts
@@ -179,14 +308,14 @@ class GroupSync:
             log_start_offset=facts.target_log_start_offset, log_end_offset=facts.progress.target_log_end_offset
         )
 
+    def _show(self, problems: Mapping[str, str]) -> None:
+        new = {name: reason for name, reason in problems.items() if name not in self._problems}
+        if new:
+            first = dict(list(new.items())[:PROBLEMS_LOGGED])
+            _log.warning("offsets of some groups cannot be carried", groups=len(new), first=first)
+        self._problems = dict(problems)
+
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.warning("group offsets cannot be carried", reason=problem)
         self._problem = problem
-
-
-async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all, then raise what the first of them raised: what others carried stays carried."""
-    for outcome in await asyncio.gather(*calls, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome

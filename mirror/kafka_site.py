@@ -13,7 +13,17 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
-from mirror.ports import EpochEnd, Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
+from mirror.ports import (
+    EpochEnd,
+    GroupReading,
+    GroupStates,
+    Leader,
+    LogAnswer,
+    LogEnds,
+    Refused,
+    SiteTopic,
+    Unreachable,
+)
 from runtime.addresses import HostPort
 from wire.broker_requests import (
     EARLIEST_TIMESTAMP,
@@ -32,6 +42,9 @@ from wire.fetch_requests import DEBUGGING_CONSUMER
 RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""
 
+SILENT_REST_S = 10
+"""How long a broker that did not tell its groups is not asked again, since to wait for it holds up the groups of all others."""
+
 Result = TypeVar("Result")
 
 
@@ -40,6 +53,8 @@ class KafkaSite:
 
     def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        # Brokers that did not tell their groups: until when they are left alone, and why.
+        self._silent: dict[int, tuple[float, str]] = {}
 
     async def topics(self) -> Mapping[str, SiteTopic]:
         """All topics that this site itself has, by name."""
@@ -110,18 +125,29 @@ class KafkaSite:
 
         return await _by_node({key: leader.node_id for key, (leader, _) in asked.items()}, ask)
 
-    async def groups(self) -> Mapping[str, str]:
-        """Groups by id with their state."""
-        return {group.group_id: group.state for group in await reached(self._client.list_groups())}
+    async def groups(self) -> GroupStates:
+        """Groups by id with their state; brokers that do not tell theirs are problems."""
+        states: dict[str, str] = {}
+        now_s = asyncio.get_running_loop().time()
+        self._silent = {node_id: silent for node_id, silent in self._silent.items() if silent[0] > now_s}
+        for node_id, listed in (await reached(self._client.groups_by_broker(self._silent))).items():
+            if isinstance(listed, KafkaClientError):
+                self._silent[node_id] = now_s + SILENT_REST_S, str(listed)
+            else:
+                states |= {group.group_id: group.state for group in listed}
+        return GroupStates(states, {f"broker {node_id}": reason for node_id, (_, reason) in self._silent.items()})
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         """All committed offsets of a group."""
         return _group_offsets(await reached(self._client.committed(group)))
 
-    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
-        """All committed offsets of several groups, in one request to each coordinator; a group that is just moving is left out."""
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
+        """All committed offsets of several groups, in one request to each coordinator."""
         found = await reached(self._client.committed_by_groups(groups))
-        return {group: _group_offsets(offsets) for group, offsets in found.items()}
+        problems = {group: str(answer) for group, answer in found.items() if isinstance(answer, KafkaClientError)}
+        return GroupReading(
+            {group: _group_offsets(answer) for group, answer in found.items() if isinstance(answer, dict)}, problems
+        )
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int

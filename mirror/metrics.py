@@ -93,7 +93,9 @@ class MirrorMetrics(Collector):
         throttle_waited_ms: Callable[[], float],
         tallies: Mapping[str, CompressionTally],
         refusals: Callable[[], Mapping[str, Trouble]],
+        groups_failing: Callable[[], int],
     ) -> None:
+        self._groups_failing = groups_failing
         self._refusals = refusals
         self._tallies = tallies
         self._throttle_waited_ms = throttle_waited_ms
@@ -146,6 +148,11 @@ class MirrorMetrics(Collector):
                 "antipode_mirror_groups_synced_timestamp_seconds",
                 "When group offsets were last carried.",
                 self._groups_synced_at_ms() / 1000,
+            ),
+            (
+                "antipode_mirror_groups_failing",
+                "Groups whose offsets cannot be carried, and brokers that do not tell theirs.",
+                self._groups_failing(),
             ),
         )
         for name, text, value in plain:
@@ -207,6 +214,11 @@ class MirrorMetrics(Collector):
         skipped = CounterMetricFamily(
             "antipode_mirror_skipped_records", "Offsets that expired at the source and were skipped.", labels=labels
         )
+        doubtful = GaugeMetricFamily(
+            "antipode_mirror_missing_tombstones",
+            "1 where keys deleted at the source may live on at the target: it was behind for longer than tombstones are kept.",
+            labels=labels,
+        )
         end_offset = GaugeMetricFamily("antipode_mirror_target_log_end_offset", "End at the target.", labels=labels)
         watermark = GaugeMetricFamily("antipode_mirror_source_high_watermark", "End at the source.", labels=labels)
         for key, row in self._board.our_rows():
@@ -220,10 +232,11 @@ class MirrorMetrics(Collector):
             mirrored_bytes.add_metric(place, facts.progress.mirrored_bytes)
             mirrored_records.add_metric(place, facts.progress.mirrored_records)
             skipped.add_metric(place, facts.skipped_records)
+            doubtful.add_metric(place, int(facts.may_lack_tombstones))
             end_offset.add_metric(place, _known(facts.progress.target_log_end_offset))
             watermark.add_metric(place, _known(facts.progress.source_high_watermark))
         yield from (lag_records, lag_bytes, lag_seconds, state, mirrored_bytes, mirrored_records, skipped)
-        yield from (end_offset, watermark)
+        yield from (end_offset, watermark, doubtful)
 
     def _mirror_maker_families(self) -> Iterable[Metric]:
         link = self._link()

@@ -102,10 +102,14 @@ class MirrorMakerTopics:
         naming = self._config.naming
         mirrored = {key for key, translation in self._translations.known() if translation.position.source_next > 0}
         found: dict[tuple[str, PartitionKey], Checkpoint] = {}
-        for group in await self._source_groups.groups():
-            if not matches(group, whitelist=self._config.group_whitelist, blacklist=self._config.group_blacklist):
-                continue
-            for key, at in (await self._source_groups.offsets(group)).items():
+        config = self._config
+        groups = [
+            group
+            for group in (await self._source_groups.groups()).by_group
+            if matches(group, whitelist=config.group_whitelist, blacklist=config.group_blacklist)
+        ]
+        for group, offsets in (await self._source_groups.offsets_of(groups)).by_group.items():
+            for key, at in offsets.items():
                 if key in mirrored:
                     target = PartitionKey(naming.target_name(key.topic), key.partition)
                     found[group, key] = self._checkpoint(group, key, target, at)

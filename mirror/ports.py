@@ -7,7 +7,7 @@ when a site or broker does not answer; what a broker answers about one partition
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -236,25 +236,41 @@ class TopicActor(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class GroupStates:
+    """Groups by id with their state (`Stable`, `Empty`, ...), and what could not be asked, with the reason."""
+
+    by_group: Mapping[str, str]
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReading:
+    """Committed offsets by group, and the groups that could not be asked, with the reason."""
+
+    by_group: Mapping[str, Mapping[PartitionKey, GroupOffset]]
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
 class GroupPort(Protocol):
     """One site's consumer groups."""
 
-    async def groups(self) -> Mapping[str, str]:
-        """Groups by id with their state (`Stable`, `Empty`, ...)."""
+    async def groups(self) -> GroupStates:
+        """All groups that those brokers tell which answer. Unreachable when none does."""
         ...
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         """All committed offsets of a group."""
         ...
 
-    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
-        """All committed offsets of several groups at once; a group that is just moving is left out."""
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
+        """All committed offsets of several groups at once; a group that is just moving is nowhere in the answer."""
         ...
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
     ) -> Mapping[PartitionKey, ErrorCode]:
-        """Write offsets as the link's mirror; the outcome by partition."""
+        """Write offsets as the link's mirror, forget those that are REMOVED; the outcome by partition."""
         ...
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:

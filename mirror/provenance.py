@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from uuid import UUID
 
 from mirror.kafka_site import reached
 from mirror.offset_store import TOPIC_PREFIX, read_topic
@@ -26,7 +27,8 @@ class Provenance:
     def __init__(self, client: KafkaClient, *, source_alias: str) -> None:
         self._client = client
         self._source_alias = source_alias
-        self._read_to: dict[str, int] = {}
+        # How far each topic has been read, with its id: one that was made anew is read from its beginning.
+        self._read_to: dict[str, tuple[UUID | None, int]] = {}
         self._ordinary: set[int] = {NO_PRODUCER}
         self.origins: dict[int, str] = {}
         self.on_origin: Callable[[str], None] = lambda _: None
@@ -48,10 +50,14 @@ class Provenance:
     async def refresh(self) -> None:
         """Read what mirrors have noted at the source since the last look."""
         metadata = await reached(self._client.metadata())
-        for topic in sorted(metadata.topics):
+        for topic, described in sorted(metadata.topics.items()):
             if topic.startswith(TOPIC_PREFIX):
-                first = self._read_to.get(topic, 0)
-                self._read_to[topic] = await read_topic(self._client, topic, self._take, first_offset=first)
+                read_id, read_to = self._read_to.get(topic, (described.topic_id, 0))
+                first = read_to if read_id == described.topic_id else 0
+                end = await read_topic(self._client, topic, self._take, first_offset=first)
+                if end < first:  # made anew at a cluster that gives topics no ids
+                    end = await read_topic(self._client, topic, self._take)
+                self._read_to[topic] = described.topic_id, end
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         if key is None or value is None:

@@ -1,9 +1,9 @@
 """Puts away copies at the target that cannot be mirrored on, so that they are made anew from where the source's log begins.
 
-For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, and only when a person asks for it. What
-goes with a copy is counted first and told: a copy of a topic that was made again, or that left the source's history, has records that
-may be nowhere else. It is deleted by its id under the link's epoch, so neither a topic made meanwhile nor an active site's is ever
-meant. Asking again is harmless: a copy that is away is left to `topic_sync.py`, which makes it anew.
+For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, or that may lack tombstones, and only when a
+person asks for it. What goes with a copy is counted first and told: a copy of a topic that was made again, or that left the source's
+history, has records that may be nowhere else. It is deleted by its id under the link's epoch, so neither a topic made meanwhile nor an
+active site's is ever meant. Asking again is harmless: a copy that is away is left to `topic_sync.py`, which makes it anew.
 """
 
 from __future__ import annotations
@@ -62,6 +62,11 @@ class TopicReset:
     partitions: tuple[CopyLog, ...] = ()
 
 
+def is_curable(facts: FlowFacts) -> bool:
+    """Whether a partition is better off with a new copy."""
+    return facts.state in _CURABLE or facts.may_lack_tombstones
+
+
 class Resets:
     """One mirror's."""
 
@@ -108,9 +113,7 @@ class Resets:
             return TopicReset(topic=name, outcome=ResetOutcome.NOTHING, reason=reason)
         trouble = self._trouble(name, wanted, copy)
         if not trouble:
-            reason = (
-                f"topic {name} is {self._states(name)}: only RESET, FAULTED and GAP are cured by making a copy anew"
-            )
+            reason = f"topic {name} is {self._states(name)}: only RESET, FAULTED, GAP and missing tombstones are cured by a new copy"
             return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
         logs, problem = await self._logs(name, copy)
         if problem:
@@ -135,7 +138,7 @@ class Resets:
         found = gone_trouble(name, actual) if wanted is None else find_trouble(name, _view(wanted), actual)
         if found is not None:
             return found.reason
-        return next((facts.reason for facts in self._facts(name) if facts.state in _CURABLE), "")
+        return next((facts.reason for facts in self._facts(name) if is_curable(facts)), "")
 
     def _facts(self, name: str) -> list[FlowFacts]:
         return [row.facts for key, row in sorted(self._board.our_rows(), key=_key) if key.topic == name]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -22,6 +23,7 @@ from wire.control import mirror_pb2_grpc
 from wire.links import InvalidPattern, matches
 
 SERVICE_NAME = "antipode.control.MirrorAdmin"
+GROUP_PROBLEMS_SHOWN = 100
 
 _GRAVITY = (
     FlowState.FAULTED,
@@ -52,6 +54,8 @@ class MirrorParts:
     pauses: Pauses
     verifier: Verifier | None
     resets: Resets
+    # What keeps group offsets from being carried, by group or broker.
+    group_problems: Callable[[], Mapping[str, str]]
     # How far the ACLs of topics are followed; empty where they are not meant to be.
     acls: Callable[[], str] = lambda: ""
 
@@ -190,6 +194,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         mode=link.record.mode,
         paused_topics=parts.pauses.patterns,
         acls=parts.acls(),
+        group_problems=dict(islice(sorted(parts.group_problems().items()), GROUP_PROBLEMS_SHOWN)),
     )
 
 

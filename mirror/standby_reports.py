@@ -1,8 +1,8 @@
 """Tells a sync link's source what the target has acknowledged, so that the source's producers and consumers go on.
 
 Told at once after every acknowledgement, one request a broker at a time with all that came meanwhile, and of all partitions now and then,
-so that a new leader at the source learns what its predecessor knew. Nothing is told of a partition whose history is not known to be
-the source's. On links that are not sync it does nothing.
+so that a new leader at the source learns what its predecessor knew. Nothing is told of a partition whose history has not been proven to be
+that of the source's present leader: a paused one that was FAULTED ends somewhere else. On links that are not sync it does nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from mirror.board import FlowBoard
-from mirror.core.flow_state import FlowState
+from mirror.core.flow_state import FlowFacts, FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.link_watch import LinkStanding
 from mirror.ports import ProgressPort, Unreachable
@@ -81,7 +81,7 @@ class StandbyReports:
         found: dict[int, dict[PartitionKey, int]] = {}
         for key in tuple(self._changed):
             row = self._board.row(key) if key in self._board else None
-            if row is None or not row.is_ours or row.facts.state not in _TOLD_IN or row.source.node_id < 0:
+            if row is None or not row.is_ours or not _is_proven(row.facts) or row.source.node_id < 0:
                 self._changed.discard(key)
             elif row.source.node_id not in self._telling:
                 self._changed.discard(key)
@@ -103,3 +103,8 @@ class StandbyReports:
         del self._telling[node_id]
         if self._changed:
             self._wake.set()
+
+
+def _is_proven(facts: FlowFacts) -> bool:
+    """The source's present leader has confirmed the target's history; an operator may have paused it since."""
+    return facts.is_chained and facts.state in _TOLD_IN

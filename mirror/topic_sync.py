@@ -18,7 +18,9 @@ from mirror.core.flow_events import (
     LinkRole,
     LinkTurned,
     Side,
+    SourceLeaderChanged,
     Start,
+    TombstonesKept,
     TopicAgrees,
     TopicConflict,
     TopicRefused,
@@ -38,6 +40,7 @@ from mirror.core.plan import (
     Trouble,
     plan,
 )
+from mirror.core.tombstones import tombstones_kept_ms
 from mirror.link_watch import LinkStanding
 from mirror.ports import SitePort, SiteTopic, TopicActor, Unreachable
 from runtime.clock import Clock
@@ -82,6 +85,7 @@ class TopicSync:
         config_interval_ms: int,
         excluded_configs: Collection[str],
         on_topology: Callable[[], None],
+        on_renewed: Callable[[str], None],
     ) -> None:
         self._board = board
         self._source = source
@@ -93,6 +97,7 @@ class TopicSync:
         self._config_interval_ms = config_interval_ms
         self._excluded_configs = excluded_configs
         self._on_topology = on_topology
+        self._on_renewed = on_renewed
         self._poked = asyncio.Event()
         self._configs_at_ms = float("-inf")
         self._problem: SiteUnreachable | None = None
@@ -154,6 +159,7 @@ class TopicSync:
         wanted = plan(_views(source, configs[0]), _views(target, configs[1]), excluded_configs=self._excluded_configs)
         refusals, has_changed = await self._act(wanted.actions, link)
         self._update_board(source, target, wanted)
+        self._tell_tombstones(configs[0])
         for name, trouble in refusals.items():
             self._show_refusal(name, source[name], target.get(name), trouble)
         self._refusals = _told(refusals, before=self._refusals)
@@ -200,7 +206,9 @@ class TopicSync:
         for name in wanted.agreed:
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(PartitionKey(name, partition), source[name], target[name])
-            self._renewed.discard(name)
+            if name in self._renewed:
+                self._renewed.discard(name)
+                self._on_renewed(name)
         for name, trouble in wanted.troubles.items():
             there = target[name] if trouble.finding is Finding.GONE else source[name]
             for partition in there.leaders:
@@ -231,7 +239,17 @@ class TopicSync:
         elif row.facts.state in (FlowState.RESET, FlowState.REFUSED, FlowState.FAULTED):
             # Also when its copy was deleted meanwhile and has been made anew: then there was a round without a trouble.
             self._board.submit(key, TopicAgrees())
+        elif before[0] != row.source:
+            reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: does it have the history?"
+            self._board.submit(key, SourceLeaderChanged(reason=reason))
         return is_new or before != (row.source, row.target)
+
+    def _tell_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        for key, row in self._board.rows():
+            if key.topic in configs:
+                kept_ms = tombstones_kept_ms(configs[key.topic])
+                if kept_ms != row.facts.tombstones_kept_ms:
+                    self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
 
     def _show_trouble(self, key: PartitionKey, topic: SiteTopic, trouble: Trouble) -> None:
         """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""

@@ -13,11 +13,21 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from mirror.core.naming import Naming
-from mirror.core.offsets import GroupOffset
+from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
 from mirror.kafka_site import KafkaSite, reached
-from mirror.ports import EpochEnd, Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
+from mirror.ports import (
+    EpochEnd,
+    GroupReading,
+    GroupStates,
+    Leader,
+    LogAnswer,
+    LogEnds,
+    Refused,
+    SiteTopic,
+    Unreachable,
+)
 from mirror.tail_reader import TailReader
 from mirror.translations import Translations
 from runtime.logs import get_logger
@@ -145,7 +155,7 @@ class TranslatedTarget:
 
     # Groups.
 
-    async def groups(self) -> Mapping[str, str]:
+    async def groups(self) -> GroupStates:
         """Groups by id with their state."""
         return await self._target.groups()
 
@@ -153,10 +163,11 @@ class TranslatedTarget:
         """The group's offsets in copies, as offsets of the source."""
         return self._in_source_offsets(await self._target.offsets(group))
 
-    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
         """As `offsets`, of several groups at once."""
         found = await self._target.offsets_of(groups)
-        return {group: self._in_source_offsets(offsets) for group, offsets in found.items()}
+        known = {group: self._in_source_offsets(offsets) for group, offsets in found.by_group.items()}
+        return GroupReading(known, found.problems)
 
     def _in_source_offsets(self, found: Mapping[PartitionKey, GroupOffset]) -> dict[PartitionKey, GroupOffset]:
         by_target = {self._at_target(key): (key, translation) for key, translation in self._translations.known()}
@@ -175,12 +186,17 @@ class TranslatedTarget:
         link: str,  # noqa: ARG002
         link_epoch: int,  # noqa: ARG002
     ) -> Mapping[PartitionKey, ErrorCode]:
-        """Commit for a group without members; the source's leader epochs mean nothing here and are left out."""
+        """Commit for a group without members; the source's leader epochs mean nothing here and are left out.
+
+        Offsets that the source has forgotten are left to the target's own retention.
+        """
         wanted: dict[TopicPartition, CommittedOffset] = {
             self._at_target(key): CommittedOffset(self._translations.of(key).downstream(at.offset), -1, at.metadata)
             for key, at in offsets.items()
+            if at is not REMOVED
         }
-        outcomes = await reached(self._client.commit(group, wanted))
+        outcomes = await reached(self._client.commit(group, wanted)) if wanted else {}
+        outcomes |= {self._at_target(key): ErrorCode.none for key, at in offsets.items() if at is REMOVED}
         return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:

@@ -131,6 +131,18 @@ def _stat(stat: Any) -> NodeStat:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    """A watch as kazoo's threads call it. Equal for equal watches, so that one that is set again and again is kept once."""
+
+    loop: asyncio.AbstractEventLoop
+    watch: Watch
+
+    def __call__(self, event: WatchedEvent) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.watch, event)
+
+
 class ZooKeeper:
     """An asynchronous ZooKeeper client for one event loop; all callbacks run on that loop."""
 
@@ -248,11 +260,7 @@ class ZooKeeper:
         if watch is None:
             return None
 
-        def deliver(event: WatchedEvent) -> None:
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(watch, event)
-
-        return deliver
+        return _Delivery(self._loop, watch)
 
     async def create(
         self,

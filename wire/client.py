@@ -14,7 +14,7 @@ One client belongs to one event loop. From code without a loop: `call_client`.
 import asyncio
 import datetime as dt
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeVar
 from uuid import UUID
@@ -37,7 +37,7 @@ from wire.broker_requests import (
     OffsetQuery,
     TopicPartition,
 )
-from wire.client_errors import TRANSIENT, BrokerError, Unreachable, broker_error, error_code
+from wire.client_errors import TRANSIENT, BrokerError, KafkaClientError, Unreachable, broker_error, error_code
 from wire.cluster_metadata import NOTHING_KNOWN, ClusterMetadata
 from wire.connection import Connection, ConnectionOptions
 from wire.connection_pool import ConnectionPool
@@ -397,6 +397,21 @@ class KafkaClient:
 
         return await self._retried(attempt)
 
+    async def groups_by_broker(
+        self, leave_out: Collection[int] = ()
+    ) -> dict[int, list[GroupListing] | KafkaClientError]:
+        """The groups of each broker, or why it does not tell. One attempt; raises when no broker names the others."""
+        await self._refresh([])
+        nodes = sorted(self._cluster.brokers.keys() - set(leave_out))
+
+        async def ask(node_id: int) -> list[GroupListing] | KafkaClientError:
+            try:
+                return await requests.request_groups(await self.connection(node_id))
+            except KafkaClientError as error:
+                return error
+
+        return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
+
     async def coordinator(self, group_id: str) -> int:
         """Node id of the group's coordinator, remembered. One attempt; raises BrokerError, Unreachable."""
         if group_id not in self._coordinators:
@@ -416,20 +431,33 @@ class KafkaClient:
             group_id, lambda connection: requests.request_committed(connection, group_id, wanted)
         )
 
-    async def committed_by_groups(self, group_ids: Iterable[str]) -> dict[str, dict[TopicPartition, FetchedOffset]]:
-        """All offsets of several groups, a request to each coordinator. One attempt: groups whose coordinator has moved are left out."""
-        wanted = list(group_ids)
-        nodes = await asyncio.gather(*(self.coordinator(group_id) for group_id in wanted))
+    async def committed_by_groups(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError]:
+        """All offsets of several groups, a request to each coordinator, or what is in the way of a group. One attempt: groups whose
+        coordinator has moved are left out."""
+        found: dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError] = {}
         by_node: dict[int, list[str]] = {}
-        for group_id, node_id in zip(wanted, nodes, strict=True):
-            by_node.setdefault(node_id, []).append(group_id)
-        found: dict[str, dict[TopicPartition, FetchedOffset]] = {}
+
+        async def find(group_id: str) -> None:
+            try:
+                by_node.setdefault(await self.coordinator(group_id), []).append(group_id)
+            except KafkaClientError as error:
+                found[group_id] = error
+
+        async def ask(node_id: int, of_node: Sequence[str]) -> None:
+            try:
+                found.update(await requests.request_committed_by_groups(await self.connection(node_id), of_node))
+            except KafkaClientError as error:
+                found.update(dict.fromkeys(of_node, error))
+
+        wanted = list(group_ids)
         try:
-            for node_id, of_node in by_node.items():
-                found |= await requests.request_committed_by_groups(await self.connection(node_id), of_node)
+            await asyncio.gather(*map(find, wanted))
+            await asyncio.gather(*(ask(node_id, of_node) for node_id, of_node in by_node.items()))
         finally:
             for group_id in wanted:
-                if group_id not in found:
+                if not isinstance(found.get(group_id), dict):
                     self.forget_coordinator(group_id)
         return found
 

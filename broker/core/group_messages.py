@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.consumer_group_states import ConsumerFact, TopicShapes
 from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.core.group_states import NO_GENERATION, AssignmentProtocol, Group
-from wire.internal_topics import OffsetValue
+from wire.internal_topics import NO_TIMESTAMP, OffsetValue
 
 
 class TopicPartition(NamedTuple):
@@ -135,7 +135,7 @@ class EndProducerTransaction(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOffsets(Command):
-    """Store what a mirror read at the active site; never while the group has members here."""
+    """Store what a mirror read at the active site, forget what is gone there (offset -1); never while the group has members here."""
 
     offsets: Mapping[TopicPartition, CommittedOffset]
 
@@ -161,7 +161,9 @@ class ForgetTopics(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets(Command):
-    """Forget what is older than the retention."""
+    """Forget what is older than the retention, which begins for no offset before `counted_from_ms`."""
+
+    counted_from_ms: int = NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 `OffsetTable` is the committed state, changed by records only; the functions beside it decide. Offsets of an empty group expire together, a
 retention time after the group became empty (or after the commit, if that is later). Those of a simple group (no members ever), and those
 of topics that no member of a stable consumer group subscribes to, expire one by one after their commit (KIP-211, KIP-496). A commit
-that named its own retention (OffsetCommit 2 to 4) ends then.
+that named its own retention (OffsetCommit 2 to 4) ends then. Groups that a link brings here do not expire (`group_routing.py`): their
+mirror forgets what the active site forgets.
 """
 
 from __future__ import annotations
@@ -124,17 +125,25 @@ def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupR
     ]
 
 
-def mirror(turn: Turn, command: MirrorOffsets) -> list[GroupRecord]:
-    """A mirror's commit: refused while the group has members here."""
+def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRecord]:
+    """A mirror's commit: refused while the group has members here. Offset -1 says that the active site has none any more."""
     if turn.group.members:
         turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
         return []
-    return _take(turn, command.offsets)
+    gone = [partition for partition, offset in command.offsets.items() if offset.offset < 0]
+    kept = {partition: offset for partition, offset in command.offsets.items() if offset.offset >= 0}
+    removed = removals(turn.group, [partition for partition in gone if partition in offsets], offsets) if gone else []
+    if kept:
+        removed = [record for record in removed if not isinstance(record, GroupRemoved)]
+    return [*removed, *_take(turn, kept, gone)]
 
 
-def _take(turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[GroupRecord]:
+def _take(
+    turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset], gone: Iterable[TopicPartition] = ()
+) -> list[GroupRecord]:
+    """Records of the offsets that can be kept; answers for them and for those that are `gone`."""
     records: list[GroupRecord] = []
-    errors: dict[TopicPartition, ErrorCode] = {}
+    errors = dict.fromkeys(gone, ErrorCode.none)
     for partition, offset in offsets.items():
         if len(offset.metadata) > turn.limits.offset_metadata_bytes_max:
             errors[partition] = ErrorCode.offset_metadata_too_large
@@ -189,8 +198,13 @@ def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offset
     return records
 
 
-def expired(group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    """Offsets whose time is over, if no member subscribes to their topics."""
+def expired(
+    group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int, counted_from_ms: int = NO_TIMESTAMP
+) -> list[TopicPartition]:
+    """Offsets whose time is over, if no member subscribes to their topics.
+
+    It began for none of them before `counted_from_ms`, when this site took the group over.
+    """
     is_settled = group.state is (GroupState.STABLE if group.members else GroupState.EMPTY)
     if not is_settled or (group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE):
         return []
@@ -199,6 +213,6 @@ def expired(group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int) -
     def is_over(value: OffsetValue) -> bool:
         if value.expire_timestamp_ms != NO_TIMESTAMP:
             return now_ms >= value.expire_timestamp_ms
-        return now_ms - max(value.commit_timestamp_ms, empty_since_ms) >= retention_ms
+        return now_ms - max(value.commit_timestamp_ms, empty_since_ms, counted_from_ms) >= retention_ms
 
     return [partition for partition, value in offsets.items() if is_over(value)]

@@ -242,7 +242,7 @@ class Groups:
             case ResumeGroup():
                 membership.resume(turn)
             case MirrorOffsets():
-                return group_offsets.mirror(turn, command)
+                return group_offsets.mirror(turn, command, self._offsets.of(command.group_id))
             case _:
                 return self._forget(turn, command)
         return []
@@ -258,8 +258,13 @@ class Groups:
                 gone: Collection[TopicPartition] = [found for found in offsets if found.topic in command.topics]
                 turn.reason = f"{len(gone)} offsets belonged to deleted topics" if gone else ""
             case ExpireOffsets():
-                retention_ms = turn.limits.offsets_retention_ms
-                over = group_offsets.expired(group, offsets, now_ms=turn.now_ms, retention_ms=retention_ms)
+                over = group_offsets.expired(
+                    group,
+                    offsets,
+                    now_ms=turn.now_ms,
+                    retention_ms=turn.limits.offsets_retention_ms,
+                    counted_from_ms=command.counted_from_ms,
+                )
                 gone = self._unwanted(group, over)
                 turn.reason = f"{len(gone)} offsets expired" if gone else ""
             case _:

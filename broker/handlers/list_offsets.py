@@ -98,7 +98,9 @@ def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> b
 def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int) -> _Found:
     log = hosted.log
     if timestamp_ms == LATEST:
-        return _Found(end_offset, -1, log.latest_epoch)
+        # Of the record before the end that is told: behind it there may be records of later epochs.
+        is_end_of_log = end_offset == log.log_end_offset
+        return _Found(end_offset, -1, log.latest_epoch if is_end_of_log else log.epoch_at(end_offset - 1))
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         return _Found(log.log_start_offset, -1, log.epoch_at(log.log_start_offset))
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):

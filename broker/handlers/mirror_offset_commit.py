@@ -1,8 +1,9 @@
 """MirrorOffsetCommit (private): a mirror writes a group's offsets at the passive site.
 
 Behaviour: accepted only while a link makes this site passive for the group, and at the link's epoch, which the group instance id carries
-(`wire/private.py`); a group with members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. A request without a group says
-as of when the mirror has carried everything, for the account of a failover. Versions: 8 and 9.
+(`wire/private.py`); a group with members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 says that the
+active site has none any more: it is forgotten here too. A request without a group says as of when the mirror has carried everything,
+for the account of a failover. Versions: 8 and 9.
 Not done: nothing.
 """
 

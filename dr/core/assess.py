@@ -20,7 +20,7 @@ from wire.control.cluster_pb2 import LinkRecord
 class Assessment:
     """The plan: `steps` in order (none when `refusal` says why not).
 
-    `missing_offsets` counts offsets of groups.
+    `missing_offsets` counts offsets of groups. `unprotected` says of which topics nothing is kept.
     `account` is what would be lost now. None when the source answers: it would be fenced, and what the target lacks brought over.
     """
 
@@ -32,6 +32,7 @@ class Assessment:
     account: LossAccount | None
     sync: str
     """What acks=all would wait for afterwards; empty on a link that never waits."""
+    unprotected: tuple[str, ...] = ()
 
 
 def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: int) -> Assessment:
@@ -70,6 +71,7 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
         is_source_reachable=evidence.source is not None,
         missing_records=playbook.drain_state(evidence, now_ms).remaining_records,
         missing_offsets=groups.known_lost_offsets,
+        unprotected=tuple(topic.reason for topic in target.unprotected),
         account=None
         if evidence.source is not None
         else account(
@@ -82,7 +84,7 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
             source=playbook.known_source_ends,
             now_ms=now_ms,
             groups=groups,
-            peers=target.peer_partitions,
+            unprotected=target.unprotected,
             peer_seen_at_ms=target.peer_seen_at_ms,
         ),
         sync=policy_sentence(_as_active(after, to_site)),

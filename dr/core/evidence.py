@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dr.core.protection import UnprotectedTopic
 from wire.control.broker_pb2 import CutLog, PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
@@ -109,9 +110,23 @@ class SiteEvidence:
     accounted_epochs: frozenset[int] = frozenset()
     is_confirmed: bool = True
     groups: SiteGroups | None = None
-    peer_partitions: frozenset[TopicPartition] = frozenset()
-    """Carried partitions that the other site had when it last told this one, at `peer_seen_at_ms`."""
     peer_seen_at_ms: int = UNKNOWN
+    """When the other site last told this one of its topics."""
+    unprotected: tuple[UnprotectedTopic, ...] = ()
+    """What the site knows that it does not have of the other one's topics."""
+
+    @property
+    def unprotected_partitions(self) -> frozenset[TopicPartition]:
+        """The partitions of which the site keeps nothing, whatever it has under their names."""
+        return frozenset(
+            TopicPartition(topic.topic, partition) for topic in self.unprotected for partition in topic.partitions
+        )
+
+    @property
+    def copies(self) -> Mapping[TopicPartition, PartitionPosition]:
+        """The partitions that are copies of the other site's."""
+        missing = self.unprotected_partitions
+        return {key: position for key, position in self.partitions.items() if key not in missing}
 
     @property
     def lagging_brokers(self) -> tuple[int, ...]:

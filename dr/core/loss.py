@@ -8,11 +8,12 @@ last heard, `last_contact_ms` before. Kept as JSON beside the link and in the re
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from dr.core.evidence import UNKNOWN, PartitionPosition, TopicPartition
 from dr.core.group_offsets import GroupLoss
+from dr.core.protection import UnprotectedTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,8 @@ class LossAccount:
     partitions: tuple[PartitionLoss, ...]
     groups: GroupLoss | None = None
     """None in accounts of earlier releases."""
+    unprotected: tuple[str, ...] = ()
+    """Why the topics of which nothing is kept are not at the promoted site."""
 
     @property
     def known_lost_records(self) -> int:
@@ -109,6 +112,7 @@ class LossAccount:
         fields["partitions"] = tuple(PartitionLoss(**item) for item in fields["partitions"])
         if groups := fields.get("groups"):
             fields["groups"] = GroupLoss(**{**groups, "named": tuple(groups["named"])})
+        fields["unprotected"] = tuple(fields.get("unprotected", ()))
         return cls(**fields)
 
 
@@ -139,17 +143,21 @@ def account(
     source: Mapping[TopicPartition, SourceEnd],
     now_ms: int,
     groups: GroupLoss | None = None,
-    peers: Collection[TopicPartition] = (),
+    unprotected: Iterable[UnprotectedTopic] = (),
     peer_seen_at_ms: int = UNKNOWN,
 ) -> LossAccount:
     """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said.
 
-    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked. `peers` are
-    the partitions of the old site that the promoted one knew of, mirrored or not.
+    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked. Of those
+    of `unprotected` topics nothing is kept, whatever the site has under their names; their site told of them at `peer_seen_at_ms`.
     """
+    topics = sorted(unprotected, key=lambda topic: topic.topic)
+    missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
     heard = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
     partitions = tuple(
-        _partition_loss(
+        _partition_loss(key, 0, None, source.get(key, heard), now_ms, is_protected=False)
+        if key in missing
+        else _partition_loss(
             key,
             kept.get(key, 0),
             target.get(key),
@@ -157,7 +165,7 @@ def account(
             now_ms,
             is_protected=key in kept or key in target,
         )
-        for key in sorted({*kept, *target, *source, *peers})
+        for key in sorted({*kept, *target, *source, *missing})
     )
     return LossAccount(
         link=link,
@@ -167,6 +175,7 @@ def account(
         accounted_at_ms=now_ms,
         partitions=partitions,
         groups=groups,
+        unprotected=tuple(topic.reason for topic in topics),
     )
 
 

@@ -265,12 +265,13 @@ class FailoverPlaybook:
         """How far the target is behind what is known of the source, and whether waiting longer makes sense."""
         target = evidence.target
         assert target is not None
-        keys = {*self._source_ends, *target.partitions}
+        copies = target.copies
+        keys = {*self._source_ends, *copies}
         remaining: dict[TopicPartition, int] = {}
         is_exact = self._is_fence_proven
         for key in keys:
-            end = best_source_end(target.partitions.get(key), self._source_ends.get(key))
-            here = target.partitions[key].safe_end_offset if key in target.partitions else 0
+            end = best_source_end(copies.get(key), self._source_ends.get(key))
+            here = copies[key].safe_end_offset if key in copies else 0
             if end is None or not end.is_exact:
                 is_exact = False
             if end is not None and end.end_offset > max(here, end.log_start_offset):
@@ -351,7 +352,7 @@ class FailoverPlaybook:
         """Partitions where the target's log cannot be a prefix of the fenced source's."""
         return sorted(
             key
-            for key, position in target.partitions.items()
+            for key, position in target.copies.items()
             if (end := self._source_ends.get(key)) is not None and end.is_exact and _is_ahead(position, end)
         )
 
@@ -364,7 +365,7 @@ class FailoverPlaybook:
             return ""
         return (
             f"{remaining} records known at the active site are not at {self._to_site}, more than the {allowed} allowed; "
-            "repair the link, allow more, or accept data loss"
+            f"repair the link, allow more, or accept data loss{_named(evidence.target)}"
         )
 
     def _never_mirrored(self, evidence: Evidence, target: SiteEvidence) -> str:
@@ -456,6 +457,13 @@ def _is_ahead(position: PartitionPosition, end: SourceEnd) -> bool:
             and position.last_log_epoch != end.last_log_epoch
         )
     return position.log_end_offset > end.end_offset
+
+
+def _named(target: SiteEvidence | None) -> str:
+    """The topics that no mirroring will bring."""
+    reasons = [topic.reason for topic in target.unprotected] if target is not None else []
+    more = f" (and {len(reasons) - NAMED_IN_A_REASON_MAX} more)" if len(reasons) > NAMED_IN_A_REASON_MAX else ""
+    return f"; {'; '.join(reasons[:NAMED_IN_A_REASON_MAX])}{more}" if reasons else ""
 
 
 def _refuse(reason: str) -> Decision:

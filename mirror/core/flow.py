@@ -4,7 +4,7 @@
 after any crash the target's log end is the position (invariant M1: the target is always a prefix of the source).
 
   a. A generation starts with settling: nothing older is queued or in flight when the target is asked for its end.
-  b. Before a batch is fetched, the source confirms that it has the target's last epoch up to the target's end.
+  b. Before a batch is fetched, the source's leader confirms that it has the target's last epoch up to the target's end.
   c. Batches are handed over in one chain: each starts where the target's log must end before it.
   d. Losing the source keeps what was fetched on its way; losing the target keeps it queued; only a refusal, a dead worker or
      a changed role starts a new generation.
@@ -45,6 +45,7 @@ from mirror.core.flow_events import (
     Settled,
     Side,
     SourceChecked,
+    SourceLeaderChanged,
     SourceNotFound,
     SourceTrouble,
     Start,
@@ -54,13 +55,15 @@ from mirror.core.flow_events import (
     TargetNotFound,
     TargetRefusal,
     TargetWaiting,
+    TombstonesKept,
     TopicAgrees,
     TopicConflict,
     TopicRefused,
     TopicReplaced,
 )
 from mirror.core.flow_state import TRANSITIONS, FlowFacts, FlowState, GapPolicy, InvariantBroken, Step
-from mirror.core.lag import Progress, next_marker, without_ends
+from mirror.core.lag import UNKNOWN, Progress, next_marker, without_ends
+from mirror.core.tombstones import tombstone_doubt
 
 STORY_LENGTH = 16
 CORRUPT_ATTEMPTS_MAX = 3
@@ -104,6 +107,8 @@ class Flow:
             LinkTurned: self._link_turned,
             Pause: self._pause,
             Resume: self._resume,
+            SourceLeaderChanged: self._source_leader_changed,
+            TombstonesKept: self._tombstones_kept,
             TopicReplaced: self._topic_replaced,
             TopicConflict: self._topic_conflict,
             TopicRefused: self._topic_refused,
@@ -288,6 +293,8 @@ class Flow:
             step=Step.STREAMING,
             is_chained=True,
             has_streamed=True,
+            copy_began_ms=now_ms if is_new and facts.copy_began_ms == UNKNOWN else facts.copy_began_ms,
+            is_resuming=facts.is_resuming or not facts.has_streamed,
             chain_offset=offset,
             chain_epoch=-1 if missing else facts.chain_epoch,
             restart_offset=offset if missing else facts.restart_offset,
@@ -296,6 +303,17 @@ class Flow:
             progress=progress,
         )
         return Decision(new, (Fetch(generation=facts.generation, offset=offset),), reason)
+
+    def _source_leader_changed(self, command: SourceLeaderChanged, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.state is FlowState.PAUSED:
+            return Decision(replace(facts, is_chained=False))
+        if facts.step is not Step.STREAMING:
+            return self._ignore()
+        # After an unclean election it may have other records where the chain ends, and more of them.
+        new = replace(facts, state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
+        check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
+        return Decision(new, (StopFetching(), check), command.reason)
 
     # Streaming.
 
@@ -310,15 +328,22 @@ class Flow:
                 f"the source's batch at offset {run.first_offset} (leader epoch {run.first_epoch}) does not continue the "
                 f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch})",
             )
+        doubt = tombstone_doubt(facts, run, now_ms=now_ms)
         new = replace(
             facts,
+            reason=doubt or facts.reason,
             chain_offset=run.next_offset,
             chain_epoch=run.last_epoch,
             source_log_start_offset=command.log_start_offset,
             progress=_moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms),
+            may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
+            is_resuming=False,
         )
         hand_over = HandOver(generation=facts.generation, expected_log_end_offset=facts.chain_offset)
-        return Decision(new, (hand_over, Fetch(generation=facts.generation, offset=run.next_offset)))
+        return Decision(new, (hand_over, Fetch(generation=facts.generation, offset=run.next_offset)), doubt)
+
+    def _tombstones_kept(self, command: TombstonesKept, now_ms: int) -> Decision:  # noqa: ARG002
+        return Decision(replace(self.facts, tombstones_kept_ms=command.kept_ms))
 
     def _nothing_fetched(self, command: NothingFetched, now_ms: int) -> Decision:
         facts = self.facts
@@ -434,7 +459,11 @@ class Flow:
         if facts.state is FlowState.PROMOTED or facts.role is LinkRole.GONE:
             label = FlowState.REVERSING if facts.state is FlowState.PROMOTED else FlowState.PREPARING
             restarted = self._restart(command.reason, state=label)
-            return replace(restarted, facts=replace(restarted.facts, role=command.role))
+            progress = facts.progress
+            if label is FlowState.REVERSING:
+                # What this site has got since, it got from its own clients and not through this flow.
+                progress = replace(progress, caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
+            return replace(restarted, facts=replace(restarted.facts, role=command.role, progress=progress))
         if facts.role is command.role:
             return self._ignore()
         new = replace(facts, role=command.role)
@@ -477,12 +506,23 @@ class Flow:
         facts = self.facts
         if facts.state is FlowState.PROMOTED:
             return self._ignore()
-        renewed = replace(facts, has_streamed=False, progress=without_ends(facts.progress))
+        progress = replace(without_ends(facts.progress), caught_up_at_ms=UNKNOWN)
+        renewed = replace(
+            facts, has_streamed=False, progress=progress, copy_began_ms=UNKNOWN, may_lack_tombstones=False
+        )
         if facts.state is FlowState.PAUSED:
             return Decision(renewed)
         restarted = self._restart("the copy is made anew", state=FlowState.PREPARING)
         return replace(
-            restarted, facts=replace(restarted.facts, has_streamed=False, progress=renewed.progress, restart_offset=0)
+            restarted,
+            facts=replace(
+                restarted.facts,
+                has_streamed=False,
+                progress=progress,
+                restart_offset=0,
+                copy_began_ms=UNKNOWN,
+                may_lack_tombstones=False,
+            ),
         )
 
     def _topic_conflict(self, command: TopicConflict, now_ms: int) -> Decision:  # noqa: ARG002

@@ -195,6 +195,20 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLeaderChanged:
+    """Another leader, or another epoch of it: what it has of the history is not known."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TombstonesKept:
+    """How long the source keeps tombstones of the topic; -1: it is not compacted."""
+
+    kept_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReplaced:
     """The topic was deleted at the source, or has another id at one site: deleted and created again."""
 
@@ -244,6 +258,8 @@ Command = (
     | LinkTurned
     | Pause
     | Resume
+    | SourceLeaderChanged
+    | TombstonesKept
     | TopicReplaced
     | TopicConflict
     | TopicRefused

@@ -101,6 +101,14 @@ class FlowFacts:
     has_streamed: bool = False
     attempts: int = 0
     skipped_records: int = 0
+    # How long the source keeps tombstones of this topic, -1 when it does not compact it.
+    tombstones_kept_ms: int = -1
+    # Nothing has been fetched yet since the mirror started (or the copy was made anew).
+    is_resuming: bool = False
+    # When this mirror began the copy from nothing, -1 when it found one.
+    copy_began_ms: int = -1
+    # Tombstones may be missing at the target: keys deleted while the mirror was away may live on there.
+    may_lack_tombstones: bool = False
     # The target's log may begin anew here because the source has nothing older; 0 when there is no such place.
     restart_offset: int = 0
     progress: Progress = field(default_factory=Progress)

@@ -19,6 +19,10 @@ class GroupOffset:
     metadata: str = ""
 
 
+REMOVED = GroupOffset(-1)
+"""In place of an offset: the source has none any more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRange:
     """What the target's log of the partition holds."""

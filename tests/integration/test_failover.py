@@ -142,21 +142,25 @@ async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_si
     assert sites.mirror is not None
     sites.mirror.kill()
     await produce(sites.a.bootstrap, 7, first=100)
-    await sites.create_topic("made-last")
+    await sites.create_topic("late")
 
     async def b_has_heard_of_it() -> bool:
-        return "made-last" in (await sites.client("b").describe_link(LINK)).peer_topics
+        return [one.topic for one in (await sites.client("b").describe_link(LINK)).unprotected] == ["late"]
 
     await eventually(b_has_heard_of_it)
     sites.a.process.kill()
+    not_protected = ("topic late is not at b: nothing of it is kept there",)
+    planned = await failover(LINK, to_site="b", agents=sites.agents, is_dry_run=True)
+    assert planned.unprotected == not_protected
     report = await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))
     assert report.is_done, report
     assert report.account is not None
     assert [(item.topic, item.kept_below, item.is_protected) for item in report.account.partitions] == [
         ("flights", 100, True),
-        ("made-last", 0, False),
+        ("late", 0, False),
     ]
     assert not report.account.is_exact
+    assert report.unprotected == not_protected
     assert report.account.groups is not None
     assert "their offsets are those of" in report.account.groups.sentence
     await produce(sites.b.bootstrap, 20, first=500)

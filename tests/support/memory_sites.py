@@ -14,16 +14,18 @@ from kio.schema.errors import ErrorCode
 
 from mirror.assembly import Ports
 from mirror.core.flow_events import LinkRole
-from mirror.core.offsets import GroupOffset
+from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey, survey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy
-from mirror.link_watch import LinkStanding, stand
+from mirror.link_watch import LinkMissing, LinkStanding, stand
 from mirror.ports import (
     AppendAnswer,
     AppendPart,
     EpochEnd,
     FetchAnswer,
     FetchPart,
+    GroupReading,
+    GroupStates,
     Leader,
     LogEnds,
     Refused,
@@ -76,6 +78,7 @@ class MemorySite:
         self.group_offsets: dict[str, dict[PartitionKey, GroupOffset]] = {}
         self.group_states: dict[str, str] = {}
         self.moving_groups: set[str] = set()
+        self.group_problems: dict[str, str] = {}
         self.offset_requests = 0
         self.synced_at_ms = -1
         self.commits: list[tuple[str, PartitionKey, int]] = []
@@ -139,23 +142,32 @@ class MemorySite:
             return dict.fromkeys(asked, Unreachable(f"site {self.name} is down"))
         return {key: self.logs[key].epoch_end(epoch) for key, (_, epoch) in asked.items()}
 
-    async def groups(self) -> Mapping[str, str]:
+    async def groups(self) -> GroupStates:
         self._check()
-        return {group: self.group_states.get(group, "Empty") for group in self.group_offsets}
+        return GroupStates(
+            {group: self.group_states.get(group, "Empty") for group in self.group_offsets}, self.group_problems
+        )
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         self._check()
         return dict(self.group_offsets.get(group, {}))
 
-    async def offsets_of(self, groups: Sequence[str]) -> Mapping[str, Mapping[PartitionKey, GroupOffset]]:
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
         self.offset_requests += 1
-        return {group: await self.offsets(group) for group in groups if group not in self.moving_groups}
+        out = {*self.moving_groups, *self.group_problems}
+        problems = {group: self.group_problems[group] for group in groups if group in self.group_problems}
+        return GroupReading({group: await self.offsets(group) for group in groups if group not in out}, problems)
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
     ) -> Mapping[PartitionKey, ErrorCode]:
         self._check()
-        self.group_offsets.setdefault(group, {}).update(offsets)
+        if group in self.group_problems:
+            raise Unreachable(self.group_problems[group])
+        kept = self.group_offsets.setdefault(group, {})
+        kept.update(offsets)
+        for key in [key for key, offset in kept.items() if offset is REMOVED]:
+            del kept[key]
         self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
         return dict.fromkeys(offsets, ErrorCode.none)
 
@@ -214,6 +226,8 @@ class MemoryFetch:
     def _answer(self, part: FetchPart) -> FetchAnswer | None:
         log = self._site.logs[part.key]
         error = ErrorCode.none if log.start <= part.offset <= log.end else ErrorCode.offset_out_of_range
+        if part.leader_epoch != self._site.leader.epoch:
+            error = ErrorCode.fenced_leader_epoch
         wanted = [one for one in log.batches if survey(one).next_offset > part.offset][:3]  # type: ignore[union-attr]
         if error is ErrorCode.none and not wanted:
             return None
@@ -273,6 +287,20 @@ class MemoryAppend:
         pass
 
 
+class MemoryProgress:
+    """ProgressPort: keeps what is told."""
+
+    def __init__(self, told: list[dict[PartitionKey, int]]) -> None:
+        self._told = told
+
+    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+        self._told.append(dict(acknowledged))
+        return ""
+
+    async def close(self) -> None:
+        pass
+
+
 class MemoryWorld:
     """Both sites, the link between them, and the ports."""
 
@@ -289,10 +317,17 @@ class MemoryWorld:
             topic_whitelist=[".*"],
             group_whitelist=[".*"],
         )
+        self.is_link_there = True
+        self.reads = 0
+        # What the source is told of what the target has, on sync links.
+        self.told: list[dict[PartitionKey, int]] = []
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
     async def read_link(self) -> LinkStanding:
+        self.reads += 1
+        if not self.is_link_there:
+            raise LinkMissing("site b has no link 'a-b'")
         return stand(self.record, "b")
 
     @property
@@ -309,6 +344,7 @@ class MemoryWorld:
             open_fetch=lambda: MemoryFetch(self.source, lambda: self.before_fetch()),
             open_append=lambda: MemoryAppend(self.target, lambda: self.before_append()),
             read_link=self.read_link,
+            open_progress=lambda: MemoryProgress(self.told),
         )
 
     def is_equal(self) -> bool:

@@ -55,6 +55,7 @@ def _mirror_families() -> Iterable[Metric]:
         throttle_waited_ms=lambda: 0.0,
         tallies={},
         refusals=dict,
+        groups_failing=lambda: 0,
     )
     return registry.collect()
 

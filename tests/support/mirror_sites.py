@@ -200,11 +200,12 @@ async def start_pair(
     target_toxiproxy: Toxiproxy | None = None,
     whitelist: Sequence[str] = (".*",),
     blacklist: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
 ) -> Pair:
     """Two sites with a link a -> b at epoch 1, no mirror yet."""
     ports = free_ports(6)
-    source, proxy = _start_site(processes, directory, "a", 1, ports[:3], toxiproxy)
-    target, target_proxy = _start_site(processes, directory, "b", 2, ports[3:], target_toxiproxy)
+    source, proxy = _start_site(processes, directory, "a", 1, ports[:3], toxiproxy, settings)
+    target, target_proxy = _start_site(processes, directory, "b", 2, ports[3:], target_toxiproxy, settings)
     for site in (source, target):
         await site.wait_ready(1)
     record = LinkRecord(
@@ -301,6 +302,7 @@ def _start_site(
     number: int,
     ports: Sequence[int],
     toxiproxy: Toxiproxy | None,
+    settings: Mapping[str, str] | None = None,
 ) -> tuple[Site, Proxy | None]:
     client_port, link_port, grpc_port = ports
     proxy = toxiproxy.create(f"link-{name}", f"{LOOPBACK}:{link_port}") if toxiproxy is not None else None
@@ -319,7 +321,7 @@ def _start_site(
         "zookeeper.connect": "unused:2181",
         **internal_topic_copies(1),
         "offsets.topic.num.partitions": "4",
-    }
+    } | dict(settings or {})
     command = [sys.executable, "-m", "tests.support.lone_site", *(f"{k}={v}" for k, v in properties.items())]
     process = processes.run_command(f"site-{name}", command, home, _environment())
     return Site(name, process, client_port, link_port, grpc_port, advertised), proxy

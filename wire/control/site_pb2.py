@@ -26,7 +26,7 @@ from wire.control import broker_pb2 as wire_dot_control_dot_broker__pb2
 from wire.control import cluster_pb2 as wire_dot_control_dot_cluster__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/control/site.proto\x12\x10\x61ntipode.control\x1a\x19wire/control/broker.proto\x1a\x1awire/control/cluster.proto\"@\n\x12GetSiteViewRequest\x12\x13\n\x0b\x61sking_site\x18\x01 \x01(\t\x12\x15\n\rknown_version\x18\x02 \x01(\x03\"R\n\x10GetSiteViewReply\x12\x14\n\x0cis_unchanged\x18\x01 \x01(\x08\x12(\n\x04view\x18\x02 \x01(\x0b\x32\x1a.antipode.control.SiteView\"\x12\n\x10ListLinksRequest\"\x84\x01\n\nLinkStatus\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x14\n\x0cis_confirmed\x18\x02 \x01(\x08\x12\x19\n\x11is_peer_reachable\x18\x03 \x01(\x08\x12\x17\n\x0fpeer_seen_at_ms\x18\x04 \x01(\x03\"K\n\x0eListLinksReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12+\n\x05links\x18\x02 \x03(\x0b\x32\x1c.antipode.control.LinkStatus\"A\n\x11\x43reateLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"0\n\x11\x44\x65leteLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"T\n\x10\x41\x64optLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\"v\n\x10\x41lterLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsync_policy\x18\x02 \x01(\t\x12\x17\n\x0fsync_timeout_ms\x18\x03 \x01(\x05\x12\x12\n\nis_dry_run\x18\x04 \x01(\x08\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x05\"5\n\x16\x43onfirmSiteLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"9\n\tLinkReply\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"#\n\x13\x44\x65scribeLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xd2\x03\n\x11\x44\x65scribeLinkReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12,\n\x06record\x18\x02 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12:\n\npartitions\x18\x03 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12P\n\x0f\x65nforced_epochs\x18\x04 \x03(\x0b\x32\x37.antipode.control.DescribeLinkReply.EnforcedEpochsEntry\x12&\n\x04\x63uts\x18\x05 \x03(\x0b\x32\x18.antipode.control.CutLog\x12H\n\x0bpeer_topics\x18\x06 \x03(\x0b\x32\x33.antipode.control.DescribeLinkReply.PeerTopicsEntry\x12\x17\n\x0fpeer_seen_at_ms\x18\x07 \x01(\x03\x1a\x35\n\x13\x45nforcedEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x31\n\x0fPeerTopicsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"%\n\x15\x44\x65scribeGroupsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"m\n\x13\x44\x65scribeGroupsReply\x12.\n\x06groups\x18\x01 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x14\n\x0csynced_at_ms\x18\x03 \x01(\x03\"B\n\x15RecordFailoverRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x0c\n\x04json\x18\x03 \x01(\t\"\x15\n\x13RecordFailoverReply\"$\n\x14ListFailoversRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"\"\n\x12ListFailoversReply\x12\x0c\n\x04json\x18\x01 \x03(\t2\xc8\x07\n\tSiteAgent\x12W\n\x0bGetSiteView\x12$.antipode.control.GetSiteViewRequest\x1a\".antipode.control.GetSiteViewReply\x12Q\n\tListLinks\x12\".antipode.control.ListLinksRequest\x1a .antipode.control.ListLinksReply\x12N\n\nCreateLink\x12#.antipode.control.CreateLinkRequest\x1a\x1b.antipode.control.LinkReply\x12N\n\nDeleteLink\x12#.antipode.control.DeleteLinkRequest\x1a\x1b.antipode.control.LinkReply\x12L\n\tAdoptLink\x12\".antipode.control.AdoptLinkRequest\x1a\x1b.antipode.control.LinkReply\x12L\n\tAlterLink\x12\".antipode.control.AlterLinkRequest\x1a\x1b.antipode.control.LinkReply\x12T\n\x0b\x43onfirmLink\x12(.antipode.control.ConfirmSiteLinkRequest\x1a\x1b.antipode.control.LinkReply\x12Z\n\x0c\x44\x65scribeLink\x12%.antipode.control.DescribeLinkRequest\x1a#.antipode.control.DescribeLinkReply\x12`\n\x0e\x44\x65scribeGroups\x12\'.antipode.control.DescribeGroupsRequest\x1a%.antipode.control.DescribeGroupsReply\x12`\n\x0eRecordFailover\x12\'.antipode.control.RecordFailoverRequest\x1a%.antipode.control.RecordFailoverReply\x12]\n\rListFailovers\x12&.antipode.control.ListFailoversRequest\x1a$.antipode.control.ListFailoversReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/control/site.proto\x12\x10\x61ntipode.control\x1a\x19wire/control/broker.proto\x1a\x1awire/control/cluster.proto\"@\n\x12GetSiteViewRequest\x12\x13\n\x0b\x61sking_site\x18\x01 \x01(\t\x12\x15\n\rknown_version\x18\x02 \x01(\x03\"R\n\x10GetSiteViewReply\x12\x14\n\x0cis_unchanged\x18\x01 \x01(\x08\x12(\n\x04view\x18\x02 \x01(\x0b\x32\x1a.antipode.control.SiteView\"\x12\n\x10ListLinksRequest\"\x84\x01\n\nLinkStatus\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x14\n\x0cis_confirmed\x18\x02 \x01(\x08\x12\x19\n\x11is_peer_reachable\x18\x03 \x01(\x08\x12\x17\n\x0fpeer_seen_at_ms\x18\x04 \x01(\x03\"K\n\x0eListLinksReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12+\n\x05links\x18\x02 \x03(\x0b\x32\x1c.antipode.control.LinkStatus\"A\n\x11\x43reateLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"0\n\x11\x44\x65leteLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"T\n\x10\x41\x64optLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\"v\n\x10\x41lterLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsync_policy\x18\x02 \x01(\t\x12\x17\n\x0fsync_timeout_ms\x18\x03 \x01(\x05\x12\x12\n\nis_dry_run\x18\x04 \x01(\x08\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x05\"5\n\x16\x43onfirmSiteLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"9\n\tLinkReply\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"#\n\x13\x44\x65scribeLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x8e\x03\n\x11\x44\x65scribeLinkReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12,\n\x06record\x18\x02 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12:\n\npartitions\x18\x03 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12P\n\x0f\x65nforced_epochs\x18\x04 \x03(\x0b\x32\x37.antipode.control.DescribeLinkReply.EnforcedEpochsEntry\x12&\n\x04\x63uts\x18\x05 \x03(\x0b\x32\x18.antipode.control.CutLog\x12\x17\n\x0fpeer_seen_at_ms\x18\x06 \x01(\x03\x12\x37\n\x0bunprotected\x18\x07 \x03(\x0b\x32\".antipode.control.UnprotectedTopic\x1a\x35\n\x13\x45nforcedEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"E\n\x10UnprotectedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\t\"%\n\x15\x44\x65scribeGroupsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"m\n\x13\x44\x65scribeGroupsReply\x12.\n\x06groups\x18\x01 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x14\n\x0csynced_at_ms\x18\x03 \x01(\x03\"B\n\x15RecordFailoverRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x0c\n\x04json\x18\x03 \x01(\t\"\x15\n\x13RecordFailoverReply\"$\n\x14ListFailoversRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"\"\n\x12ListFailoversReply\x12\x0c\n\x04json\x18\x01 \x03(\t2\xc8\x07\n\tSiteAgent\x12W\n\x0bGetSiteView\x12$.antipode.control.GetSiteViewRequest\x1a\".antipode.control.GetSiteViewReply\x12Q\n\tListLinks\x12\".antipode.control.ListLinksRequest\x1a .antipode.control.ListLinksReply\x12N\n\nCreateLink\x12#.antipode.control.CreateLinkRequest\x1a\x1b.antipode.control.LinkReply\x12N\n\nDeleteLink\x12#.antipode.control.DeleteLinkRequest\x1a\x1b.antipode.control.LinkReply\x12L\n\tAdoptLink\x12\".antipode.control.AdoptLinkRequest\x1a\x1b.antipode.control.LinkReply\x12L\n\tAlterLink\x12\".antipode.control.AlterLinkRequest\x1a\x1b.antipode.control.LinkReply\x12T\n\x0b\x43onfirmLink\x12(.antipode.control.ConfirmSiteLinkRequest\x1a\x1b.antipode.control.LinkReply\x12Z\n\x0c\x44\x65scribeLink\x12%.antipode.control.DescribeLinkRequest\x1a#.antipode.control.DescribeLinkReply\x12`\n\x0e\x44\x65scribeGroups\x12\'.antipode.control.DescribeGroupsRequest\x1a%.antipode.control.DescribeGroupsReply\x12`\n\x0eRecordFailover\x12\'.antipode.control.RecordFailoverRequest\x1a%.antipode.control.RecordFailoverReply\x12]\n\rListFailovers\x12&.antipode.control.ListFailoversRequest\x1a$.antipode.control.ListFailoversReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._loaded_options = None
   _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_options = b'8\001'
-  _globals['_DESCRIBELINKREPLY_PEERTOPICSENTRY']._loaded_options = None
-  _globals['_DESCRIBELINKREPLY_PEERTOPICSENTRY']._serialized_options = b'8\001'
   _globals['_GETSITEVIEWREQUEST']._serialized_start=100
   _globals['_GETSITEVIEWREQUEST']._serialized_end=164
   _globals['_GETSITEVIEWREPLY']._serialized_start=166
@@ -62,23 +60,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBELINKREQUEST']._serialized_start=919
   _globals['_DESCRIBELINKREQUEST']._serialized_end=954
   _globals['_DESCRIBELINKREPLY']._serialized_start=957
-  _globals['_DESCRIBELINKREPLY']._serialized_end=1423
-  _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_start=1319
-  _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_end=1372
-  _globals['_DESCRIBELINKREPLY_PEERTOPICSENTRY']._serialized_start=1374
-  _globals['_DESCRIBELINKREPLY_PEERTOPICSENTRY']._serialized_end=1423
-  _globals['_DESCRIBEGROUPSREQUEST']._serialized_start=1425
-  _globals['_DESCRIBEGROUPSREQUEST']._serialized_end=1462
-  _globals['_DESCRIBEGROUPSREPLY']._serialized_start=1464
-  _globals['_DESCRIBEGROUPSREPLY']._serialized_end=1573
-  _globals['_RECORDFAILOVERREQUEST']._serialized_start=1575
-  _globals['_RECORDFAILOVERREQUEST']._serialized_end=1641
-  _globals['_RECORDFAILOVERREPLY']._serialized_start=1643
-  _globals['_RECORDFAILOVERREPLY']._serialized_end=1664
-  _globals['_LISTFAILOVERSREQUEST']._serialized_start=1666
-  _globals['_LISTFAILOVERSREQUEST']._serialized_end=1702
-  _globals['_LISTFAILOVERSREPLY']._serialized_start=1704
-  _globals['_LISTFAILOVERSREPLY']._serialized_end=1738
-  _globals['_SITEAGENT']._serialized_start=1741
-  _globals['_SITEAGENT']._serialized_end=2709
+  _globals['_DESCRIBELINKREPLY']._serialized_end=1355
+  _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_start=1302
+  _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_end=1355
+  _globals['_UNPROTECTEDTOPIC']._serialized_start=1357
+  _globals['_UNPROTECTEDTOPIC']._serialized_end=1426
+  _globals['_DESCRIBEGROUPSREQUEST']._serialized_start=1428
+  _globals['_DESCRIBEGROUPSREQUEST']._serialized_end=1465
+  _globals['_DESCRIBEGROUPSREPLY']._serialized_start=1467
+  _globals['_DESCRIBEGROUPSREPLY']._serialized_end=1576
+  _globals['_RECORDFAILOVERREQUEST']._serialized_start=1578
+  _globals['_RECORDFAILOVERREQUEST']._serialized_end=1644
+  _globals['_RECORDFAILOVERREPLY']._serialized_start=1646
+  _globals['_RECORDFAILOVERREPLY']._serialized_end=1667
+  _globals['_LISTFAILOVERSREQUEST']._serialized_start=1669
+  _globals['_LISTFAILOVERSREQUEST']._serialized_end=1705
+  _globals['_LISTFAILOVERSREPLY']._serialized_start=1707
+  _globals['_LISTFAILOVERSREPLY']._serialized_end=1741
+  _globals['_SITEAGENT']._serialized_start=1744
+  _globals['_SITEAGENT']._serialized_end=2712
 # @@protoc_insertion_point(module_scope)

@@ -105,7 +105,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_topics", "peer_seen_at_ms")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,28 +113,31 @@ class DescribeLinkReply(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
-    class PeerTopicsEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: int
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SITE_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ENFORCED_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     CUTS_FIELD_NUMBER: _ClassVar[int]
-    PEER_TOPICS_FIELD_NUMBER: _ClassVar[int]
     PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
     enforced_epochs: _containers.ScalarMap[int, int]
     cuts: _containers.RepeatedCompositeFieldContainer[_broker_pb2.CutLog]
-    peer_topics: _containers.ScalarMap[str, int]
     peer_seen_at_ms: int
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.CutLog, _Mapping]]] = ..., peer_topics: _Optional[_Mapping[str, int]] = ..., peer_seen_at_ms: _Optional[int] = ...) -> None: ...
+    unprotected: _containers.RepeatedCompositeFieldContainer[UnprotectedTopic]
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.CutLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ...) -> None: ...
+
+class UnprotectedTopic(_message.Message):
+    __slots__ = ("topic", "partitions", "reason")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    reason: str
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DescribeGroupsRequest(_message.Message):
     __slots__ = ("link",)

@@ -349,6 +349,52 @@ async def test_the_passive_site_sends_clients_away_and_takes_the_mirrors_offsets
     assert not list(site.coordinator.list_groups(is_own_tool=False))
 
 
+async def test_offsets_that_a_link_brings_live_as_long_as_at_the_active_site_and_grow_old_from_a_promotion_on(
+    site: Site,
+) -> None:
+    """M3: at the standby nobody moves the offset of a quiet partition, and its group has no members there."""
+    await site.loaded()
+    await site.link(link(active="b", epoch=3))
+    mirrored = MirrorOffsets(group_id=GROUP, offsets={T0: CommittedOffset(9, 2, "")})
+    await site.coordinator.commit_mirrored(mirrored, link="a-b", link_epoch=3)
+    site.clock.advance(5000)
+    await site.coordinator.expire_offsets()
+    assert site.committed() == 9
+    promoted = link(active="a", epoch=4)
+    promoted.updated_at_ms = site.clock.now_ms()
+    await site.link(promoted)
+    site.image = confirm_link(site.image, "a-b", 4) or site.image
+    for _ in range(2):
+        await site.coordinator.expire_offsets()
+        assert site.committed() == 9
+        site.clock.advance(500)
+    await site.coordinator.expire_offsets()
+    await eventually(lambda: site.committed() is None)
+
+
+async def test_what_the_active_site_has_forgotten_its_mirror_has_forgotten_here(site: Site) -> None:
+    await site.loaded()
+    await site.link(link(active="b", epoch=3))
+    t1 = TopicPartition("t", 1)
+
+    async def mirror(**offsets: int) -> None:
+        places = {"t0": T0, "t1": t1}
+        wanted = {places[name]: CommittedOffset(offset, -1, "") for name, offset in offsets.items()}
+        mirrored = MirrorOffsets(group_id=GROUP, offsets=wanted)
+        reply = await site.coordinator.commit_mirrored(mirrored, link="a-b", link_epoch=3)
+        assert dict(reply.errors) == dict.fromkeys(wanted, ErrorCode.none)
+
+    await mirror(t0=9, t1=4)
+    await mirror(t0=-1)
+    assert site.coordinator.offsets_of(GROUP, is_own_tool=True).keys() == {t1}
+    await mirror(t0=-1, t1=-1)
+    assert not site.coordinator.offsets_of(GROUP, is_own_tool=True)
+    assert not list(site.coordinator.list_groups(is_own_tool=True))
+    await mirror(t0=10)
+    await mirror(t0=-1, t1=3)
+    assert site.coordinator.offsets_of(GROUP, is_own_tool=True).keys() == {t1}
+
+
 async def test_an_active_site_takes_no_mirrors_offsets(site: Site) -> None:
     await site.loaded()
     await site.link(link(epoch=3))

@@ -61,3 +61,9 @@ def test_the_start_is_told_at_once_and_the_end_when_followers_have_what_the_lead
 
 def test_tools_are_told_what_is_known_now() -> None:
     assert answer(LATEST, followers_have=7, replica_id=-2).offset == 7
+
+
+def test_the_end_comes_with_the_epoch_of_the_record_before_it() -> None:
+    """M1: with the epoch of the log's end a mirror would compare histories at an offset that this epoch never had."""
+    assert answer(LATEST, followers_have=7, replica_id=-2).leader_epoch == 1
+    assert answer(LATEST, followers_have=10).leader_epoch == 3

@@ -16,7 +16,7 @@ from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryWorld
-from wire.control.cluster_pb2 import LinkPhase
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 
 FIRST = PartitionKey("orders", 0)
 
@@ -310,3 +310,30 @@ async def test_a_stop_with_a_dead_target_says_what_is_left() -> None:
         result = await mirror.stop(drain_timeout_ms=50)
         assert not result.is_complete
         assert result.left_bytes > 0
+
+
+@pytest.mark.parametrize("is_seen_gone", [True, False], ids=["seen without it", "made again at once"])
+async def test_a_link_that_was_deleted_and_made_again_at_a_lower_epoch_is_mirrored_again(
+    is_seen_gone: bool,
+) -> None:
+    """MM-25."""
+    world = world_with(partitions=1)
+    world.record.epoch, world.record.updated_at_ms = 5, 1_000
+    made_again = LinkRecord()
+    made_again.CopyFrom(world.record)
+    made_again.epoch, made_again.updated_at_ms = 1, 1_000 if is_seen_gone else 2_000
+    stale = LinkRecord()
+    stale.CopyFrom(world.record)
+    stale.epoch, stale.active_site, stale.updated_at_ms = 4, "b", 500
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        world.record, before = stale, world.reads
+        await eventually(lambda: world.reads > before + 2)
+        assert (mirror.link().epoch, states(mirror)) == (5, {FlowState.MIRRORING})
+        if is_seen_gone:
+            world.is_link_there = False
+            await eventually(lambda: states(mirror) == {FlowState.PAUSED})
+        world.record, world.is_link_there = made_again, True
+        await eventually(lambda: mirror.link().epoch == 1)
+        world.source.produce("orders", 0, 3)
+        await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING})

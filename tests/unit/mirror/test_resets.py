@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from mirror.assembly import Mirror
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
+from mirror.ports import Leader
 from mirror.resets import ResetOutcome, TopicReset
 from mirror.service import describe
 from tests.support.eventually import eventually
@@ -69,7 +70,7 @@ async def test_what_is_mirrored_or_away_already_is_left_alone() -> None:
         await eventually(world.is_equal)
         (refused,) = await reset(mirror, ".*")
         assert refused.outcome is ResetOutcome.REFUSED
-        assert "is MIRRORING: only RESET, FAULTED and GAP are cured" in refused.reason
+        assert "is MIRRORING: only RESET, FAULTED, GAP and missing tombstones are cured" in refused.reason
         assert world.is_equal()
         assert await reset(mirror, "unheard-of") == []
         with pytest.raises(InvalidPattern):
@@ -102,6 +103,20 @@ async def test_a_copy_that_cannot_be_counted_or_that_the_controller_keeps_stays(
         (refused,) = await reset(mirror)
         assert refused.reason == "what would go with the copy cannot be counted: orders-0: no answer"
         assert world.target.ids["orders"] == UUID(int=1)
+
+
+async def test_a_leader_with_another_history_is_found_out_although_its_log_is_longer() -> None:
+    """M1: an unclean election at the source, which metadata tells before any fetch fails."""
+    world = world_with(partitions=1, batches=4)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        before = world.target.logs[FIRST].data
+        log = world.source.logs[FIRST]
+        del log.batches[2:]
+        world.source.produce("orders", 0, 6, epoch=1)
+        world.source.leader = Leader(1002, 1)
+        await is_in(mirror, FlowState.FAULTED, "histories diverge at offset 6")
+        assert world.target.logs[FIRST].data == before
 
 
 async def test_a_diverged_copy_is_made_anew_from_where_the_source_now_begins() -> None:
@@ -178,3 +193,24 @@ async def test_partitions_that_the_target_refuses_to_add_are_named_while_the_oth
         await eventually(lambda: second in mirror.board and mirror.board.row(second).facts.state is FlowState.REFUSED)
         assert "grow topic orders to 2 partitions: invalid_partitions too many" in mirror.board.row(second).facts.reason
         assert mirror.board.row(FIRST).facts.state is FlowState.MIRRORING
+
+
+async def test_a_copy_that_may_lack_tombstones_is_shown_counted_and_made_anew_when_asked(
+    registry: CollectorRegistry,
+) -> None:
+    """M8: the mirror starts with a hole before the first record, in a topic that keeps tombstones for a moment only."""
+    world = world_with(partitions=1, batches=2)
+    world.source.topic_configs["orders"] = {"cleanup.policy": "compact", "delete.retention.ms": "1"}
+    async with mirroring(world):
+        await eventually(world.is_equal)
+    world.source.produce("orders", 0, 3)
+    del world.source.logs[FIRST].batches[2]
+    labels = {"link": "a-b", "topic": "orders", "partition": "0"}
+    async with mirroring(world, registry=registry) as mirror:
+        await eventually(lambda: registry.get_sample_value("antipode_mirror_missing_tombstones", labels) == 1)
+        await eventually(lambda: "keys deleted meanwhile may live on" in describe(mirror.parts).partitions[0].reason)
+        del world.source.logs[FIRST].batches[0]
+        (done,) = await reset(mirror)
+        assert done.outcome is ResetOutcome.PUT_AWAY
+        world.source.topic_configs["orders"]["delete.retention.ms"] = "600000"
+        await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING})

@@ -11,9 +11,17 @@ from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
 from tests.support.scripted_broker import NO_TIME, ScriptedBroker
-from wire.broker_requests import LATEST_TIMESTAMP, CommittedOffset, EpochQuery
+from wire.broker_requests import (
+    LATEST_TIMESTAMP,
+    CommittedOffset,
+    EpochQuery,
+    FetchedOffset,
+    GroupListing,
+    TopicPartition,
+)
 from wire.client import KafkaClient, NewTopic, call_client
-from wire.client_errors import BrokerError, TransientBrokerError, Unreachable
+from wire.client_errors import BrokerError, TransientBrokerError, Unreachable, broker_error
+from wire.connection import Connection
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.frames import VersionRange
 from wire.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, parse_link_claim
@@ -248,3 +256,48 @@ def test_code_without_a_loop_can_call(unused_tcp_port: int) -> None:
         return "done"
 
     assert call_client(f"127.0.0.1:{unused_tcp_port}", nothing) == "done"
+
+
+async def test_what_is_in_the_way_of_one_group_or_coordinator_is_that_group_s_answer_alone(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def coordinator(group_id: str) -> int:
+        if group_id == "new":
+            raise broker_error(ErrorCode.coordinator_not_available)
+        return 2 if group_id == "away" else 1
+
+    async def connection(node_id: int) -> int:
+        if node_id == 2:
+            raise Unreachable("connection refused")
+        return node_id
+
+    async def committed(_: object, group_ids: list[str]) -> dict[str, dict[TopicPartition, FetchedOffset]]:
+        return {group_id: {} for group_id in group_ids}
+
+    monkeypatch.setattr(client, "coordinator", coordinator)
+    monkeypatch.setattr(client, "connection", connection)
+    monkeypatch.setattr("wire.broker_requests.request_committed_by_groups", committed)
+    found = await client.committed_by_groups(["well", "new", "away", "other"])
+    assert {group: type(answer) for group, answer in found.items()} == {
+        "well": dict,
+        "other": dict,
+        "new": TransientBrokerError,
+        "away": Unreachable,
+    }
+
+
+async def test_a_broker_that_does_not_tell_its_groups_does_not_hide_those_of_the_others(
+    site: Site, client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def groups(connection: Connection) -> list[GroupListing]:
+        if connection.address == site.bootstrap[0]:
+            raise Unreachable("connection reset")
+        return [GroupListing("billing", "consumer", "Stable")]
+
+    monkeypatch.setattr("wire.broker_requests.request_groups", groups)
+    found = await client.groups_by_broker()
+    assert sorted(str(answer) for answer in found.values()) == sorted(
+        ["connection reset", str([GroupListing("billing", "consumer", "Stable")])]
+    )
+    (told,) = [node_id for node_id, answer in found.items() if isinstance(answer, list)]
+    assert (await client.groups_by_broker(leave_out=found.keys() - {told})).keys() == {told}

@@ -13,6 +13,7 @@ from dr.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEv
 from dr.core.group_offsets import group_loss
 from dr.core.loss import LossAccount, account
 from dr.core.playbook import Decision, FailoverPlaybook, FailoverPolicy, Step, StepEnded, failed_over_from, kept_ends
+from dr.core.protection import UnprotectedTopic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import SiteRole, other_site, role_of, supersedes
 
@@ -61,7 +62,7 @@ class ModelSite:
     offsets: dict[GroupPartition, int] = field(default_factory=dict)
     group_problems: tuple[str, ...] = ()
     synced_at_ms: int = -1
-    peer_partitions: frozenset[TopicPartition] = frozenset()
+    unprotected: tuple[UnprotectedTopic, ...] = ()
 
     def adopt(self, record: LinkRecord) -> LinkRecord:
         """As SiteAgent.AdoptLink."""
@@ -119,7 +120,7 @@ class ModelSite:
             accounted_epochs=frozenset(self.accounts),
             is_confirmed=self.confirmed_epoch >= self.record.epoch,
             groups=self.groups(),
-            peer_partitions=self.peer_partitions,
+            unprotected=self.unprotected,
             peer_seen_at_ms=now_ms,
         )
 
@@ -260,7 +261,7 @@ class Operator:
             target=evidence.partitions,
             source=self.playbook.known_source_ends,
             now_ms=self.link.now_ms,
-            peers=evidence.peer_partitions,
+            unprotected=evidence.unprotected,
             peer_seen_at_ms=evidence.peer_seen_at_ms,
             groups=group_loss(
                 source.groups() if source.is_up else self.playbook.source_groups,

@@ -9,6 +9,7 @@ import pytest
 from dr.core.evidence import TopicPartition
 from dr.core.loss import LossAccount
 from dr.core.playbook import FailoverPolicy, Step
+from dr.core.protection import UnprotectedTopic
 from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, ModelPartition, Operator
 from wire.control.cluster_pb2 import LinkPhase
 
@@ -331,7 +332,7 @@ NEW = TopicPartition("made-last", 0)
 
 def test_f2_partitions_of_a_lost_site_that_were_not_mirrored_yet_are_named() -> None:
     link = link_with_records(written=3, mirrored=3)
-    link.b.peer_partitions = frozenset({KEY, NEW})
+    link.b.unprotected = (UnprotectedTopic(topic=NEW.topic, partitions=(0,), reason="not here"),)
     link.a.is_up = False
     assert Operator(link).run().step is Step.DONE
     kept, unprotected = link.b.accounts[2].partitions

@@ -1,0 +1,110 @@
+"""Consumer groups' offsets over sites in memory: they live as long as at the source, and one group's trouble is nobody else's."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from mirror import group_sync
+from mirror.core.flow_state import FlowState
+from mirror.core.offsets import GroupOffset
+from mirror.core.partitions import PartitionKey
+from mirror.service import describe
+from tests.support.eventually import eventually
+from tests.support.memory_mirror import mirroring, states, world_with
+from tests.support.memory_sites import MemoryWorld
+
+FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
+
+
+@pytest.fixture
+def world() -> MemoryWorld:
+    made = world_with(partitions=2, batches=5)
+    made.source.group_offsets = {name: {FIRST: GroupOffset(6), SECOND: GroupOffset(9)} for name in ("billing", "live")}
+    return made
+
+
+async def are_carried(world: MemoryWorld) -> None:
+    await eventually(lambda: world.target.group_offsets == world.source.group_offsets)
+
+
+async def test_offsets_that_the_target_lets_expire_are_written_again(
+    world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M3: the partition is quiet and its group lives on at the source."""
+    monkeypatch.setattr(group_sync, "WRITTEN_AGAIN_MS", 200)
+    async with mirroring(world):
+        await are_carried(world)
+        del world.target.group_offsets["billing"]
+        await are_carried(world)
+
+
+async def test_offsets_that_the_source_forgot_are_forgotten_at_the_target_and_groups_with_them(
+    world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_sync, "FORGOTTEN_AFTER_MS", 100)
+    async with mirroring(world):
+        await are_carried(world)
+        del world.source.group_offsets["billing"][SECOND]
+        await are_carried(world)
+        del world.source.group_offsets["billing"]
+        await eventually(lambda: not world.target.group_offsets["billing"])
+        assert world.target.group_offsets["live"] == world.source.group_offsets["live"]
+
+
+async def test_offsets_of_a_topic_that_is_gone_from_the_source_stay_with_its_copy(
+    world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with mirroring(world) as mirror:
+        await are_carried(world)
+        monkeypatch.setattr(group_sync, "FORGOTTEN_AFTER_MS", 0)
+        world.source.delete("orders")
+        await eventually(lambda: states(mirror) == {FlowState.RESET})
+        world.source.group_offsets.clear()
+        before = world.source.offset_requests
+        await eventually(lambda: world.source.offset_requests > before + 3)
+        assert world.target.group_offsets["billing"] == {FIRST: GroupOffset(6), SECOND: GroupOffset(9)}
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_what_is_in_the_way_of_one_group_is_told_and_holds_up_nobody_else(world: MemoryWorld, side: str) -> None:
+    """MM-20."""
+    registry = CollectorRegistry()
+
+    def failing() -> float | None:
+        return registry.get_sample_value("antipode_mirror_groups_failing", {"link": "a-b"})
+
+    site = getattr(world, side)
+    site.group_problems["billing"] = "coordinator_not_available: the standby broker is down"
+    async with mirroring(world, registry=registry) as mirror:
+        await eventually(lambda: world.target.group_offsets.get("live") == world.source.group_offsets["live"])
+        assert "billing" not in world.target.group_offsets
+        await eventually(lambda: dict(describe(mirror.parts).group_problems) == site.group_problems)
+        assert failing() == 1
+        world.source.group_offsets["live"][FIRST] = GroupOffset(12)
+        await eventually(lambda: world.target.group_offsets["live"][FIRST] == GroupOffset(12))
+        site.group_problems.clear()
+        await are_carried(world)
+        await eventually(lambda: not describe(mirror.parts).group_problems)
+        assert failing() == 0
+
+
+async def test_a_broker_that_does_not_tell_its_groups_is_told_and_those_known_before_go_on(world: MemoryWorld) -> None:
+    async with mirroring(world) as mirror:
+        await are_carried(world)
+        told = await world.source.groups()
+        world.source.group_problems["broker 3"] = "connection refused"
+        assert (await world.source.groups()).by_group == told.by_group
+        await eventually(lambda: "broker 3" in describe(mirror.parts).group_problems)
+        world.source.group_offsets["live"][FIRST] = GroupOffset(12)
+        await eventually(lambda: world.target.group_offsets["live"][FIRST] == GroupOffset(12))
+
+
+async def test_offsets_of_a_copy_that_was_made_anew_are_carried_anew(world: MemoryWorld) -> None:
+    async with mirroring(world) as mirror:
+        await are_carried(world)
+        world.source.ids["orders"] = world.source.ids["orders"].__class__(int=9)
+        await eventually(lambda: states(mirror) == {FlowState.RESET})
+        await mirror.parts.resets.reset(["orders"], is_dry_run=False)
+        world.target.group_offsets.clear()  # a coordinator forgets the offsets of a deleted topic
+        await are_carried(world)

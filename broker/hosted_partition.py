@@ -6,6 +6,7 @@ failure is a `PartitionFailure` with the Kafka error code that the client gets.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -19,6 +20,7 @@ from broker.core.topic_configs import LogConfig
 from broker.core.verification_guards import VerificationGuards
 from broker.log.partition_log import PartitionLog
 from broker.metrics import TopicMetrics
+from wire.record_batch import Buffer, InvalidBatch, read_header
 
 UNKNOWN: Final = -1
 ALL_IN_SYNC: Final = -1
@@ -165,6 +167,15 @@ class HostedPartition:
             raise PartitionFailure(self.write_error)
         if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync:
             raise PartitionFailure(ErrorCode.not_enough_replicas)
+
+    def check_appendable(self, acks: int, records: Buffer) -> None:
+        """As `check_writable`. The log remembers what is refused, so that what was sent behind it does not come first."""
+        try:
+            self.check_writable(acks)
+        except PartitionFailure:
+            with suppress(InvalidBatch):
+                self.log.producers.note_refused(read_header(records))
+            raise
 
     @property
     def safe_end(self) -> int:

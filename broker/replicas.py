@@ -35,7 +35,7 @@ from runtime.clock import Clock
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
-from wire.links import SyncPolicy, sync_policy
+from wire.links import SyncPolicy, blocks, sync_policy
 from wire.record_batch import Buffer, InvalidBatch
 from wire.topic_configs import InvalidTopicConfig
 
@@ -337,7 +337,7 @@ class Replicas:
     ) -> AppendInfo:
         """Append what a client produced, or a coordinator wrote; PartitionFailure says why not."""
         hosted.metrics.produce_count += 1
-        hosted.check_writable(acks)
+        hosted.check_appendable(acks, records)
         try:
             info = hosted.log.append_as_leader(
                 records,
@@ -572,10 +572,11 @@ def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord 
 def _begin_writing(hosted: HostedPartition, link: LinkRecord | None) -> None:
     """A writer's leader epoch begins at the log's end; producers that a promotion cut off may go on above what was mirrored.
 
-    A passive leader begins no epoch of its own: those in its log are the source's.
+    A passive leader begins no epoch of its own: those in its log are the source's. Under a link that blocks, the standby had everything
+    that was acknowledged: there a gap is a batch that has yet to come.
     """
     hosted.log.start_leader_epoch(hosted.state.leader_epoch)
-    if link is not None and link.leader_epoch_floor > 0:
+    if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
         promoted_at = hosted.log.first_offset_since_epoch(link.leader_epoch_floor)
         if promoted_at is not None:
             hosted.log.producers.carry_over(promoted_at)

@@ -105,6 +105,11 @@ def sync_policy(link: LinkRecord) -> SyncPolicy:
     return known.get(link.sync_policy, SyncPolicy.BLOCK)
 
 
+def blocks(link: LinkRecord) -> bool:
+    """True when the active site acknowledges nothing that the standby lacks, or did so until its standby was lost."""
+    return SyncPolicy.BLOCK.value in (sync_policy(link).value, link.sync_policy_to_restore)
+
+
 def other_site(link: LinkRecord, site: str) -> str:
     """The peer of `site` in the link."""
     if site not in (link.source_site, link.target_site):

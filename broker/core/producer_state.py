@@ -8,7 +8,8 @@ are remembered so that a repeated request is answered with the original offsets.
 Failover: a producer that was ahead of the mirror when its site died continues above the sequence that the promoted log
 knows. `carry_over(before_offset)` lets each producer whose last batch lies below that offset open such a gap once: the
 gap is the counted loss of the failover, and refusing it would stop the producer for good. The mark is an offset and not
-a flag, so it can be set again from the leader epochs after a restart.
+a flag, so it can be set again from the leader epochs after a restart. What a producer sends behind a batch that was refused here a moment
+ago (`note_refused`) is no such gap: the batch comes again, and a client that saw the later one taken would believe it was there.
 
 Invariants: (a) a producer's remembered batches are of one epoch and in order; (b) `ongoing` holds exactly the producers
 with an open transaction, in order of first offset. Callers: broker/log/partition_log.py.
@@ -28,6 +29,8 @@ from wire.record_batch import BatchHeader
 SEQUENCE_MAX: Final = 2**31 - 1
 REMEMBERED_BATCHES: Final = 5
 NO_EPOCH: Final = -1
+REFUSALS_REMEMBERED: Final = 1000
+"""Producers of one partition."""
 _GAP_MAX: Final = 2**30
 """A sequence further ahead than this counts as behind: the space is a ring."""
 
@@ -127,6 +130,8 @@ class ProducerStates:
     _ongoing: dict[int, int] = field(default_factory=dict)
     _unreplicated: dict[int, int] = field(default_factory=dict)
     _carried_over_before: int = -1
+    _refused: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Producer id to epoch and first sequence of the earliest batch that was refused and has not come again."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -218,6 +223,12 @@ class ProducerStates:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} writes with epoch {header.producer_epoch}, known is {producer.epoch}"
             )
+        refused = self._refused.get(header.producer_id)
+        if refused is not None and refused[0] == header.producer_epoch and _is_behind(refused[1], first_sequence):
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused[1]}, "
+                f"which was refused and has to come again"
+            )
         if header.producer_epoch != producer.epoch:
             if first_sequence != 0 and producer.epoch != NO_EPOCH and not self._is_carried_over(producer):
                 raise OutOfOrderSequence(
@@ -229,7 +240,7 @@ class ProducerStates:
         expected = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX
         if first_sequence == expected:
             return
-        if self._is_carried_over(producer) and 0 < (first_sequence - expected) & SEQUENCE_MAX < _GAP_MAX:
+        if self._is_carried_over(producer) and _is_behind(expected, first_sequence):
             return
         raise OutOfOrderSequence(
             f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence}, "
@@ -239,12 +250,27 @@ class ProducerStates:
     def _is_carried_over(self, producer: _Producer) -> bool:
         return not producer.batches or producer.batches[-1].last_offset < self._carried_over_before
 
+    def note_refused(self, header: BatchHeader) -> None:
+        """A client's batch was refused before anything was looked at (no leader, no writes, too few replicas): it will come again."""
+        producer_id, first_sequence = header.producer_id, header.base_sequence
+        if producer_id < 0:
+            return
+        known = self._refused.get(producer_id)
+        if known is None or known[0] < header.producer_epoch:
+            while len(self._refused) >= REFUSALS_REMEMBERED:
+                del self._refused[next(iter(self._refused))]
+            self._refused[producer_id] = header.producer_epoch, first_sequence
+        elif known[0] == header.producer_epoch and _is_behind(first_sequence, known[1]):
+            self._refused[producer_id] = header.producer_epoch, first_sequence
+
     # -- after the write --------------------------------------------------------------------------------------------
 
     def apply(self, change: ProducerChange) -> None:
         """Take over what a batch changed: it is in the log."""
         producer_id, producer, completed = change
         self._producers[producer_id] = producer
+        if self._refused:
+            self._refused.pop(producer_id, None)
         if producer.transaction_first_offset >= 0:
             self._ongoing.setdefault(producer_id, producer.transaction_first_offset)
         elif producer_id in self._ongoing:
@@ -316,6 +342,11 @@ def _check_transaction_is_open(header: BatchHeader, producer: _Producer) -> None
             ErrorCode.invalid_txn_state,
             f"producer {header.producer_id} has no open transaction of epoch {header.producer_epoch} here",
         )
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    """True when `sequence` comes before `other`."""
+    return 0 < (other - sequence) & SEQUENCE_MAX < _GAP_MAX
 
 
 def _find_duplicate(producer: _Producer, epoch: int, first_sequence: int, last_sequence: int) -> WrittenBatch | None:

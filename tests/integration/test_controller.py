@@ -136,7 +136,7 @@ async def test_losing_records_may_be_allowed_for_a_topic_and_for_all_of_them_whi
     allowed = znodes.encode_topic_config({"unclean.leader.election.enable": "true"})
     await zookeeper.create(znodes.broker_config_path(""), allowed, make_path=True)
     await eventually(lambda: late.leader_of("u", 0) == 1)
-    assert candidate.metric("uncleanleaderelections_total") == 2
+    assert candidate.metric("uncleanleaderelections_total", bean="controllerstats") == 2
 
 
 async def test_losing_the_only_replica_takes_a_partition_offline_and_its_return_brings_it_back_with_a_new_epoch(

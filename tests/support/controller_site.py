@@ -52,8 +52,8 @@ class CandidateProcess:
         """Whether it is elected and has taken over."""
         return self.candidate.active is not None
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, *, bean: str = "kafkacontroller") -> float:
         """A value of its metrics."""
-        value = self.registry.get_sample_value(f"kafka_controller_kafkacontroller_{name}")
+        value = self.registry.get_sample_value(f"kafka_controller_{bean}_{name}")
         assert value is not None, name
         return value

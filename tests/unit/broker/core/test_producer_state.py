@@ -3,6 +3,7 @@
 import pytest
 
 from broker.core.producer_state import (
+    REFUSALS_REMEMBERED,
     SEQUENCE_MAX,
     CompletedTransaction,
     DuplicateSequence,
@@ -152,3 +153,38 @@ def test_a_snapshot_restores_sequences_epochs_and_open_transactions():
     assert restored.first_unstable_offset == 23
     assert restored.prepare_batch(header(0, 3, epoch=4), 99, is_checked=True) == DuplicateSequence(20, 22, 5)
     write(restored, 24, 3, epoch=4)
+
+
+def test_what_was_sent_behind_a_refused_batch_is_no_gap():
+    states = ProducerStates()
+    write(states, 0, 10)
+    states.carry_over(before_offset=1)
+    states.note_refused(header(11))
+    states.note_refused(header(13))
+    with pytest.raises(OutOfOrderSequence):
+        states.prepare_batch(header(13), 1, is_checked=True)
+    write(states, 1, 11)
+    write(states, 2, 12)
+
+
+def test_a_gap_below_a_refused_batch_is_one():
+    states = ProducerStates()
+    write(states, 0, 10)
+    states.carry_over(before_offset=1)
+    states.note_refused(header(20))
+    write(states, 1, 20)
+
+
+def test_a_refusal_of_another_epoch_holds_nothing_up():
+    states = ProducerStates()
+    states.note_refused(header(11))
+    write(states, 0, 41, epoch=1)
+
+
+def test_refusals_that_are_remembered_are_bounded():
+    states = ProducerStates()
+    for producer_id in range(REFUSALS_REMEMBERED + 1):
+        states.note_refused(header(5)._replace(producer_id=producer_id))
+    states.prepare_batch(header(9)._replace(producer_id=0), 0, is_checked=True)
+    with pytest.raises(OutOfOrderSequence):
+        states.prepare_batch(header(9)._replace(producer_id=REFUSALS_REMEMBERED), 0, is_checked=True)

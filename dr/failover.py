@@ -123,9 +123,12 @@ class FailoverRun:
         from_site = self._from_site(evidence)
         missing = f"{assessment.missing_records} records are not at {self.target.name} yet"
         if assessment.is_source_reachable:
-            missing += (
-                f"; {from_site} answers: it would be fenced, they would be brought over, and nothing would be lost"
+            rest = (
+                "only what the link cannot carry would be missing"
+                if assessment.unprotected
+                else "nothing would be lost"
             )
+            missing += f"; {from_site} answers: it would be fenced, they would be brought over, and {rest}"
         return FailoverReport(
             link=self.link,
             from_site=from_site,

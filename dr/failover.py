@@ -138,9 +138,12 @@ class FailoverRun:
         if assessment.missing_offsets:
             missing += f", nor are {assessment.missing_offsets} offsets that groups committed"
         if assessment.is_source_reachable:
-            missing += (
-                f"; {from_site} answers: it would be fenced, they would be brought over, and nothing would be lost"
+            rest = (
+                "only what the link cannot carry would be missing"
+                if assessment.unprotected
+                else "nothing would be lost"
             )
+            missing += f"; {from_site} answers: it would be fenced, they would be brought over, and {rest}"
         return FailoverReport(
             link=self.link,
             from_site=from_site,

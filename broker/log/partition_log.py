@@ -455,11 +455,13 @@ class PartitionLog:
         if offset <= self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        self._durability.begin_cut(offset)
         keep = self._segments.index_of(offset)
         keep -= self._segments.all[keep].base_offset == offset
+        # back to where the segment begins: the next one may begin at the cut, and recovery must look at this one nevertheless
+        self._durability.begin_cut(self._segments.all[keep].base_offset)
         self._drop_segments(keep + 1)
         self._segments.active.truncate_to(offset)
+        self._segments.active.mark_dirty()
         self._segments.forget_reads()
         self.log_end_offset = self._segments.active.next_offset
         self._after_cut()

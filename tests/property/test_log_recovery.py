@@ -267,6 +267,35 @@ def test_after_a_power_cut_everything_flushed_is_there_and_the_rest_is_a_prefix(
         disk.clear()
 
 
+@settings(max_examples=examples(60))
+@given(seed=st.integers(0, 2**32))
+@example(seed=31772061)  # the next segment began at the cut, and the tail came back below the recovery point
+def test_a_cut_that_a_power_cut_undoes_leaves_a_log_that_opens_with_every_offset_once(seed):
+    """As above, but what is cut off is not flushed at once."""
+    chance = random.Random(seed)
+    with scratch() as folder:
+        disk = FaultyDisk(str(folder))
+        saved = {"recovery_point": 0, "epoch": 0}
+        for _ in range(3):
+            log = open_log(folder / "t-0", disk, segment_bytes=400, recovery_point=saved["recovery_point"])
+            offsets = [header.base_offset for header in read_all(log, max_bytes=150)]
+            assert offsets == list(range(log.log_start_offset, log.log_end_offset))
+            log.save_recovery_point_by(lambda log=log: saved.update(recovery_point=log.recovery_point))
+            for _ in range(chance.randint(0, 40)):
+                match chance.choices(["append", "flush", "truncate"], [20, 4, 2])[0]:
+                    case "append":
+                        saved["epoch"] += 1
+                        records = batch([chance.randbytes(chance.choice([3, 60, 150]))], timestamp_ms=NOW_MS)
+                        log.append_as_leader(records, leader_epoch=saved["epoch"], now_ms=NOW_MS)
+                    case "flush":
+                        log.flush_now()
+                        saved["recovery_point"] = log.recovery_point
+                    case "truncate":
+                        log.truncate_to(max(log.log_end_offset - chance.randint(0, 5), log.log_start_offset))
+            disk.crash(chance)
+        disk.clear()
+
+
 def act(log, chance, written, saved, step) -> None:
     match chance.choices(["append", "flush", "truncate", "retain"], [20, 4, 1, 1])[0]:
         case "append":

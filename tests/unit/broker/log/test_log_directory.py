@@ -228,7 +228,7 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_first(tmp_path):
     logs.checkpoint()
     log.truncate_to(6)
     path = str(tmp_path / checkpoints.RECOVERY_POINTS)
-    assert read_offsets(RealDisk(), path) == {TopicPartition("t", 0): 6}
+    assert read_offsets(RealDisk(), path) == {TopicPartition("t", 0): 0}
     logs.close()
 
 

@@ -157,11 +157,12 @@ class HostedPartition:
         if self.read_error is not ErrorCode.none:
             raise PartitionFailure(self.read_error)
 
-    def check_writable(self, acks: int) -> None:
-        """PartitionFailure unless a client may append here with these acks."""
+    def check_writable(self, acks: int, *, passes_fence: bool = False) -> None:
+        """PartitionFailure unless a client may append here with these acks; `passes_fence` where only a link's fence stands against it."""
         if not self.state.is_leader:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
-        if self.write_error is not ErrorCode.none:
+        is_fence_passed = passes_fence and self.write_error is ErrorCode.not_leader_or_follower
+        if self.write_error is not ErrorCode.none and not is_fence_passed:
             raise PartitionFailure(self.write_error)
         if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync:
             raise PartitionFailure(ErrorCode.not_enough_replicas)

@@ -66,9 +66,11 @@ class InternalLog:
             await asyncio.sleep(0)
 
 
-async def append_and_commit(replicas: Replicas, hosted: HostedPartition, records: bytes, *, timeout_ms: float) -> int:
+async def append_and_commit(
+    replicas: Replicas, hosted: HostedPartition, records: bytes, *, timeout_ms: float, passes_fence: bool = False
+) -> int:
     """Append what the broker itself wrote and wait until every in-sync replica has it; the last offset. PartitionFailure."""
-    info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False)
+    info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False, passes_fence=passes_fence)
     commit = _Commit(replicas, hosted, info.last_offset)
     if hosted.log.needs_flush:
         try:

@@ -1,8 +1,9 @@
 """Writes transaction markers into partitions that this broker leads, once, in order with everything else there.
 
 A marker of an older producer epoch or coordinator is refused, and one that was there before where each transaction has an epoch of its own.
-Partitions of `__consumer_offsets` go through the group coordinator, whose memory must see the marker where the log has it. Called by the
-WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hanging_transactions.py`.
+Partitions of `__consumer_offsets` go through the group coordinator, whose memory must see the marker where the log has it. Under a
+link's fence the markers of committed transactions still pass: their producers were told so before, and the failover waits for them.
+Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hanging_transactions.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.coordinator import GroupCoordinator
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
 from broker.core.group_messages import EndProducerTransaction, TopicPartition
 from broker.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
@@ -58,7 +59,7 @@ class TransactionMarkers:
     async def _outcome(self, end: TransactionEnd, partition: TopicPartition) -> ErrorCode:
         try:
             hosted = self._replicas.get(self._image(), partition.topic, partition.partition)
-            hosted.check_writable(ALL_IN_SYNC)
+            hosted.check_writable(ALL_IN_SYNC, passes_fence=self._passes_fence(end, partition.topic))
             _check_current(hosted, end)
             if partition.topic == OFFSETS_TOPIC:
                 await self._groups.end_transaction(partition.partition, _command(end))
@@ -70,6 +71,10 @@ class TransactionMarkers:
             return refusal.code
         return ErrorCode.none
 
+    def _passes_fence(self, end: TransactionEnd, topic: str) -> bool:
+        image = self._image()
+        return end.is_commit and image.role_in(image.link_of(topic)) is LinkRole.FENCED
+
     async def append(self, hosted: HostedPartition, end: TransactionEnd) -> None:
         """Append the marker to an ordinary partition and wait until it is committed. PartitionFailure."""
         hosted.guards.withdraw(end.producer_id)
@@ -80,7 +85,8 @@ class TransactionMarkers:
             coordinator_epoch=end.coordinator_epoch,
             now_ms=self._clock.now_ms(),
         )
-        await append_and_commit(self._replicas, hosted, marker, timeout_ms=COMMIT_TIMEOUT_MS)
+        passes_fence = self._passes_fence(end, hosted.topic)
+        await append_and_commit(self._replicas, hosted, marker, timeout_ms=COMMIT_TIMEOUT_MS, passes_fence=passes_fence)
 
 
 def _check_current(hosted: HostedPartition, end: TransactionEnd) -> None:

@@ -60,6 +60,7 @@ class ModelSite:
     acknowledged: list[tuple[TopicPartition, int, str, int]] = field(default_factory=list)
     offsets: dict[GroupPartition, int] = field(default_factory=dict)
     group_problems: tuple[str, ...] = ()
+    committing_transactions: int = 0
     synced_at_ms: int = -1
     peer_partitions: frozenset[TopicPartition] = frozenset()
 
@@ -95,7 +96,12 @@ class ModelSite:
 
     def groups(self) -> SiteGroups:
         """As SiteAgent.DescribeGroups."""
-        return SiteGroups(offsets=dict(self.offsets), problems=self.group_problems, synced_at_ms=self.synced_at_ms)
+        return SiteGroups(
+            offsets=dict(self.offsets),
+            problems=self.group_problems,
+            synced_at_ms=self.synced_at_ms,
+            committing_transactions=self.committing_transactions,
+        )
 
     def evidence(self, now_ms: int) -> SiteEvidence:
         """As the shell would collect it."""

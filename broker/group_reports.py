@@ -1,4 +1,5 @@
-"""What this broker says about the groups of a link: their committed offsets, and as of when the link's mirror had carried all.
+"""What this broker says about the groups of a link: their committed offsets, and as of when the link's mirror had carried all. And how many
+transactions are committed and not marked yet: offsets among them are still to come.
 
 The site agent asks, for failovers: a planned one waits until the standby has every offset, an unplanned one says how old those are that
 it has. Kept in memory only; a mirror tells again after its next round.
@@ -6,20 +7,28 @@ it has. Kept in memory only; a mirror tells again after its next round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from broker.coordinator import GroupCoordinator
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.group_messages import TopicPartition
+from broker.core.transaction_states import TransactionState
+from broker.transaction_coordinator import TransactionCoordinator
 from wire.control import broker_pb2 as pb
+from wire.control.cluster_pb2 import LinkRecord
 from wire.links import carries_group, carries_topic
+from wire.transaction_records import TRANSACTIONS_TOPIC
 
 
 class GroupReports:
     """See the module."""
 
-    def __init__(self, image: Callable[[], ClusterImage], groups: GroupCoordinator) -> None:
+    def __init__(
+        self, image: Callable[[], ClusterImage], groups: GroupCoordinator, transactions: TransactionCoordinator
+    ) -> None:
         self._image = image
         self._groups = groups
+        self._transactions = transactions
         self._synced_at_ms: dict[str, int] = {}
 
     def note_synced(self, link: str, *, synced_at_ms: int) -> None:
@@ -29,19 +38,25 @@ class GroupReports:
     async def describe(self, link: str) -> pb.DescribeGroupOffsetsReply:
         """Groups that the link carries, with their offsets of topics that it carries; of an unknown link none.
 
-        Commits that were taken before the question count: they are waited for.
+        What was taken before the question counts, commits and decisions of transactions: it is waited for.
         """
+        await self._transactions.settled()
         await self._groups.settled()
         image = self._image()
         record = image.links.get(link)
-        topic = image.topics.get(OFFSETS_TOPIC)
         reply = pb.DescribeGroupOffsetsReply(
             partitions=self._groups.loaded_partitions,
-            partition_count=0 if topic is None else len(topic.partitions),
+            partition_count=_partition_count(image, OFFSETS_TOPIC),
             synced_at_ms=self._synced_at_ms.get(link, 0),
+            transaction_partitions=self._transactions.loaded_partitions,
+            transaction_partition_count=_partition_count(image, TRANSACTIONS_TOPIC),
         )
         if record is None:
             return reply
+        reply.committing_transactions = sum(
+            transaction.state is TransactionState.PREPARE_COMMIT and _is_carried(record, transaction.partitions)
+            for transaction in self._transactions.list_transactions()
+        )
         for group in self._groups.list_groups(is_own_tool=True):
             if carries_group(record, group.group_id):
                 offsets = self._groups.offsets_of(group.group_id, is_own_tool=True)
@@ -53,3 +68,12 @@ class GroupReports:
                 has_members = self._groups.has_members(group)
                 reply.groups.append(pb.GroupOffsets(group=group.group_id, has_members=has_members, offsets=carried))
         return reply
+
+
+def _partition_count(image: ClusterImage, name: str) -> int:
+    topic = image.topics.get(name)
+    return 0 if topic is None else len(topic.partitions)
+
+
+def _is_carried(link: LinkRecord, partitions: Iterable[TopicPartition]) -> bool:
+    return any(at.topic == OFFSETS_TOPIC or carries_topic(link, at.topic) for at in partitions)

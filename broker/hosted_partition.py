@@ -159,19 +159,20 @@ class HostedPartition:
         if self.read_error is not ErrorCode.none:
             raise PartitionFailure(self.read_error)
 
-    def check_writable(self, acks: int) -> None:
-        """PartitionFailure unless a client may append here with these acks."""
+    def check_writable(self, acks: int, *, passes_fence: bool = False) -> None:
+        """PartitionFailure unless a client may append here with these acks; `passes_fence` where only a link's fence stands against it."""
         if not self.state.is_leader:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
-        if self.write_error is not ErrorCode.none:
+        is_fence_passed = passes_fence and self.write_error is ErrorCode.not_leader_or_follower
+        if self.write_error is not ErrorCode.none and not is_fence_passed:
             raise PartitionFailure(self.write_error)
         if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync:
             raise PartitionFailure(ErrorCode.not_enough_replicas)
 
-    def check_appendable(self, acks: int, records: Buffer) -> None:
+    def check_appendable(self, acks: int, records: Buffer, *, passes_fence: bool) -> None:
         """As `check_writable`. The log remembers what is refused, so that what was sent behind it does not come first."""
         try:
-            self.check_writable(acks)
+            self.check_writable(acks, passes_fence=passes_fence)
         except PartitionFailure:
             with suppress(InvalidBatch):
                 self.log.producers.note_refused(read_header(records))

@@ -71,10 +71,13 @@ class InternalLog:
 class OwnAppend:
     """What the broker itself appends to a partition that it leads, until every in-sync replica has it. PartitionFailure when made."""
 
-    def __init__(self, replicas: Replicas, hosted: HostedPartition, records: bytes) -> None:
+    def __init__(
+        self, replicas: Replicas, hosted: HostedPartition, records: bytes, *, passes_fence: bool = False
+    ) -> None:
         self._replicas = replicas
         self._hosted = hosted
-        self.last_offset = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False).last_offset
+        info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False, passes_fence=passes_fence)
+        self.last_offset = info.last_offset
         self._led_since_epoch = hosted.state.led_since_epoch
         self._done: asyncio.Future[None] | None = None
 

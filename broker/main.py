@@ -244,7 +244,6 @@ class Broker:
             may_answer=self._standing.holds,
             expiry_interval_ms=settings.offsets_retention_check_interval_ms,
         )
-        self._group_reports = GroupReports(lambda: self._cluster.image, self._groups)
         self._producer_ids = ProducerIdSource(settings.node_id, self._controller, broker_epoch=self._broker_epoch)
         self._transaction_routing = TransactionRouting(lambda: self._cluster.image)
         self._transaction_markers = TransactionMarkers(
@@ -260,6 +259,7 @@ class Broker:
             may_answer=self._standing.holds,
             expiry_interval_ms=settings.transactional_id_cleanup_interval_ms,
         )
+        self._group_reports = GroupReports(lambda: self._cluster.image, self._groups, self._transactions)
         self._hanging = HangingTransactions(self._replicas, self._transaction_markers)
 
     def _add_gauges(self) -> None:

@@ -334,10 +334,11 @@ class Replicas:
         acks: int,
         is_from_client: bool = True,
         may_begin_transaction: bool = False,
+        passes_fence: bool = False,
     ) -> AppendInfo:
         """Append what a client produced, or a coordinator wrote; PartitionFailure says why not."""
         hosted.metrics.produce_count += 1
-        hosted.check_appendable(acks, records)
+        hosted.check_appendable(acks, records, passes_fence=passes_fence)
         try:
             info = hosted.log.append_as_leader(
                 records,

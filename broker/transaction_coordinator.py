@@ -28,7 +28,7 @@ from broker.core.transaction_messages import (
     TransactionReply,
     VerifyPartitions,
 )
-from broker.core.transaction_states import Transaction
+from broker.core.transaction_states import Transaction, TransactionState
 from broker.core.transactions import TransactionLimits
 from broker.shard_leadership import ShardLeadership
 from broker.state_shard import CoordinatorRefusal, InternalLog
@@ -135,7 +135,9 @@ class TransactionCoordinator:
         return self._shard(command.transactional_id).answer_now(command)
 
     async def end(self, command: EndTransaction) -> ProducerReply:
-        """EndTxn; answers when the decision is in the log. Its markers follow."""
+        """EndTxn; answers when the decision is in the log. Its markers follow. Nothing is committed under a link's fence."""
+        if command.is_commit and self._is_fenced(command.transactional_id):
+            raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
         return await self._ask_patiently(command, ProducerReply)
 
     async def carry(self, command: CarryProducer, *, link: str, link_epoch: int) -> ErrorCode:
@@ -148,6 +150,11 @@ class TransactionCoordinator:
             raise CoordinatorRefusal(ErrorCode.coordinator_not_available)
         reply = await self._led.loaded(partition).ask(command)
         return reply.error
+
+    def _is_fenced(self, transactional_id: str) -> bool:
+        known = self.describe(transactional_id)
+        is_open = known is not None and known.state is TransactionState.ONGOING
+        return known is not None and is_open and self._routing.is_fenced(at.topic for at in known.partitions)
 
     async def _ask_patiently(self, command: TransactionCommand, reply_type: type[ReplyT]) -> ReplyT:
         reply = await self._ask(command, reply_type)
@@ -185,6 +192,15 @@ class TransactionCoordinator:
         for shard in self._led:
             if shard.is_loaded:
                 yield from shard.transactions
+
+    @property
+    def loaded_partitions(self) -> list[int]:
+        """Partitions of `__transaction_state` whose transactions are known here."""
+        return sorted(shard.partition for shard in self._led if shard.is_loaded)
+
+    async def settled(self) -> None:
+        """Wait until every decision that was taken so far is in the log or has failed."""
+        await asyncio.gather(*(shard.settled() for shard in self._led))
 
     @property
     def is_loading(self) -> bool:

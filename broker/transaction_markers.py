@@ -1,8 +1,9 @@
 """Writes transaction markers into partitions that this broker leads, once, in order with everything else there.
 
 A marker of an older producer epoch or coordinator is refused, and one that was there before where each transaction has an epoch of its own.
-Partitions of `__consumer_offsets` go through the group coordinator, whose memory must see the marker where the log has it. Called by the
-WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hanging_transactions.py`.
+Partitions of `__consumer_offsets` go through the group coordinator, whose memory must see the marker where the log has it. Under a
+link's fence the markers of committed transactions still pass: their producers were told so before, and the failover waits for them.
+Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hanging_transactions.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.coordinator import GroupCoordinator
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
 from broker.core.group_messages import EndProducerTransaction, TopicPartition
 from broker.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
@@ -77,12 +78,16 @@ class TransactionMarkers:
     ) -> Awaitable[object] | None:
         """Append to one partition; what to wait for until it is committed, None for nothing. PartitionFailure."""
         hosted = self._replicas.get(image, partition.topic, partition.partition)
-        hosted.check_writable(ALL_IN_SYNC)
+        hosted.check_writable(ALL_IN_SYNC, passes_fence=self._passes_fence(end, partition.topic))
         _check_current(hosted, end)
         if partition.topic == OFFSETS_TOPIC:
             return self._groups.end_transaction(partition.partition, _command(end))
         append = self._append(hosted, end, marker)
         return None if append.is_committed else append.committed(COMMIT_TIMEOUT_MS)
+
+    def _passes_fence(self, end: TransactionEnd, topic: str) -> bool:
+        image = self._image()
+        return end.is_commit and image.role_in(image.link_of(topic)) is LinkRole.FENCED
 
     async def append(self, hosted: HostedPartition, end: TransactionEnd) -> None:
         """Append the marker to an ordinary partition and wait until it is committed. PartitionFailure."""
@@ -92,7 +97,7 @@ class TransactionMarkers:
 
     def _append(self, hosted: HostedPartition, end: TransactionEnd, marker: bytes) -> OwnAppend:
         hosted.guards.withdraw(end.producer_id)
-        return OwnAppend(self._replicas, hosted, marker)
+        return OwnAppend(self._replicas, hosted, marker, passes_fence=self._passes_fence(end, hosted.topic))
 
     def _encoded(self, end: TransactionEnd) -> bytes:
         return encode_marker(

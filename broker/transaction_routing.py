@@ -7,11 +7,11 @@ at each question.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import NO_NODE, ClusterImage, LinkRole, group_partition
+from broker.core.cluster_image import NO_NODE, OFFSETS_TOPIC, ClusterImage, LinkRole, group_partition
 from wire.control.cluster_pb2 import LinkRecord
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
@@ -37,6 +37,12 @@ class TransactionRouting:
         partition = self.partition_of(transactional_id)
         found = None if partition is None else self._image().partition(TRANSACTIONS_TOPIC, partition)
         return NO_NODE if found is None else found.leader
+
+    def is_fenced(self, topics: Iterable[str]) -> bool:
+        """True while a link is fenced that carries one of the topics, or groups (with `__consumer_offsets` among the topics)."""
+        image = self._image()
+        fenced = [link for link in image.links.values() if image.role_in(link) is LinkRole.FENCED]
+        return bool(fenced) and any(topic == OFFSETS_TOPIC or image.link_of(topic) in fenced for topic in topics)
 
     def active_elsewhere(self) -> LinkRecord | None:
         """The link to the site that coordinates transactions in this one's stead, None when this one does."""

@@ -7,7 +7,7 @@ never guessed about.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
 from wire.internal_topics import OFFSETS_TOPIC
+from wire.transaction_records import TRANSACTIONS_TOPIC
 
 ASK_TIMEOUT_S = 2.0
 POLL_S = 0.02
@@ -76,18 +77,17 @@ class OwnBrokers:
 
         answers = await self._ask_each(ask)
         replies = [reply for _, reply, _ in answers if reply is not None]
-        partition_count = max((reply.partition_count for reply in replies), default=0)
-        missing = set(range(partition_count)) - {index for reply in replies for index in reply.partitions}
         problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]
         if not answers:
             problems.append("no broker is registered")
-        if missing:
-            named = ", ".join(str(index) for index in sorted(missing)[:3])
-            problems.append(f"no coordinator for {len(missing)} partitions of {OFFSETS_TOPIC} ({named})")
+        groups = ((reply.partitions, reply.partition_count) for reply in replies)
+        transactions = ((reply.transaction_partitions, reply.transaction_partition_count) for reply in replies)
         return DescribeGroupsReply(
             groups=[group for reply in replies for group in reply.groups],
-            problems=problems,
+            problems=[*problems, *_without_coordinator(OFFSETS_TOPIC, groups)],
             synced_at_ms=max((reply.synced_at_ms for reply in replies), default=0),
+            committing_transactions=sum(reply.committing_transactions for reply in replies),
+            transaction_problems=_without_coordinator(TRANSACTIONS_TOPIC, transactions),
         )
 
     async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
@@ -151,3 +151,14 @@ def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
         if epoch == record.epoch and open_ones:
             return f"broker {answer.node_id}: still takes writes to {', '.join(open_ones[:3])}"
     return ""
+
+
+def _without_coordinator(topic: str, told: Iterable[tuple[Iterable[int], int]]) -> list[str]:
+    """Partitions of an internal topic for which no broker answers, in words; each broker tells its own, and how many there are."""
+    partitions, counts = set[int](), [0]
+    for of_broker, count in told:
+        partitions.update(of_broker)
+        counts.append(count)
+    missing = sorted(set(range(max(counts))) - partitions)
+    named = ", ".join(map(str, missing[:3]))
+    return [f"no coordinator for {len(missing)} partitions of {topic} ({named})"] if missing else []

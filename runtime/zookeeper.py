@@ -1,8 +1,9 @@
 """The ZooKeeper door: kazoo's threaded client as coroutines, watches as callbacks on the event loop.
 
 Errors are kazoo's own (`NoNodeError`, `BadVersionError`, ...), plus `OperationalFailure` when no connection can be made at start.
-kazoo reports SUSPENDED while cut off and LOST only after it is connected again, so a holder of an ephemeral node or a lease must
-count its own deadline from SUSPENDED; `on_session` tells every change.
+kazoo reports SUSPENDED while cut off, where nothing ends the connection only when an answer has been overdue for up to two thirds of the
+session, and LOST only after it is connected again. So a holder of an ephemeral node or a lease must count its own deadline, from when
+it asked the last question that was answered; `on_session` tells every change.
 
 kazoo's connection thread ends with any error that it does not expect, for instance when a server answers in another order than it was
 asked, which ensembles under faults do now and then. It would never connect again: here another session is begun, as after one that

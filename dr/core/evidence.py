@@ -69,6 +69,9 @@ class SiteGroups:
     with_members: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
     synced_at_ms: int = UNKNOWN
+    committing_transactions: int = 0
+    """Decided, and not marked in every log yet: their offsets, and the ends of their partitions, are still to come."""
+    transaction_problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,4 +230,6 @@ def site_groups(reply: DescribeGroupsReply) -> SiteGroups:
         with_members=frozenset(group.group for group in reply.groups if group.has_members),
         problems=tuple(reply.problems),
         synced_at_ms=reply.synced_at_ms or UNKNOWN,
+        committing_transactions=reply.committing_transactions,
+        transaction_problems=tuple(reply.transaction_problems),
     )

@@ -89,11 +89,13 @@ def group_loss(
 ) -> GroupLoss:
     """The account of the groups; `source` is what the source said last, under a fence or not, None when it did not say."""
     behind = () if source is None else offsets_behind(source, target, ends, is_routed=is_routed)
-    problems = target.problems if source is None else (*source.problems, *target.problems)
+    is_whole = source is not None and not (
+        source.problems or source.transaction_problems or source.committing_transactions or target.problems
+    )
     synced_at_ms = target.synced_at_ms
     return GroupLoss(
         known_lost_offsets=len(behind),
-        is_exact=is_fenced and source is not None and not problems,
+        is_exact=is_fenced and is_whole,
         last_contact_ms=UNKNOWN if synced_at_ms == UNKNOWN else max(0, now_ms - synced_at_ms),
         named=_named(behind),
     )

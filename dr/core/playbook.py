@@ -298,11 +298,12 @@ class FailoverPlaybook:
             return ""
         if self._source_groups is None or target.groups is None:
             return f"what groups have committed at {source.site} is not known yet"
-        if problems := (*self._source_groups.problems, *target.groups.problems):
+        told = self._source_groups
+        if told.committing_transactions:
+            return f"{told.committing_transactions} committed transactions are not marked at {source.site} yet"
+        if problems := (*told.problems, *told.transaction_problems, *target.groups.problems):
             return f"what groups have committed cannot be compared: {'; '.join(problems)}"
-        behind = offsets_behind(
-            self._source_groups, target.groups, target.partitions, is_routed=evidence.governing.is_routed
-        )
+        behind = offsets_behind(told, target.groups, target.partitions, is_routed=evidence.governing.is_routed)
         if not behind:
             return ""
         return (

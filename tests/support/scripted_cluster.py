@@ -81,6 +81,7 @@ class ScriptedCluster:
             log.leader = 1 + index % nodes
         self.errors: dict[int, deque[ErrorCode]] = {}
         self.is_topic_there = True
+        self.batch_bytes_max = 1 << 30
         self.going = asyncio.Event()
         self.going.set()
         self.silent: set[int] = set()
@@ -176,6 +177,8 @@ class ScriptedCluster:
         for topic in request.topic_data:
             for data in topic.partition_data:
                 code = self._code(PRODUCE, node_id, data.index)
+                if len(data.records) > self.batch_bytes_max:
+                    code = ErrorCode.message_too_large
                 if PRODUCE in self.silent:
                     code = ErrorCode.none
                 base = self._append(data.index, data.records) if not code else -1

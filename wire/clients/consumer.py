@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self
 
@@ -39,6 +39,7 @@ from wire.clients.core.readings import Place, Start
 from wire.clients.membership import NO_MEMBER_ANY_MORE, GroupMember, GroupOptions, Membership
 from wire.clients.reader import Chunk, Reader, ReaderOptions
 from wire.group_membership import Joined
+from wire.record_batch import InvalidBatch
 from wire.records import Record
 
 READ_COMMITTED: Final = 1
@@ -260,7 +261,10 @@ class Consumer:
         self._prefetch.news.set()
 
     async def poll(self, timeout_ms: float) -> Sequence[Chunk]:
-        """Raw batches, as soon as there are some; nothing when time is up. PositionLost, DamagedLog, BrokerError by partition; WokenUp."""
+        """Raw batches, as soon as there are some; nothing when time is up. WokenUp.
+
+        PositionLost, DamagedLog, BrokerError for a partition: again in later polls, as long as the cause is there.
+        """
         if self._is_polling:
             raise AlreadyPolling("one task polls at a time")
         if not self._is_manual and not self._topics and self._pattern is None:
@@ -302,18 +306,38 @@ class Consumer:
     async def records(self, *, timeout_ms: float) -> AsyncIterator[tuple[Place, Record]]:
         """Single records, opened here; ends when nothing has come for so long."""
         while chunks := await self.poll(timeout_ms):
-            for chunk in chunks:
-                for record in self.opened(chunk):
-                    yield chunk.place, record
+            for number, chunk in enumerate(chunks):
+                try:
+                    for record in self.opened(chunk):
+                        yield chunk.place, record
+                except InvalidBatch:
+                    for later in chunks[number + 1 :]:
+                        self._go_back(later, later.position)
+                    raise
 
-    def opened(self, chunk: Chunk) -> Iterable[Record]:
-        """The records of a chunk; by `isolation_level` without those of aborted transactions. InvalidBatch."""
-        return records_in(
-            chunk.records,
-            first_offset=chunk.position.offset,
-            aborted=chunk.aborted,
-            is_committed_only=self.options.reader.isolation_level == READ_COMMITTED,
-        )
+    def opened(self, chunk: Chunk) -> Iterator[Record]:
+        """The records of a chunk; by `isolation_level` without those of aborted transactions.
+
+        InvalidBatch for a damaged batch; the position is then where the damage begins: polls bring it again until it is sought past.
+        """
+        at = chunk.position
+        try:
+            for record in records_in(
+                chunk.records,
+                first_offset=chunk.position.offset,
+                aborted=chunk.aborted,
+                is_committed_only=self.options.reader.isolation_level == READ_COMMITTED,
+            ):
+                at = Position(record.offset + 1)
+                yield record
+        except InvalidBatch:
+            self._go_back(chunk, at)
+            raise
+
+    def _go_back(self, chunk: Chunk, position: Position) -> None:
+        """Read again from somewhere in a chunk that `poll` has returned, unless the partition is read from elsewhere meanwhile."""
+        if self.reader.readings.current(chunk.place, chunk.generation) is not None:
+            self.seek(chunk.place, Start(position))
 
     def _take(self) -> list[Chunk]:
         taken: list[Chunk] = []
@@ -323,6 +347,7 @@ class Consumer:
                 if taken:
                     break
                 self._prefetch.drop_first()
+                self.reader.retry(chunk.place)
                 raise chunk.problem
             reading = self.reader.readings.current(chunk.place, chunk.generation)
             assert reading is not None, "only current chunks are taken"
@@ -352,12 +377,16 @@ class Consumer:
             await self._joined(joining)
         elif self._needs_join and self._clock.monotonic_ms() >= self._join_not_before_ms:
             self._needs_join = False
-            await self._give_back()
-            self._joining = asyncio.get_running_loop().create_task(self._join())
-            self._joining.add_done_callback(lambda _: self._prefetch.news.set())
+            try:
+                await self._give_back()
+            finally:
+                # whatever the application's listener raises: who does not rejoin must not go on reading
+                self._drop_assignment()
+                self._joining = asyncio.get_running_loop().create_task(self._join())
+                self._joining.add_done_callback(lambda _: self._prefetch.news.set())
 
     async def _give_back(self) -> None:
-        """Before a new generation: commit what has been taken, tell the application, read nothing."""
+        """Before a new generation: commit what has been taken, tell the application."""
         if self._membership is None:
             return
         if self._staying is not None:
@@ -368,7 +397,6 @@ class Consumer:
             except (CommitRefused, KafkaClientError) as error:
                 _log.info("offsets could not be committed before a rebalance", reason=str(error))
         await self._listener.revoked(self.assignment)
-        self._drop_assignment()
 
     def _drop_assignment(self) -> frozenset[Place]:
         places = self.assignment
@@ -406,8 +434,8 @@ class Consumer:
             return
         self._membership = membership
         self.reader.begin(starts)
-        await self._listener.assigned(frozenset(starts))
         self._staying = asyncio.get_running_loop().create_task(self._stay(membership))
+        await self._listener.assigned(frozenset(starts))
 
     async def _stay(self, membership: Membership) -> None:
         """Heartbeats; a coordinator that is lost is looked for again until the session must be over."""

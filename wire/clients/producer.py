@@ -28,7 +28,7 @@ from wire.client import KafkaClient
 from wire.client_errors import KafkaClientError, UnsupportedApi, broker_error, error_code
 from wire.clients.budget import FOREVER_MS, Budget
 from wire.clients.core.accumulator import NOBODY, Accumulator, Outgoing, Place, ProducerIdentity
-from wire.clients.core.deliveries import Sequences, Verdict, judge
+from wire.clients.core.deliveries import MAY_BE_APPENDED, Sequences, Verdict, judge
 from wire.clients.core.partitioners import Choice, Murmur2Partitioner, Partitioner, checked
 from wire.clients.core.slots import stable_slot
 from wire.clients.topics import Topics
@@ -358,6 +358,7 @@ class Producer:
             )
         except KafkaClientError as error:
             for batch in batches:
+                batch.is_doubtful = True
                 self._settle(batch, error, is_final=isinstance(error, UnsupportedApi))
             return
         finally:
@@ -381,6 +382,11 @@ class Producer:
         if verdict is Verdict.DELIVERED:
             self._deliver(batch, -1 if produced is None else produced.base_offset)
             return
+        if code is ErrorCode.message_too_large and self._closed_because is None:
+            self._sequences.take_back(batch)
+            if self._accumulator.split(batch):
+                return
+        batch.is_doubtful |= code in MAY_BE_APPENDED
         said = None if produced is None else produced.error_message
         place = f"{batch.place[0]}-{batch.place[1]}"
         error = broker_error(code, message=f"{place}: {said}" if said else place, node=f"node {node_id}", api_key=0)

@@ -5,7 +5,8 @@ fetch), which is the back pressure: one full queue holds up the other partitions
 was put, so nothing is skipped when that fails. One fetch is in flight to a broker, in an incremental session.
 
 Whatever is wrong with a partition sends it back to the leader finder, except what only the application can resolve: that goes to the sink
-as a chunk with a `problem`, and the partition halts until it is sought or dropped.
+as a chunk with a `problem`, and the partition halts until it is sought or dropped, or until the application has heard (`retry`): then it
+goes on if the cause is gone, and halts again if not.
 """
 
 from __future__ import annotations
@@ -149,6 +150,11 @@ class Reader:
         self.readings.resume(places)
         self._place()
 
+    def retry(self, place: Place) -> None:
+        """The application has heard the problem of a halted partition: look whether it is still there."""
+        self.readings.retry(place)
+        self._place()
+
     async def stop_fetchers(self) -> None:
         """End all fetchers; nothing is put any more when this returns. `begin` starts new ones."""
         self.readings.end(self.readings.places)
@@ -264,7 +270,7 @@ class Reader:
                 self.readings.begin(reading.place, Start(Position(at)))
 
     async def _halt(self, reading: Reading, problem: Exception) -> None:
-        reading.phase = Phase.HALTED
+        self.readings.halt(reading)
         await self._sink.put(
             Chunk(
                 place=reading.place,

@@ -12,8 +12,9 @@ from typing import Final
 
 from wire.clients.core.opening import records_in
 from wire.clients.core.positions import Position
-from wire.clients.core.readings import Place, Readings
-from wire.clients.reader import Chunk
+from wire.clients.core.readings import Place, Start
+from wire.clients.reader import Chunk, Reader
+from wire.record_batch import InvalidBatch
 from wire.records import Record
 
 FOREVER_MS: Final = -1
@@ -34,12 +35,12 @@ class Stream:
     """One thread's records. One reader at a time."""
 
     def __init__(
-        self, thread_id: str, *, chunks_max: int, timeout_ms: int, readings: Callable[[], Readings | None]
+        self, thread_id: str, *, chunks_max: int, timeout_ms: int, reader: Callable[[], Reader | None]
     ) -> None:
         self.thread_id = thread_id
         self._queue: asyncio.Queue[Chunk | _End] = asyncio.Queue(chunks_max)
         self._timeout_ms = timeout_ms
-        self._readings = readings
+        self._reader = reader
         self._failure: Exception | None = None
 
     @property
@@ -63,16 +64,17 @@ class Stream:
         self._queue.put_nowait(END)
 
     async def chunk(self) -> Chunk | None:
-        """The next chunk as it is, counted as consumed; None at the end. ConsumerTimeout; what is wrong with the partition."""
+        """The next chunk as it is, counted as consumed; None at the end. ConsumerTimeout; what is wrong with the partition, each time that
+        it is found."""
         while True:
             found = await self._next()
             if isinstance(found, _End):
                 return None
-            readings = self._readings()
-            reading = None if readings is None else readings.current(found.place, found.generation)
-            if reading is None:
+            reader = self._reader()
+            if reader is None or reader.readings.current(found.place, found.generation) is None:
                 continue
             if found.problem is not None:
+                reader.retry(found.place)
                 raise found.problem
             return found
 
@@ -83,18 +85,33 @@ class Stream:
             yield chunk
 
     async def records(self) -> AsyncIterator[tuple[Place, Record]]:
-        """Single records; the consumed offset moves with each. InvalidBatch for a damaged batch."""
+        """Single records; the consumed offset moves with each.
+
+        InvalidBatch for a damaged batch, again and again: nothing behind it is passed over, the partition stays where the damage begins.
+        """
         while (chunk := await self.chunk()) is not None:
-            for record in records_in(chunk.records, first_offset=chunk.position.offset):
-                if not self._consume(chunk, Position(record.offset + 1)):
-                    break
-                yield chunk.place, record
+            at = chunk.position
+            try:
+                for record in records_in(chunk.records, first_offset=chunk.position.offset):
+                    at = Position(record.offset + 1)
+                    if not self._consume(chunk, at):
+                        break
+                    yield chunk.place, record
+            except InvalidBatch:
+                self._stay_at(chunk, at)
+                raise
             self._consume(chunk, chunk.next)
+
+    def _stay_at(self, chunk: Chunk, position: Position) -> None:
+        """Drop what lies in the queue behind the position, and read it again."""
+        reader = self._reader()
+        if reader is not None and reader.readings.current(chunk.place, chunk.generation) is not None:
+            reader.begin({chunk.place: Start(position)})
 
     def _consume(self, chunk: Chunk, position: Position) -> bool:
         """False when the partition is not this stream's any more."""
-        readings = self._readings()
-        reading = None if readings is None else readings.current(chunk.place, chunk.generation)
+        reader = self._reader()
+        reading = None if reader is None else reader.readings.current(chunk.place, chunk.generation)
         if reading is None:
             return False
         reading.consumed = position

@@ -7,7 +7,8 @@ the first step and gives back what the last one had claimed, so no partition eve
     read the group, read the brokers -> stop fetchers -> commit -> hook -> release -> assign -> fetch offsets -> claim -> hook -> start
 
 Watches only set a flag; one task rebalances, so twenty joins in a second cost a few rebalances. While ZooKeeper is not heard the session
-may be over without our knowing: after two thirds of its time nothing is read any more.
+may be over without our knowing: nothing is read any more when two thirds of its time have passed since a question was asked that
+ZooKeeper has answered. (kazoo says SUSPENDED only when an answer is long overdue, which is too late to count from.)
 
 Known weaknesses of the design: every change rebalances everybody, members may see different snapshots for a moment (then a claim fails and
 is tried again), and nobody knows whether the others succeeded. The poll-loop consumer (`consumer.py`) has a coordinator instead.
@@ -21,7 +22,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, TypeVar
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
@@ -29,7 +30,7 @@ from runtime.addresses import HostPort
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
-from runtime.zookeeper import SessionState, ZooKeeper
+from runtime.zookeeper import SessionState, Watch, ZooKeeper
 from wire import znodes
 from wire.client import KafkaClient
 from wire.client_errors import KafkaClientError
@@ -70,7 +71,11 @@ STEPS: Final = (
     "start",
 )
 CLIENT_LISTENER: Final = "CLIENT"
+LISTENS_PER_SESSION: Final = 12
+SILENCE_SHARE_MAX: Final = 2 / 3
+"""Of a session's time, after which nothing is read: the rest is for fetchers to end and for clocks to differ."""
 FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, znodes.MalformedZnode)
+Answer = TypeVar("Answer")
 _log = get_logger("clients.zookeeper_consumer")
 
 
@@ -192,7 +197,8 @@ class ZooKeeperConsumer:
         self._has_released = False
         self._has_lost_session = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._cut_off: asyncio.Task[None] | None = None
+        self._heard_at_ms = 0.0
+        self._is_cut_off = False
         self.rebalances = 0
         self.attempts = 0
         self.failure: Exception | None = None
@@ -240,12 +246,14 @@ class ZooKeeperConsumer:
                 thread,
                 chunks_max=self.options.queued_chunks_max,
                 timeout_ms=self.options.consumer_timeout_ms,
-                readings=lambda: None if self._reader is None else self._reader.readings,
+                reader=lambda: self._reader,
             )
         await self._register()
         self._zookeeper.on_session(self._on_session)
-        await self.rebalance()
         loop = asyncio.get_running_loop()
+        self._heard_at_ms = self._clock.monotonic_ms()
+        self._tasks.append(loop.create_task(self._listen()))
+        await self.rebalance()
         self._tasks.append(loop.create_task(self._watch()))
         if self.options.is_auto_commit:
             self._tasks.append(loop.create_task(self._commit_now_and_then()))
@@ -268,7 +276,7 @@ class ZooKeeperConsumer:
 
     async def close(self) -> None:
         """Stop, commit (with auto commit), and leave the group at once."""
-        for task in (*self._tasks, *([self._cut_off] if self._cut_off else [])):
+        for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._uncommitted.update(self.positions())
@@ -307,33 +315,63 @@ class ZooKeeperConsumer:
                 return
 
     def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.SUSPENDED and self._cut_off is None:
-            self._cut_off = asyncio.get_running_loop().create_task(self._stop_when_cut_off())
         if state is SessionState.LOST:
             self._needs_registration = self._has_lost_session = True
             self._armed.clear()
         if state is SessionState.CONNECTED:
-            if self._cut_off is not None:
-                self._cut_off.cancel()
-                self._cut_off = None
             self._changed.set()
 
-    async def _stop_when_cut_off(self) -> None:
-        await asyncio.sleep(self.options.session_timeout_ms * 2 / 3 / 1000)
-        _log.warning("ZooKeeper is not heard: nothing is read until it is", group=self.options.group_id)
-        await self._stop_fetchers()
+    async def _listen(self) -> None:
+        """Ask ZooKeeper for a sign of life now and then; stop reading when it has been silent for so long that others may take over."""
+        interval_s = self.options.session_timeout_ms / LISTENS_PER_SESSION / 1000
+        asking: asyncio.Task[object] | None = None
+        asked_at_ms = 0.0
+        try:
+            while True:
+                if asking is None:
+                    asked_at_ms = self._clock.monotonic_ms()
+                    asking = asyncio.ensure_future(self._zookeeper.exists(znodes.BROKER_IDS))
+                await asyncio.wait([asking], timeout=interval_s)
+                if asking.done():
+                    if asking.exception() is None:
+                        self._hear(asked_at_ms)
+                    asking = None
+                    await asyncio.sleep(interval_s)
+                silent_ms = self._clock.monotonic_ms() - self._heard_at_ms
+                if silent_ms + 1000 * interval_s > self.options.session_timeout_ms * SILENCE_SHARE_MAX:
+                    await self._stop_cut_off()
+        finally:
+            if asking is not None:
+                asking.cancel()
 
-    def _arm(self, path: str) -> Callable[[object], None] | None:
-        """A watch for a path that has none yet."""
+    def _hear(self, asked_at_ms: float) -> None:
+        self._heard_at_ms = asked_at_ms
+        if self._is_cut_off:
+            self._is_cut_off = False
+            self._changed.set()
+
+    async def _stop_cut_off(self) -> None:
+        if not self._is_cut_off or self.reading:
+            self._is_cut_off = True
+            _log.warning("ZooKeeper is not heard: nothing is read until it is", group=self.options.group_id)
+            await self._stop_fetchers()
+
+    async def _watched(self, path: str, ask: Callable[[Watch | None], Awaitable[Answer]]) -> Answer:
+        """Ask with a watch, unless one is set on the path. A question that failed has set none that could be relied on."""
         if path in self._armed:
-            return None
-        self._armed.add(path)
+            return await ask(None)
 
         def fired(_: object) -> None:
             self._armed.discard(path)
             self._changed.set()
 
-        return fired
+        # Noted before it is asked: the watch may fire before the answer is looked at.
+        self._armed.add(path)
+        try:
+            return await ask(fired)
+        except BaseException:
+            self._armed.discard(path)
+            raise
 
     async def _watch(self) -> None:
         """Rebalance after every change; the last word of a consumer that cannot is a failure in all of its streams."""
@@ -351,7 +389,22 @@ class ZooKeeperConsumer:
                 self.failure = error
                 for stream in self._streams.values():
                     stream.end(error)
+                await self._leave()
                 return
+
+    async def _leave(self) -> None:
+        """Somebody who cannot go on takes no partition away from the others."""
+        try:
+            async with self._rebalancing:
+                await self._stop_fetchers()
+                if self.options.is_auto_commit and not self._has_lost_session:
+                    await self._commit_once(self._uncommitted)
+                self._uncommitted.clear()
+                await self._release()
+                await self._zookeeper.delete(id_path(self.options.group_id, self.consumer_id))
+        except FAILURES as error:
+            # Its session ends with the consumer; until then the others go on giving it partitions.
+            _log.warning("a consumer that failed could not leave its group", reason=str(error))
 
     # Rebalance
 
@@ -430,7 +483,10 @@ class ZooKeeperConsumer:
     async def _read_group(self) -> tuple[dict[str, ConsumerRegistration], list[str]]:
         group = self.options.group_id
         found = {}
-        for consumer in await self._zookeeper.children(ids_path(group), watch=self._arm(ids_path(group))):
+        members = await self._watched(
+            ids_path(group), lambda watch: self._zookeeper.children(ids_path(group), watch=watch)
+        )
+        for consumer in members:
             path = id_path(group, consumer)
             told = await self._zookeeper.get_or_none(path)
             if told is not None:
@@ -438,14 +494,18 @@ class ZooKeeperConsumer:
         topics: list[str] = []
         if any(registration.pattern != STATIC for registration in found.values()):
             await self._zookeeper.ensure_path(znodes.TOPICS)
-            topics = await self._zookeeper.children(znodes.TOPICS, watch=self._arm(znodes.TOPICS))
+            topics = await self._watched(
+                znodes.TOPICS, lambda watch: self._zookeeper.children(znodes.TOPICS, watch=watch)
+            )
         return found, topics
 
     async def _read_brokers(self) -> list[HostPort]:
         await self._zookeeper.ensure_path(znodes.BROKER_IDS)
         node_ids = await self._zookeeper.children(znodes.BROKER_IDS)
         if not node_ids:
-            node_ids = await self._zookeeper.children(znodes.BROKER_IDS, watch=self._arm(znodes.BROKER_IDS))
+            node_ids = await self._watched(
+                znodes.BROKER_IDS, lambda watch: self._zookeeper.children(znodes.BROKER_IDS, watch=watch)
+            )
         addresses = []
         for node_id in node_ids:
             told = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
@@ -458,7 +518,7 @@ class ZooKeeperConsumer:
 
     async def _partitions(self, topic: str) -> list[int]:
         path = znodes.topic_path(topic)
-        told = await self._zookeeper.get_or_none(path, watch=self._arm(path))
+        told = await self._watched(path, lambda watch: self._zookeeper.get_or_none(path, watch=watch))
         return [] if told is None else sorted(znodes.decode_topic(topic, told[0]).partitions)
 
     async def _have_reader(self, brokers: Sequence[HostPort]) -> None:

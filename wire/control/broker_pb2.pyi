@@ -34,18 +34,24 @@ class GroupOffsets(_message.Message):
     def __init__(self, group: _Optional[str] = ..., has_members: _Optional[bool] = ..., offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ...) -> None: ...
 
 class DescribeGroupOffsetsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms")
+    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    COMMITTING_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
     partition_count: int
     groups: _containers.RepeatedCompositeFieldContainer[GroupOffsets]
     synced_at_ms: int
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ...) -> None: ...
+    transaction_partitions: _containers.RepeatedScalarFieldContainer[int]
+    transaction_partition_count: int
+    committing_transactions: int
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ...) -> None: ...
 
 class IdentifyRequest(_message.Message):
     __slots__ = ()

@@ -146,14 +146,18 @@ class DescribeGroupsRequest(_message.Message):
     def __init__(self, link: _Optional[str] = ...) -> None: ...
 
 class DescribeGroupsReply(_message.Message):
-    __slots__ = ("groups", "problems", "synced_at_ms")
+    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTING_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupOffsets]
     problems: _containers.RepeatedScalarFieldContainer[str]
     synced_at_ms: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ...) -> None: ...
+    committing_transactions: int
+    transaction_problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")

@@ -97,6 +97,28 @@ async def test_batches_of_every_codec_are_read_by_librdkafka(lone_broker: LoneBr
     assert [record.value for record in received] == [b"%d" % number for number in range(100)] * 5
 
 
+@pytest.mark.parametrize("is_idempotent", [False, True])
+async def test_records_that_fit_are_delivered_to_a_topic_whose_batches_are_small(
+    lone_broker: LoneBroker, *, is_idempotent: bool
+) -> None:
+    """P-15: one record does not fit."""
+    name = f"small-{uuid.uuid4().hex[:8]}"
+    async with KafkaClient(lone_broker.bootstrap) as client:
+        await client.create_topics([NewTopic(name=name, partition_count=1, configs={"max.message.bytes": "3000"})])
+    sent = [b"%04d" % number + b"." * 200 for number in range(2000)]
+    too_large = 777
+    async with Producer(KafkaClient(lone_broker.bootstrap), ProducerOptions(is_idempotent=is_idempotent)) as producer:
+        outcomes = [
+            await producer.send(ProducerRecord(topic=name, value=value * (20 if number == too_large else 1)))
+            for number, value in enumerate(sent)
+        ]
+        await producer.flush()
+    failed = [number for number, outcome in enumerate(outcomes) if outcome.exception() is not None]
+    assert failed == [too_large]
+    received = await asyncio.to_thread(librdkafka_consume, lone_broker.bootstrap, name, 1999, group=f"g-{name}")
+    assert [record.value for record in received] == [value for number, value in enumerate(sent) if number != too_large]
+
+
 async def test_a_broker_that_is_killed_under_way_costs_no_record_and_makes_no_duplicate(
     start_broker: type[LoneBroker],
 ) -> None:

@@ -304,6 +304,61 @@ async def test_a_member_that_does_not_hear_zookeeper_stops_before_its_session_is
         await eventually(lambda: sorted(read.values + others_read.values) == list(range(10)), WITHIN_MS)
 
 
+async def test_nobody_else_reads_a_partition_while_a_member_in_a_black_hole_still_does(
+    site: Site, toxiproxy: Toxiproxy
+) -> None:
+    """RB-06: nothing tells the member that it is cut off; no connection ends."""
+    topic = await site.new_topic(2)
+    group = f"g-{topic}"
+    address, _, path = site.connect.partition("/")
+    proxy = toxiproxy.create("black-hole", address)
+    async with member(f"{proxy.address}/{path}", group) as cut_off, member(site.connect, group) as other:
+        await cut_off.create_streams({topic: 1})
+        await other.create_streams({topic: 1})
+        await eventually(lambda: (len(cut_off.reading), len(other.reading)) == (1, 1), WITHIN_MS)
+        both = []
+
+        def other_reads_all() -> bool:
+            if len(other.reading) == 2:
+                both.extend(cut_off.reading)
+            return len(other.reading) == 2
+
+        toxics = [proxy.add("timeout", stream=stream, timeout=0) for stream in ("upstream", "downstream")]
+        try:
+            await eventually(other_reads_all, WITHIN_MS)
+        finally:
+            for toxic in toxics:
+                proxy.remove(toxic)
+        assert both == []
+        await eventually(lambda: (len(cut_off.reading), len(other.reading)) == (1, 1), WITHIN_MS)
+
+
+async def test_a_member_that_cannot_rebalance_leaves_its_partitions_to_the_others(site: Site) -> None:
+    """RB-08."""
+    topic = await site.new_topic(2)
+    await site.produce(topic, 0, 10, 2)
+    group = f"g-{topic}"
+    failing = False
+
+    async def fail(name: str) -> None:
+        if failing and name == "fetch offsets":
+            raise RuntimeError("the application does not want to")
+
+    async with (
+        member(site.connect, group, fail, rebalance_attempts_max=2) as broken,
+        member(site.connect, group) as other,
+    ):
+        read = Read(*await broken.create_streams({topic: 1}))
+        await read.has(10)
+        failing = True
+        others_read = Read(*await other.create_streams({topic: 1}))
+        await eventually(lambda: len(other.reading) == 2, WITHIN_MS)
+        assert isinstance(broken.failure, RebalanceFailed)
+        await site.produce(topic, 10, 20, 2)
+        await others_read.has(10)
+        assert sorted(others_read.values) == list(range(10, 20))
+
+
 async def test_a_partition_that_somebody_keeps_fails_the_rebalance_and_leaves_nothing_behind(site: Site) -> None:
     topic = await site.new_topic(2)
     group = f"g-{topic}"

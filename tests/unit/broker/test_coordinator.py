@@ -25,9 +25,12 @@ from broker.core.group_messages import (
 )
 from broker.core.group_states import AssignmentProtocol, GroupState
 from broker.core.group_turn import GroupLimits
+from broker.core.transactions import TransactionLimits
 from broker.group_reports import GroupReports
 from broker.group_routing import ImageRouting
 from broker.state_shard import CoordinatorRefusal
+from broker.transaction_coordinator import TransactionCoordinator
+from broker.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
@@ -458,7 +461,15 @@ async def test_nobody_joins_a_group_under_a_fence(site: Site) -> None:
 async def test_the_groups_of_a_link_are_told_with_every_commit_that_was_taken(site: Site) -> None:
     await site.loaded()
     await site.link(link(is_routed=False))
-    reports = GroupReports(lambda: site.image, site.coordinator)
+    transactions = TransactionCoordinator(
+        TransactionLimits(),
+        MemoryLog(),
+        TransactionRouting(lambda: site.image),
+        site.clock,
+        producer_ids=None,  # type: ignore[arg-type]
+        markers=None,  # type: ignore[arg-type]
+    )
+    reports = GroupReports(lambda: site.image, site.coordinator, transactions)
     carried = CommitOffsets(group_id=GROUP, offsets={T0: CommittedOffset(7, 3, "")})
     other = CommitOffsets(group_id="not carried", offsets={T0: CommittedOffset(8, 3, "")})
     confirmed = confirm_link(site.image, "a-b", 1)

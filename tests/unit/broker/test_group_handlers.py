@@ -118,7 +118,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         transaction_routing=routing,
         active_site=SilentSite(),
         image=image,
-        group_reports=GroupReports(lambda: image, coordinator),
+        group_reports=GroupReports(lambda: image, coordinator, transactions),
         config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
         producer_ids=ProducerIds(),
         topic_creator=SimpleNamespace(request_missing=lambda topic, image: None),

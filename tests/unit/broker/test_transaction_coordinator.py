@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from kio.schema.errors import ErrorCode
 
+from broker.coordinator import GroupCoordinator
 from broker.core.cluster_image import ClusterImage, apply_batch
 from broker.core.group_messages import TopicPartition
+from broker.core.group_turn import GroupLimits
 from broker.core.transaction_messages import (
     AddPartitions,
     EndTransaction,
@@ -18,6 +20,8 @@ from broker.core.transaction_messages import (
 )
 from broker.core.transaction_states import Transaction, TransactionState
 from broker.core.transactions import TransactionLimits
+from broker.group_reports import GroupReports
+from broker.group_routing import ImageRouting
 from broker.state_shard import CoordinatorRefusal
 from broker.transaction_admission import TransactionAdmission, Writer
 from broker.transaction_coordinator import TransactionCoordinator
@@ -26,7 +30,7 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
 from wire.control.broker_pb2 import ControlBatch
-from wire.control.cluster_pb2 import BrokerInfo, PartitionState, TopicInfo
+from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
 T0 = TopicPartition("t", 0)
@@ -222,3 +226,41 @@ async def test_a_transaction_times_out_at_a_coordinator_that_was_restarted(site:
     shard.timeouts.run_due()
     await eventually(lambda: site.state() is TransactionState.COMPLETE_ABORT)
     assert (await site.end(0)).error is ErrorCode.producer_fenced
+
+
+async def test_nothing_is_committed_under_a_fence_and_what_was_committed_before_is_counted_until_it_is_marked(
+    site: Site, clock: ManualClock
+) -> None:
+    """F-f."""
+    record = LinkRecord(
+        name="a-b",
+        source_site="a",
+        target_site="b",
+        epoch=1,
+        active_site="a",
+        phase=LinkPhase.FENCED,
+        topic_whitelist=[T0.topic],
+    )
+    groups = GroupCoordinator(GroupLimits(), MemoryLog(), ImageRouting(lambda: site.image), clock)
+    reports = GroupReports(lambda: site.image, groups, site.coordinator)
+    await site.init()
+    await site.add(0)
+    site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[record]))
+    with pytest.raises(CoordinatorRefusal) as refused:
+        await site.end(0)
+    assert refused.value.code is ErrorCode.coordinator_load_in_progress
+    assert (await reports.describe("a-b")).committing_transactions == 0
+    site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], deleted_links=["a-b"]))
+    site.markers.gate.clear()
+    committing = asyncio.create_task(site.end(0))
+    await eventually(lambda: site.markers.waiting == 1)
+    site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[record]))
+    told = await reports.describe("a-b")
+    assert (told.committing_transactions, list(told.transaction_partitions)) == (1, [0])
+    site.markers.gate.set()
+    assert (await committing).error is ErrorCode.none
+
+    async def is_marked() -> bool:
+        return (await reports.describe("a-b")).committing_transactions == 0
+
+    await eventually(is_marked)

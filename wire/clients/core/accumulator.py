@@ -6,6 +6,8 @@ been open for `linger_ms`; how much may wait in all is the business of the budge
   a. Batches of a partition leave in the order in which they were closed, and the next one only after the one before is done with.
   b. A batch that is sent again goes to the front of its partition, as it was: same records, same sequence.
   c. Every token that came in goes out once: with its batch, by `expire`, or by `drop_all`.
+  d. A batch that is too large for its topic is taken apart (KIP-126): the halves go to the front as batches that were never sent,
+     and later batches of the topic are kept as small.
 
 Called by the producer. A token is whatever the caller wants back with the outcome of a record.
 """
@@ -13,12 +15,12 @@ Called by the producer. A token is whatever the caller wants back with the outco
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from wire.record_batch import HEADER_SIZE, NO_PRODUCER_ID, NO_SEQUENCE, Compression, encode_header, read_header
-from wire.records import Record, encode_record, seal_batch
+from wire.records import Record, decode_records, encode_record, seal_batch
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -56,6 +58,8 @@ class Outgoing(Generic[TokenT]):
     base_sequence: int = NO_SEQUENCE
     attempts: int = 0
     not_before_ms: float = 0.0
+    is_doubtful: bool = False
+    """An attempt was not answered, or not in time: the batch may be in the log."""
     sealed: bytes = b""
 
     def seal(self, compression: Compression) -> bytes:
@@ -110,6 +114,7 @@ class Accumulator(Generic[TokenT]):
         self._batch_records_max = batch_records_max
         self._linger_ms = linger_ms
         self._lanes: dict[Place, _Lane[TokenT]] = {}
+        self._topic_bytes_max: dict[str, int] = {}
         self.flushes = 0
         """Callers that want everything out without lingering."""
 
@@ -135,7 +140,7 @@ class Accumulator(Generic[TokenT]):
         batch.size_bytes += len(encoded)
         batch.queued_bytes += queued_bytes
         batch.max_timestamp = max(batch.max_timestamp, record.timestamp_ms)
-        batch.is_closed = batch.record_count >= self._batch_records_max or batch.size_bytes >= self._batch_bytes_max
+        batch.is_closed = batch.record_count >= self._batch_records_max or batch.size_bytes >= self._bytes_max(place)
         return Appended(is_new or batch.is_closed, batch.is_closed)
 
     def add_raw(self, place: Place, raw: bytes, token: TokenT, *, queued_bytes: int, now_ms: float) -> None:
@@ -184,6 +189,36 @@ class Accumulator(Generic[TokenT]):
         batch.not_before_ms = not_before_ms
         lane.waiting.appendleft(batch)
 
+    def split(self, batch: Outgoing[TokenT]) -> bool:
+        """Put the halves of a batch in flight in its place; False for one that cannot be taken apart, or may be in the log."""
+        if batch.is_raw or batch.record_count < 2 or batch.is_doubtful:
+            return False
+        records = list(decode_records(batch.sealed))
+        middle = len(records) // 2
+        halves = [self._half(batch, records, 0, middle), self._half(batch, records, middle, len(records))]
+        halves[1].queued_bytes = batch.queued_bytes - halves[0].queued_bytes
+        lane = self._lanes[batch.place]
+        lane.in_flight = None
+        lane.waiting.extendleft(reversed(halves))
+        self._topic_bytes_max[batch.place[0]] = min(self._bytes_max(batch.place), batch.size_bytes // 2)
+        return True
+
+    def _half(self, batch: Outgoing[TokenT], records: Sequence[Record], first: int, end: int) -> Outgoing[TokenT]:
+        base_timestamp = records[first].timestamp_ms
+        parts = [encode_record(record, number, base_timestamp) for number, record in enumerate(records[first:end])]
+        return Outgoing(
+            place=batch.place,
+            opened_at_ms=batch.opened_at_ms,
+            base_timestamp=base_timestamp,
+            max_timestamp=max(record.timestamp_ms for record in records[first:end]),
+            parts=parts,
+            tokens=batch.tokens[first:end],
+            record_count=end - first,
+            size_bytes=HEADER_SIZE + sum(map(len, parts)),
+            queued_bytes=batch.queued_bytes * (end - first) // batch.record_count,
+            is_closed=True,
+        )
+
     def expire(self, opened_before_ms: float) -> list[Outgoing[TokenT]]:
         """Take out what has waited too long; what is in flight is left to its answer."""
         expired = []
@@ -219,8 +254,11 @@ class Accumulator(Generic[TokenT]):
         is_due = batch.is_closed or len(lane.waiting) > 1 or self.flushes > 0
         return batch.opened_at_ms if is_due else batch.opened_at_ms + self._linger_ms
 
+    def _bytes_max(self, place: Place) -> int:
+        return self._topic_bytes_max.get(place[0], self._batch_bytes_max)
+
     def _has_room(self, batch: Outgoing[TokenT], size_bytes: int) -> bool:
-        return batch.size_bytes + size_bytes <= self._batch_bytes_max
+        return batch.size_bytes + size_bytes <= self._bytes_max(batch.place)
 
     def _open(self, lane: _Lane[TokenT], place: Place, base_timestamp: int, now_ms: float) -> Outgoing[TokenT]:
         batch: Outgoing[TokenT] = Outgoing(

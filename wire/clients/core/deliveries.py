@@ -31,6 +31,12 @@ _IDENTITY_LOST = frozenset(
 )
 
 
+MAY_BE_APPENDED = frozenset(
+    {ErrorCode.request_timed_out, ErrorCode.not_enough_replicas_after_append, ErrorCode.unknown_server_error}
+)
+"""Answers to a batch that may be in the log all the same."""
+
+
 def judge(code: ErrorCode) -> Verdict:
     """A duplicate is what an idempotent producer hopes for after a lost answer: the batch is there."""
     if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
@@ -63,6 +69,12 @@ class Sequences:
         batch.identity = self.identity
         batch.base_sequence = self._next.get(batch.place, 0)
         self._next[batch.place] = (batch.base_sequence + batch.record_count) & _SEQUENCE_MASK
+
+    def take_back(self, batch: Outgoing[Any]) -> None:
+        """The broker refused the only batch in flight of its partition and has none of it: its sequence is that of the next one."""
+        if batch.identity != NOBODY and batch.identity == self.identity and not batch.is_doubtful:
+            self._next[batch.place] = batch.base_sequence
+            batch.identity = NOBODY
 
     def is_over_with(self, batch: Outgoing[Any]) -> bool:
         """Whether giving this batch up leaves a gap in the present identity's sequence."""

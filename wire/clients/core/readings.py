@@ -5,7 +5,8 @@ A partition that is begun, sought or rewound gets a new generation; what was ask
     NO_OFFSET  ->  READY         where to begin is being asked for (by the reset policy or a time)
     UNVALIDATED -> READY         a new leader is asked whether its log still has what was read (KIP-320)
     READY                        fetched from its leader, if it has one and is not paused
-    HALTED                       something was found that only the application can resolve; it has been told
+    HALTED                       something was found that only the application can resolve, and is told. When it has heard (`retry`), the
+                                 partition is back where it was: it goes on if the cause is gone, else the application hears it again
 
 `fetched` is the position behind the last chunk handed over, `consumed` the one behind the last that the application took. Called by
 `wire/clients/reader.py`.
@@ -54,6 +55,7 @@ class Reading:
     leader_epoch: int = NO_EPOCH
     is_paused: bool = False
     is_asking: bool = False
+    halted_in: Phase = Phase.READY
     lost_position: Position | None = None
     high_watermark: int = -1
     log_start_offset: int = -1
@@ -131,8 +133,25 @@ class Readings:
                 self._generations += 1
                 reading.generation = self._generations
                 reading.is_paused = True
-                if reading.phase is Phase.READY:
-                    reading.fetched = reading.consumed
+                if reading.phase is Phase.HALTED:
+                    reading.phase = reading.halted_in
+                if reading.phase is not Phase.NO_OFFSET:
+                    self._take_back(reading)
+
+    def _take_back(self, reading: Reading) -> None:
+        """Fetch again what was handed over and not consumed."""
+        reading.fetched = reading.consumed
+        if reading.phase is Phase.UNVALIDATED and reading.fetched.leader_epoch == NO_EPOCH:
+            reading.phase = Phase.READY  # there is no epoch that a leader could be asked about
+
+    def halt(self, reading: Reading) -> None:
+        """The application is to be told something of the partition."""
+        reading.halted_in, reading.phase = reading.phase, Phase.HALTED
+
+    def retry(self, place: Place) -> None:
+        """The application has been told."""
+        if (reading := self._readings.get(place)) is not None and reading.phase is Phase.HALTED:
+            reading.phase = reading.halted_in
 
     def resume(self, places: Iterable[Place]) -> None:
         """Fetch again."""

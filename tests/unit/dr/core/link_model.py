@@ -61,6 +61,7 @@ class ModelSite:
     acknowledged: list[tuple[TopicPartition, int, str, int]] = field(default_factory=list)
     offsets: dict[GroupPartition, int] = field(default_factory=dict)
     group_problems: tuple[str, ...] = ()
+    committing_transactions: int = 0
     synced_at_ms: int = -1
     unprotected: tuple[UnprotectedTopic, ...] = ()
 
@@ -96,7 +97,12 @@ class ModelSite:
 
     def groups(self) -> SiteGroups:
         """As SiteAgent.DescribeGroups."""
-        return SiteGroups(offsets=dict(self.offsets), problems=self.group_problems, synced_at_ms=self.synced_at_ms)
+        return SiteGroups(
+            offsets=dict(self.offsets),
+            problems=self.group_problems,
+            synced_at_ms=self.synced_at_ms,
+            committing_transactions=self.committing_transactions,
+        )
 
     def evidence(self, now_ms: int) -> SiteEvidence:
         """As the shell would collect it."""

@@ -357,3 +357,19 @@ def test_f1_a_partition_without_a_record_is_waited_for_too() -> None:
     assert accepted.run().step is Step.DONE
     sentences = [loss.sentence for loss in link.b.accounts[link.b.record.epoch].partitions]
     assert "made-last-0: not protected: it was not mirrored yet, 0 records and the partition are lost" in sentences
+
+
+def test_f_f_a_transaction_that_is_committed_and_not_marked_yet_is_waited_for() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.a.committing_transactions = 1
+    operator = Operator(link)
+    for count, step in enumerate(operator.steps()):
+        if step is Step.DRAIN and count == 5:
+            link.a.partitions[KEY].log.append((0, "marker"))
+            link.a.committing_transactions = 0
+    assert operator.outcome is not None
+    assert operator.outcome.step is Step.DONE
+    assert link.b.accounts[2].partitions[0].kept_below == 4
+    stuck = link_with_records(written=3, mirrored=3)
+    stuck.a.committing_transactions = 2
+    assert "2 committed transactions are not marked at a yet" in Operator(stuck).run().reason

@@ -128,13 +128,13 @@ def test_answers_mean_delivered_again_or_never() -> None:
     assert judge(ErrorCode.out_of_order_sequence_number) is Verdict.GIVE_UP
 
 
-steps = st.lists(st.sampled_from(["add", "send", "fail", "ok"]), max_size=200)
+steps = st.lists(st.sampled_from(["add", "send", "fail", "too large", "ok"]), max_size=200)
 
 
 @given(steps)
 def test_every_record_goes_out_once_in_order_whatever_fails(plan: list[str]) -> None:
     accumulator, done, added = filled(0, records_max=3), [], 0
-    in_flight = None
+    in_flight, queued_bytes = None, 0
     for step in [*plan, *["send", "ok"] * (len(plan) + 2)]:
         if step == "add":
             add(accumulator, added)
@@ -142,13 +142,18 @@ def test_every_record_goes_out_once_in_order_whatever_fails(plan: list[str]) -> 
         elif step == "send" and in_flight is None:
             in_flight = next(iter(accumulator.ready(1000)), None)
             if in_flight is not None:
+                assert [record.value for record in decode_records(in_flight.seal(Compression.NONE))] == [
+                    b"%d" % number for number in in_flight.tokens
+                ]
                 accumulator.begin(in_flight)
-        elif step in ("fail", "ok") and in_flight is not None:
+        elif step in ("fail", "too large", "ok") and in_flight is not None:
             if step == "ok":
                 accumulator.finish(in_flight)
                 done += in_flight.tokens
-            else:
+                queued_bytes += in_flight.queued_bytes
+            elif step == "fail" or not accumulator.split(in_flight):
                 accumulator.send_again(in_flight, not_before_ms=0)
             in_flight = None
     assert done == list(range(added))
+    assert queued_bytes == added
     assert accumulator.is_empty

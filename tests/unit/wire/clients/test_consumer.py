@@ -16,8 +16,9 @@ from wire.client import KafkaClient
 from wire.client_errors import BrokerError
 from wire.clients.consumer import AlreadyPolling, Consumer, ConsumerOptions, NothingSubscribed, WokenUp
 from wire.clients.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
-from wire.clients.core.readings import Start
+from wire.clients.core.readings import Phase, Place, Start
 from wire.clients.reader import Chunk, DamagedLog, ReaderOptions
+from wire.record_batch import InvalidBatch
 
 P0, P1 = ("t", 0), ("t", 1)
 FROM_0 = Start(Position(0))
@@ -210,6 +211,57 @@ async def test_errors_that_do_not_pass_are_told() -> None:
             await consumer.poll(5000)
 
 
+async def test_an_error_is_told_again_while_its_cause_is_there_and_reading_goes_on_when_it_is_gone() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 10)
+        cluster.fail(FETCH, *[ErrorCode.topic_authorization_failed] * 3)
+        consumer.assign({P0: FROM_0})
+        for _ in range(3):
+            with pytest.raises(BrokerError, match="topic_authorization_failed"):
+                await consumer.poll(5000)
+        assert await read(consumer, 10) == list(range(10))
+
+
+async def test_an_error_that_a_pause_hid_is_told_after_it() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
+        cluster.fail(FETCH, *[ErrorCode.topic_authorization_failed] * 2)
+        consumer.assign({P0: FROM_0})
+        reading = consumer.reader.readings.get(P0)
+        assert reading is not None
+        await eventually(lambda: reading.phase is Phase.HALTED)
+        consumer.pause([P0])
+        assert await consumer.poll(0) == []
+        consumer.resume([P0])
+        with pytest.raises(BrokerError, match="topic_authorization_failed"):
+            await consumer.poll(5000)
+
+
+async def test_a_batch_that_does_not_open_is_not_passed_and_neither_is_what_lies_behind_it() -> None:
+    """FT-15."""
+    async with ScriptedCluster(partitions=2) as cluster, consuming(cluster) as consumer:
+        cluster.fill(0, 10)
+        cluster.fill(1, 10, first=100)
+        sound = cluster.logs[0].batches[4]
+        broken = bytearray(sound)
+        broken[-1] ^= 1
+        cluster.logs[0].batches[4] = bytes(broken)
+        consumer.assign({P0: FROM_0, P1: FROM_0})
+        await eventually(lambda: consumer._prefetch.used_bytes > 0)
+        found: list[int] = []
+
+        async def read_records() -> None:
+            async for _, record in consumer.records(timeout_ms=500):
+                found.append(int(record.value or b""))
+
+        for _ in range(4):
+            with pytest.raises(InvalidBatch):
+                await read_records()
+            assert consumer.positions()[P0].offset == 4
+        cluster.logs[0].batches[4] = sound
+        await read_records()
+        assert sorted(found) == [*range(10), *range(100, 110)]
+
+
 async def test_records_before_a_damaged_batch_come_first_and_then_the_error() -> None:
     async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
         cluster.fill(0, 40)
@@ -307,3 +359,67 @@ async def test_records_are_opened_at_the_edge_until_nothing_comes_any_more() -> 
         consumer.assign({P0: Start(Position(3))})
         found = [(place, record.offset) async for place, record in consumer.records(timeout_ms=500)]
         assert found == [(P0, offset) for offset in range(3, 20)]
+
+
+class SilentClient:
+    """A client whose brokers never answer."""
+
+    cluster = None
+
+    def learn(self, _: Any) -> None:
+        """Nothing."""
+
+    async def close(self) -> None:
+        """Nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def never(*_: Any, **__: Any) -> Any:
+            await asyncio.Event().wait()
+
+        return never
+
+
+class FailingListener:
+    """An application whose database is away when partitions are taken from it."""
+
+    async def revoked(self, places: frozenset[Place]) -> None:
+        raise RuntimeError(f"{len(places)} partitions cannot be given back")
+
+    async def assigned(self, places: frozenset[Place]) -> None:
+        """Nothing."""
+
+    async def lost(self, places: frozenset[Place]) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_member_whose_application_fails_to_give_back_reads_no_more_and_joins_again(
+    *, is_cancelled: bool
+) -> None:
+    """NC-05."""
+    options = ConsumerOptions(group_id="g", is_auto_commit=False, close_timeout_ms=10)
+    consumer = Consumer(SilentClient, options)  # type: ignore[arg-type]
+    listener = FailingListener()
+    consumer.subscribe(["t"], listener)
+    consumer._membership = object()  # type: ignore[assignment]
+    consumer.reader.readings.begin(P0, FROM_0)
+    consumer._needs_join = True
+    if is_cancelled:
+        listener.revoked = SilentClient().revoked  # type: ignore[method-assign]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await consumer.poll(60_000)
+    else:
+        with pytest.raises(RuntimeError, match="1 partitions cannot be given back"):
+            await consumer.poll(0)
+    assert consumer.assignment == frozenset()
+    assert consumer._joining is not None
+    assert not consumer._joining.done()
+    await asyncio.gather(*_ended(consumer), return_exceptions=True)
+
+
+def _ended(consumer: Consumer) -> list[asyncio.Task[Any]]:
+    tasks = [task for task in (consumer._joining, consumer._watching) if task is not None]
+    for task in tasks:
+        task.cancel()
+    return tasks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -23,7 +24,7 @@ from wire.clients.producer import (
     ProducerPool,
     ProducerRecord,
 )
-from wire.record_batch import LOG_OVERHEAD, read_header
+from wire.record_batch import LOG_OVERHEAD, Compression, read_header
 from wire.records import Record, encode_batch
 
 QUICK = {"retry_backoff_ms": 5.0, "linger_ms": 1.0}
@@ -319,3 +320,56 @@ async def test_a_topic_that_nobody_sends_to_any_more_is_not_made_again() -> None
         before = cluster.count(METADATA)
         await eventually(lambda: cluster.count(METADATA) >= before + 3)
         assert not any(asked.allow_auto_topic_creation for asked in broker.requests(METADATA)[before + 1 :])
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+@pytest.mark.parametrize("is_idempotent", [False, True])
+async def test_a_batch_too_large_for_its_topic_is_taken_apart(compression: Compression, *, is_idempotent: bool) -> None:
+    """P-15 (KIP-126): every record would fit; order and sequences hold, and later batches are small from the start."""
+    async with ScriptedCluster() as cluster:
+        cluster.batch_bytes_max = 700
+        options = {"is_idempotent": is_idempotent, "compression": compression, "linger_ms": 20.0, "attempts_max": 1}
+        async with producing(cluster, **options) as producer:
+            chance = random.Random(1)
+            sent = [b"%d " % number + chance.randbytes(90) for number in range(100)]
+            places = []
+            for half in (sent[:50], sent[50:]):
+                before = cluster.count(PRODUCE)
+                outcomes = [
+                    await producer.send(ProducerRecord(topic="t", value=value, headers=(("h", b"1"),)))
+                    for value in half
+                ]
+                places += [await outcome for outcome in outcomes]
+            later = cluster.count(PRODUCE) - before
+        assert values(cluster) == sent
+        assert [place.offset for place in places] == list(range(100))
+        assert {record.headers[0] for record in cluster.logs[0].records()} == {("h", b"1")}
+        headers = [read_header(batch) for batch in cluster.logs[0].batches]
+        assert later == sum(header.base_offset >= 50 for header in headers)
+        if is_idempotent:
+            assert len({header.producer_id for header in headers}) == 1
+            assert [header.base_sequence for header in headers] == [header.base_offset for header in headers]
+
+
+async def test_a_record_too_large_by_itself_fails_alone() -> None:
+    async with ScriptedCluster() as cluster:
+        cluster.batch_bytes_max = 300
+        async with producing(cluster, is_idempotent=True, linger_ms=20.0) as producer:
+            sent = [b"small 1", b"x" * 400, b"small 2", b"small 3"]
+            outcomes = [await producer.send(ProducerRecord(topic="t", value=value)) for value in sent]
+            found = await asyncio.gather(*outcomes, return_exceptions=True)
+        assert [isinstance(one, BrokerError) for one in found] == [False, True, False, False]
+        assert values(cluster) == [b"small 1", b"small 2", b"small 3"]
+        headers = [read_header(batch) for batch in cluster.logs[0].batches]
+        assert len({header.producer_id for header in headers}) == 1
+        assert [header.base_sequence for header in headers] == [header.base_offset for header in headers]
+
+
+async def test_a_batch_that_may_be_in_the_log_is_not_taken_apart() -> None:
+    async with ScriptedCluster() as cluster, producing(cluster, is_idempotent=True, linger_ms=20.0) as producer:
+        cluster.fail(PRODUCE, ErrorCode.request_timed_out, ErrorCode.message_too_large)
+        outcomes = [await producer.send(numbered(number, 0)) for number in range(4)]
+        found = await asyncio.gather(*outcomes, return_exceptions=True)
+        assert all(isinstance(one, BrokerError) for one in found)
+        await (await producer.send(numbered(4, 0)))
+        assert values(cluster) == [b"4"]

@@ -27,6 +27,9 @@ from broker.core.standby_hold import StandbyHold
 UNCHECKED_EPOCH = -1
 """Broker epoch of a replica that did not say it (Fetch before version 15)."""
 
+REFUSAL_REST_MS = 1_000
+"""A registration that the controller would not have in sync is not proposed again for so long: it may only not have heard of it yet."""
+
 
 class ReplicaRole(enum.Enum):
     """What this broker is for the partition."""
@@ -74,11 +77,11 @@ class ReplicaProgress:
         self.broker_epoch = broker_epoch
         self.log_start_offset = log_start_offset
 
-    def is_eligible(self, registered: int | None, *, now_ms: float, lag_ms_max: float) -> bool:
+    def is_eligible(self, registered: int | None, *, now_ms: float) -> bool:
         """True when the broker that fetched is the one registered now, and the controller has not lately refused that one."""
         if registered is None or self.broker_epoch not in (UNCHECKED_EPOCH, registered):
             return False
-        return registered != self.refused_epoch or now_ms - self.refused_at_ms > lag_ms_max
+        return registered != self.refused_epoch or now_ms - self.refused_at_ms > REFUSAL_REST_MS
 
 
 @dataclass(slots=True)
@@ -302,7 +305,7 @@ class Partition:
             return None
         now_ms = progress.fetched_at_ms
         is_joining = now_ms - progress.caught_up_at_ms <= lag_ms_max and progress.is_eligible(
-            broker_epochs.get(replica), now_ms=now_ms, lag_ms_max=lag_ms_max
+            broker_epochs.get(replica), now_ms=now_ms
         )
         if not is_joining:
             self.joining.discard(replica)
@@ -318,9 +321,7 @@ class Partition:
         gone = {
             replica
             for replica in self.joining
-            if not (progress := self.followers[replica]).is_eligible(
-                broker_epochs.get(replica), now_ms=now_ms, lag_ms_max=lag_ms_max
-            )
+            if not (progress := self.followers[replica]).is_eligible(broker_epochs.get(replica), now_ms=now_ms)
             or (progress.log_end_offset != self.log_end_offset and now_ms - progress.caught_up_at_ms > lag_ms_max)
         }
         self.joining -= gone

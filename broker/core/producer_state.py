@@ -223,10 +223,10 @@ class ProducerStates:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} writes with epoch {header.producer_epoch}, known is {producer.epoch}"
             )
-        refused = self._refused.get(header.producer_id)
-        if refused is not None and refused[0] == header.producer_epoch and _is_behind(refused[1], first_sequence):
+        refused = self._refused_before(header, producer)
+        if refused is not None:
             raise OutOfOrderSequence(
-                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused[1]}, "
+                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused}, "
                 f"which was refused and has to come again"
             )
         if header.producer_epoch != producer.epoch:
@@ -246,6 +246,19 @@ class ProducerStates:
             f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence}, "
             f"expected {expected}"
         )
+
+    def _refused_before(self, header: BatchHeader, producer: _Producer) -> int | None:
+        """The sequence of a batch that was refused, is not in the log, and comes before this one."""
+        epoch, sequence = self._refused.get(header.producer_id, (NO_EPOCH, -1))
+        if epoch != header.producer_epoch or not _is_behind(sequence, header.base_sequence):
+            return None
+        if (
+            producer.epoch == epoch
+            and producer.batches
+            and not _is_behind(producer.batches[-1].last_sequence, sequence)
+        ):
+            return None  # another leader has taken it since
+        return sequence
 
     def _is_carried_over(self, producer: _Producer) -> bool:
         return not producer.batches or producer.batches[-1].last_offset < self._carried_over_before

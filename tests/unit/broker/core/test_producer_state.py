@@ -167,6 +167,17 @@ def test_what_was_sent_behind_a_refused_batch_is_no_gap():
     write(states, 2, 12)
 
 
+def test_a_refused_batch_that_is_in_the_log_by_now_holds_nothing_up():
+    states = ProducerStates()
+    write(states, 0, 10)
+    write(states, 1, 11)
+    states.note_refused(header(10))  # a repetition that was late
+    write(states, 2, 12)
+    states.note_refused(header(12))
+    states.carry_over(before_offset=3)
+    write(states, 3, 20)
+
+
 def test_a_gap_below_a_refused_batch_is_one():
     states = ProducerStates()
     write(states, 0, 10)

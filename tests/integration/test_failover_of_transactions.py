@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -213,13 +214,15 @@ async def test_a_planned_failover_keeps_every_transaction_that_was_acknowledged_
 ) -> None:
     """F1, OF-11."""
     pipeline = Pipeline(sites.a.bootstrap)
-    running = asyncio.create_task(asyncio.to_thread(pipeline.run))
+    # a thread of its own: the loop would wait without end at its own end for one that hangs in the client
+    running = threading.Thread(target=pipeline.run, name="pipeline", daemon=True)
+    running.start()
     try:
         await eventually(lambda: pipeline.committed > 20, 20_000)
         report = await failover(LINK, to_site="b", agents=sites.agents)
     finally:
         pipeline.is_stopped = True
-        await running
+        await eventually(lambda: not running.is_alive(), 60_000)
     assert report.is_done, report
     assert report.account is not None
     assert report.account.loses_nothing

@@ -116,6 +116,8 @@ class FetchSession:
                 known.ask(state)
             if self.is_followers:
                 self.unsettled[state.key] = None
+                # it may not have taken what it was told: an answer that makes it cut its log says nothing else
+                self.partitions[state.key].told_high_watermark = -1
         for key in forgotten:
             self.partitions.pop(key, None)
             self.unsettled.pop(key, None)

@@ -123,8 +123,15 @@ class IsrProposals:
                 await self._send()
             except ControllerUnavailable as error:
                 log.warning("in-sync replicas cannot be changed now", partitions=len(self._open), reason=str(error))
-                self._has_news.set()
-                await asyncio.sleep(RETRY_MS / 1000)
+                await self._begin_anew()
+            except Exception:
+                # a defect of ours: it must neither end all changes from here nor go unseen
+                log.exception("changing in-sync replicas broke and begins anew", partitions=len(self._open))
+                await self._begin_anew()
+
+    async def _begin_anew(self) -> None:
+        self._has_news.set()
+        await asyncio.sleep(RETRY_MS / 1000)
 
     def _request(self) -> pb.AlterPartitionsRequest:
         epochs = self._registered()

@@ -8,6 +8,7 @@ Neither interprets an answer: Kafka error codes inside replies are the caller's 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -150,6 +151,12 @@ class ControllerClient:
             if error.code() in _FOLLOWED:
                 raise _AskAnother(problem) from error
             raise ControllerUnavailable(problem) from error
+        except (asyncio.CancelledError, grpc.aio.UsageError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            # not the caller was cancelled: another call found the candidate gone and closed the channel
+            raise _AskAnother(f"controller candidate {address} was given up") from error
         if isinstance(reply, pb.DescribeControllerReply) and not reply.is_active:
             raise _AskAnother(f"controller candidate {address} is not active")
         self._address = address

@@ -61,3 +61,65 @@ async def test_after_a_proposal_that_nobody_answered_the_active_controller_is_lo
         await client.close()
         await successor.stop()
         await vanished.stop()
+
+
+class Leaving(Candidate):
+    """A silent candidate that is about to go: it takes no topics, and whoever asks it for some hears of its successor."""
+
+    def __init__(self) -> None:
+        super().__init__(is_silent=True)
+        self.is_asked = asyncio.Event()
+        self.known = [self.address]
+        self.successor = ""
+
+    async def AlterPartitions(
+        self,
+        request: pb.AlterPartitionsRequest,
+        context: Any,
+    ) -> pb.AlterPartitionsReply:
+        """Never answered."""
+        self.is_asked.set()
+        return await super().AlterPartitions(request, context)
+
+    async def CreateTopics(
+        self,
+        request: pb.CreateTopicsRequest,
+        context: Any,
+    ) -> pb.CreateTopicsReply:
+        """As a server does that shuts down."""
+        self.known[:] = [self.successor]
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "going")
+        return pb.CreateTopicsReply()
+
+
+async def test_a_call_whose_channel_another_one_gives_up_asks_again_and_does_not_end_its_task() -> None:
+    leaving, successor = Leaving(), Candidate(is_silent=False)
+    await leaving.start()
+    await successor.start()
+    leaving.successor = successor.address
+    client = ControllerClient(lambda: leaving.known)
+    try:
+        proposal = asyncio.create_task(client.alter_partitions(pb.AlterPartitionsRequest()))
+        await leaving.is_asked.wait()
+        with pytest.raises(ControllerUnavailable):  # the successor of this test takes no topics either
+            await client.create_topics(pb.CreateTopicsRequest())
+        assert await proposal == pb.AlterPartitionsReply()
+    finally:
+        await client.close()
+        await leaving.stop()
+        await successor.stop()
+
+
+async def test_a_caller_that_is_cancelled_is() -> None:
+    leaving = Leaving()
+    await leaving.start()
+    client = ControllerClient(lambda: leaving.known)
+    try:
+        proposal = asyncio.create_task(client.alter_partitions(pb.AlterPartitionsRequest()))
+        await leaving.is_asked.wait()
+        proposal.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await proposal
+    finally:
+        await client.close()
+        await leaving.stop()

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from cli.bridge.config import BridgeSettings
-from cli.bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused
+from cli.bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused, unknown_topic_or_partition
 from cli.bridge.kafka_errors import error_of, refused
 from runtime.retries import jittered_backoff
 
@@ -42,6 +42,22 @@ _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 Result = TypeVar("Result")
+
+
+class KnownPartition(NamedTuple):
+    """A partition as a broker tells of it; leader -1 for none. The fields are named as in librdkafka's metadata of all topics."""
+
+    id: int
+    leader: int
+    replicas: list[int]
+    isrs: list[int]
+
+
+class KnownTopic(NamedTuple):
+    """A topic and its partitions by number."""
+
+    topic: str
+    partitions: dict[int, KnownPartition]
 
 
 class Admin:
@@ -177,8 +193,28 @@ class Admin:
 
     async def describe_topic(self, name: str) -> Any:
         """One description. Refused when there is no such topic."""
+        if not name or "\0" in name:  # librdkafka reads C strings
+            raise unknown_topic_or_partition()
         asked = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
         return await self._await(asked[name])
+
+    async def topic(self, name: str) -> KnownTopic:
+        """The topic's partitions now. Refused when there is no such topic.
+
+        Asked by its name: brokers look further for a name than for the list of all topics, in which one that has just been made at the
+        other site can be missing for a second.
+        """
+        described = await self.describe_topic(name)
+        partitions = {
+            item.id: KnownPartition(
+                item.id,
+                leader=-1 if item.leader is None else item.leader.id,
+                replicas=[node.id for node in item.replicas],
+                isrs=[node.id for node in item.isr],
+            )
+            for item in described.partitions
+        }
+        return KnownTopic(name, partitions)
 
     async def describe_changed_topic(self, name: str, *, partition_count: int) -> Any:
         """The description once it shows the change: not every broker knows of it at the moment when it is answered."""

@@ -34,8 +34,7 @@ def refused(error: KafkaError) -> Refused:
     """The answer to a request that met the error, as v3 gives it."""
     code = error.code()
     if code in _UNKNOWN_TOPIC:
-        message = "This server does not host this topic-partition."
-        return Refused(404, refusals.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return refusals.unknown_topic_or_partition()
     if code == KafkaError.GROUP_ID_NOT_FOUND:
         return refusals.resource_not_found("Consumer group")
     if code in _INVALID:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from cli.bridge.admin import KnownTopic
 from cli.bridge.core import refusals
 from cli.bridge.core.media_types import GENERAL, embedded_format_of, negotiate
 from cli.bridge.core.refusals import Refused, partition_not_found, topic_not_found, unprocessable
@@ -104,11 +105,13 @@ class V2Topics:
             raise topic_not_found()
         return answer_v2(request, Produced([_produced(outcome) for outcome in outcomes]))
 
-    async def _topic(self, request: Request) -> Any:
-        topic = (await self._parts.admin.metadata()).topics.get(request.path_params["topic"])
-        if topic is None or topic.error is not None:
-            raise topic_not_found()
-        return topic
+    async def _topic(self, request: Request) -> KnownTopic:
+        try:
+            return await self._parts.admin.topic(request.path_params["topic"])
+        except Refused as refusal:
+            if refusal.status in (400, 404):  # a name that no topic can have is one that none has
+                raise topic_not_found() from refusal
+            raise
 
     async def _check_places(self, topic: str, wanted: Sequence[int]) -> None:
         known = await self._parts.admin.partitions_of(topic, wanted=wanted)
@@ -118,7 +121,7 @@ class V2Topics:
             raise partition_not_found()
 
 
-def _partitions(topic: Any) -> list[dict[str, Any]]:
+def _partitions(topic: KnownTopic) -> list[dict[str, Any]]:
     return [
         {
             "partition": number,

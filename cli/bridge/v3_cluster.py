@@ -12,9 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from cli.bridge.admin import KnownPartition, KnownTopic
 from cli.bridge.core.documents import DocumentT, read, write
 from cli.bridge.core.media_types import JSON, check_v3_content, negotiate
-from cli.bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused, bad_request, resource_not_found
+from cli.bridge.core.refusals import bad_request, resource_not_found
 from cli.bridge.core.v3_resources import Document, Resources
 from cli.bridge.parts import Parts, number_in_path
 
@@ -223,33 +224,43 @@ class V3Cluster:
 
     async def partitions(self, request: Request) -> Response:
         """The partitions of a topic."""
-        make, metadata = await resources_of(self._parts, request)
-        topic = _found(metadata, request)
+        make, _ = await resources_of(self._parts, request)
+        topic = await self._found(request)
         items = [make.partition(topic.topic, n, leader=_leader(item)) for n, item in sorted(topic.partitions.items())]
         return answer_v3(make.collection("Partition", ("topics", topic.topic, "partitions"), items))
 
     async def partition(self, request: Request) -> Response:
         """One partition."""
-        make, metadata = await resources_of(self._parts, request)
-        topic, partition = _found_partition(metadata, request)
+        make, _ = await resources_of(self._parts, request)
+        topic, partition = await self._found_partition(request)
         return answer_v3(make.partition(topic, partition.id, leader=_leader(partition)))
 
     async def replicas(self, request: Request) -> Response:
         """The replicas of a partition."""
-        make, metadata = await resources_of(self._parts, request)
-        topic, partition = _found_partition(metadata, request)
+        make, _ = await resources_of(self._parts, request)
+        topic, partition = await self._found_partition(request)
         items = [_replica(make, topic, partition, broker) for broker in partition.replicas]
         path = ("topics", topic, "partitions", partition.id, "replicas")
         return answer_v3(make.collection("Replica", path, items))
 
     async def replica(self, request: Request) -> Response:
         """One replica."""
-        make, metadata = await resources_of(self._parts, request)
-        topic, partition = _found_partition(metadata, request)
+        make, _ = await resources_of(self._parts, request)
+        topic, partition = await self._found_partition(request)
         broker = number_in_path(request, "broker")
         if broker not in partition.replicas:
             raise resource_not_found(f"Replica {broker} of {topic}-{partition.id}")
         return answer_v3(_replica(make, topic, partition, broker))
+
+    async def _found(self, request: Request) -> KnownTopic:
+        return await self._parts.admin.topic(request.path_params["topic"])
+
+    async def _found_partition(self, request: Request) -> tuple[str, KnownPartition]:
+        topic, number = await self._found(request), number_in_path(request, "partition")
+        partition = topic.partitions.get(number)
+        if partition is None:
+            raise resource_not_found(f"Partition {topic.topic}-{number}")
+        return topic.topic, partition
 
     async def configs(self, request: Request) -> Response:
         """All configs of a topic or a broker."""
@@ -333,22 +344,6 @@ def _topic(make: Resources, topic: Any) -> Document:
 def _replica(make: Resources, topic: str, partition: Any, broker: int) -> Document:
     is_leader, is_in_sync = broker == partition.leader, broker in partition.isrs
     return make.replica(topic, partition.id, broker, is_leader=is_leader, is_in_sync=is_in_sync)
-
-
-def _found(metadata: Any, request: Request) -> Any:
-    topic = metadata.topics.get(request.path_params["topic"])
-    if topic is None:
-        message = "This server does not host this topic-partition."
-        raise Refused(404, UNKNOWN_TOPIC_OR_PARTITION, message)
-    return topic
-
-
-def _found_partition(metadata: Any, request: Request) -> tuple[str, Any]:
-    topic, number = _found(metadata, request), number_in_path(request, "partition")
-    partition = topic.partitions.get(number)
-    if partition is None:
-        raise resource_not_found(f"Partition {topic.topic}-{number}")
-    return topic.topic, partition
 
 
 def _owner(request: Request) -> tuple[tuple[object, ...], Document, ResourceType, str]:

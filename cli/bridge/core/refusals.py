@@ -41,6 +41,11 @@ KAFKA_ERROR = 50002
 KAFKA_RETRIABLE_ERROR = 50003
 
 
+def unknown_topic_or_partition() -> Refused:
+    """v3: there is no such topic or partition."""
+    return Refused(404, UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+
+
 def topic_not_found() -> Refused:
     """v2: there is no such topic."""
     return Refused(404, TOPIC_NOT_FOUND, "Topic not found.")

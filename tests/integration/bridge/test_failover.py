@@ -30,6 +30,12 @@ def test_a_promotion_in_the_middle_of_load_loses_nothing_that_was_acknowledged(s
     bridge = BridgeClient(url)
     topic, group = bridge.new_topic(), f"g-{uuid.uuid4().hex}"
     instance = bridge.instance(group).subscribed(topic)
+    for made in (f"t-{uuid.uuid4().hex}" for _ in range(10)):
+        answer = bridge.http.post(f"{bridge.cluster}/topics", json={"topic_name": made})
+        assert answer.status_code == 201, answer.text
+        # whichever site's broker is asked next
+        assert bridge.http.get(f"{bridge.cluster}/topics/{made}/partitions").status_code == 200
+        assert bridge.http.get(f"/topics/{made}/partitions").status_code == 200
     with Load(url, topic) as load:
         load.wait_acknowledged(50)
         read = [record["value"] for record in instance.read_until(50)]

@@ -20,11 +20,15 @@ from broker.core.topic_configs import LogConfig
 from broker.core.verification_guards import VerificationGuards
 from broker.log.partition_log import PartitionLog
 from broker.metrics import TopicMetrics
+from wire.control.cluster_pb2 import LinkRecord
+from wire.links import blocks
 from wire.record_batch import Buffer, InvalidBatch, read_header
 
 UNKNOWN: Final = -1
 ALL_IN_SYNC: Final = -1
 READ_COMMITTED: Final = 1
+SETTLING_MS: Final = 35_000
+"""Producers wait request.timeout.ms for a leader that has vanished, by default 30 s, and send again then."""
 READERS_REMEMBERED_MS: Final = 30_000.0
 """How long after a client's fetch a follower is held to be read by clients."""
 
@@ -59,6 +63,7 @@ class HostedPartition:
         "log",
         "metrics",
         "read_error",
+        "settles_until_ms",
         "source",
         "state",
         "topic",
@@ -93,6 +98,8 @@ class HostedPartition:
         self.source = SourceSeen()
         self.clients_read_at_ms = float("-inf")
         """When a client last fetched from this replica as a follower (KIP-392)."""
+        self.settles_until_ms = 0.0
+        """Monotonic: until when producers that are not known here must begin with their first batch; 0 for no longer."""
         self.leader_lag = 0
         """Records below the leader's high watermark that a follower lacks, as of the leader's last answer."""
         self.guards = VerificationGuards()
@@ -130,6 +137,30 @@ class HostedPartition:
         self.state.insync_replicas_min = config.insync_replicas_min
         self.log.update_config(config)
         return True
+
+    def begin_writing(self, link: LinkRecord | None, *, now_ms: float) -> None:
+        """A writer's leader epoch begins at the log's end; producers that a promotion cut off may go on above what was mirrored.
+
+        A passive leader begins no epoch of its own: those in its log are the source's. Under a link that blocks, the standby had
+        everything that was acknowledged: there a gap is a batch that has yet to come. So it is right after any change of leaders but
+        that promotion, with producers that are not known here.
+        """
+        self.log.start_leader_epoch(self.state.leader_epoch)
+        is_promotion = False
+        if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
+            promoted_at = self.log.first_offset_since_epoch(link.leader_epoch_floor)
+            if promoted_at is not None:
+                self.log.producers.carry_over(promoted_at)
+                is_promotion = promoted_at == self.log.log_end_offset
+        is_successor = self.state.leader_epoch > 0 and not is_promotion
+        self.settles_until_ms = now_ms + SETTLING_MS if is_successor else 0.0
+        self.log.producers.must_newcomers_begin = is_successor
+
+    def settle(self, now_ms: float) -> None:
+        """Once whatever was under way to the former leader has come, or its producer has given up, anybody may begin anywhere again."""
+        if self.settles_until_ms and now_ms >= self.settles_until_ms:
+            self.settles_until_ms = 0.0
+            self.log.producers.must_newcomers_begin = False
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""

@@ -35,7 +35,7 @@ from runtime.clock import Clock
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
-from wire.links import SyncPolicy, blocks, sync_policy
+from wire.links import SyncPolicy, sync_policy
 from wire.record_batch import Buffer, InvalidBatch
 from wire.topic_configs import InvalidTopicConfig
 
@@ -241,7 +241,7 @@ class Replicas:
         self._wait_for_standby(image, hosted, link)
         is_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
-            _begin_writing(hosted, link)
+            hosted.begin_writing(link, now_ms=self._clock.monotonic_ms())
         if change is not LeadershipChange.UNCHANGED:
             hosted.guards.withdraw_all()
         if hosted.state.isr != isr:
@@ -339,6 +339,7 @@ class Replicas:
         """Append what a client produced, or a coordinator wrote; PartitionFailure says why not."""
         hosted.metrics.produce_count += 1
         hosted.check_appendable(acks, records, passes_fence=passes_fence)
+        hosted.settle(self._clock.monotonic_ms())
         try:
             info = hosted.log.append_as_leader(
                 records,
@@ -568,19 +569,6 @@ def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord 
     if link is not None and hosted.state.leader_epoch < link.leader_epoch_floor:
         return ErrorCode.not_leader_or_follower
     return write_error(image, hosted.topic)
-
-
-def _begin_writing(hosted: HostedPartition, link: LinkRecord | None) -> None:
-    """A writer's leader epoch begins at the log's end; producers that a promotion cut off may go on above what was mirrored.
-
-    A passive leader begins no epoch of its own: those in its log are the source's. Under a link that blocks, the standby had everything
-    that was acknowledged: there a gap is a batch that has yet to come.
-    """
-    hosted.log.start_leader_epoch(hosted.state.leader_epoch)
-    if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
-        promoted_at = hosted.log.first_offset_since_epoch(link.leader_epoch_floor)
-        if promoted_at is not None:
-            hosted.log.producers.carry_over(promoted_at)
 
 
 def failure_of(error: Exception) -> PartitionFailure:

@@ -9,7 +9,8 @@ Failover: a producer that was ahead of the mirror when its site died continues a
 knows. `carry_over(before_offset)` lets each producer whose last batch lies below that offset open such a gap once: the
 gap is the counted loss of the failover, and refusing it would stop the producer for good. The mark is an offset and not
 a flag, so it can be set again from the leader epochs after a restart. What a producer sends behind a batch that was refused here a moment
-ago (`note_refused`) is no such gap: the batch comes again, and a client that saw the later one taken would believe it was there.
+ago (`note_refused`) is no such gap: the batch comes again, and a client that saw the later one taken would believe it was there. Likewise
+what a producer that nobody knows sends to a new leader (`must_newcomers_begin`).
 
 Invariants: (a) a producer's remembered batches are of one epoch and in order; (b) `ongoing` holds exactly the producers
 with an open transaction, in order of first offset. Callers: broker/log/partition_log.py.
@@ -132,6 +133,12 @@ class ProducerStates:
     _carried_over_before: int = -1
     _refused: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Producer id to epoch and first sequence of the earliest batch that was refused and has not come again."""
+    must_newcomers_begin: bool = False
+    """Refuse producers that are not known here and do not begin with sequence 0, for now.
+
+    Right after a change of leaders an earlier batch of such a producer may be on its way yet: Java's producer sends its next batch to
+    the new leader while those before it wait for an answer of the old one. Taken first, it would stand before them for ever.
+    """
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -228,6 +235,12 @@ class ProducerStates:
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused}, "
                 f"which was refused and has to come again"
+            )
+        if self.must_newcomers_begin and producer.epoch == NO_EPOCH and first_sequence != 0:
+            raise BatchRejected(
+                ErrorCode.not_enough_replicas,  # for want of a better one that every client sends again
+                f"producer {header.producer_id} is not known to this new leader and sent sequence {first_sequence}: "
+                f"what comes before it may be on its way",
             )
         if header.producer_epoch != producer.epoch:
             if first_sequence != 0 and producer.epoch != NO_EPOCH and not self._is_carried_over(producer):

@@ -12,7 +12,7 @@ import pytest
 from dr.core.playbook import FailoverPolicy
 from dr.failover import Progress, failover
 from dr.journal import read_journal
-from dr.links import confirm_link, delete_link, list_links
+from dr.links import MIRROR_NEVER_HEARD, confirm_link, delete_link, list_links
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
@@ -97,6 +97,8 @@ async def test_a_link_is_confirmed_at_both_sites_and_taken_away_from_both(sites:
         return len(entries) == 2 and all(entry.status is not None and entry.status.is_confirmed for entry in entries)
 
     await eventually(all_confirmed)
+    # no mirror runs yet
+    assert [entry.mirror_heard_ms for entry in await list_links(clients)] == [None, MIRROR_NEVER_HEARD]
     with pytest.raises(OperationalFailure, match="exists already, and differs"):
         await sites.link(topics=("other",))
     assert (await confirm_link(LINK, clients[0])).epoch == record.epoch

@@ -291,6 +291,10 @@ def test_links_are_listed_and_described_as_each_site_sees_them(pair: Pair, order
         assert (link["active_site"], link["epoch"], link["phase"]) == ("a", 1, "mirroring")
         assert (link["topic_whitelist"], link["topic_blacklist"]) == ([".*"], [AT_HOME])
         assert isinstance(link["updated_at_ms"], int)
+        assert entry["contested_by"] is None
+    # only the passive site has a mirror that writes to it
+    assert entries[0]["mirror_heard_ms"] is None
+    eventually_sync(lambda: 0 <= pair.json("links", "list")[1]["mirror_heard_ms"] < 10_000)
     assert AT_HOME in pair.run("links", "list").stdout
     pair.run(*pair.at("a", "topics", "create", "linked", "--partitions", "1"))
     pair.produce("linked", 10)

@@ -22,7 +22,9 @@ from cli.output import (
     print_table,
     usage_error,
 )
+from cli.readiness import check
 from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from cli.translation import translate_offset
 from runtime.process import ExitCode
 from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
 
@@ -40,10 +42,12 @@ app = typer.Typer(
 )
 
 app.command()(complete)
+app.command()(check)
 app.command()(pause)
 app.command()(resume)
 app.command()(verify)
 app.command()(reset)
+app.command()(translate_offset)
 
 Answer = TypeVar("Answer")
 

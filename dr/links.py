@@ -215,6 +215,17 @@ async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAt
     return list(await asyncio.gather(*(ask(client) for client in clients)))
 
 
+def governing_record(entries: Sequence[LinkAtSite]) -> LinkRecord:
+    """Of what sites described, the record that wins. OperationalFailure when none has one."""
+    records = [entry.description.record for entry in entries if entry.description is not None]
+    if not records:
+        raise OperationalFailure("; ".join(entry.problem for entry in entries))
+    governing = records[0]
+    for record in records[1:]:
+        governing = record if supersedes(record, governing) else governing
+    return governing
+
+
 async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unreachable: bool = False) -> list[str]:
     """Forget the link at every site given; returns those where it is gone. Deleting it twice is no error.
 
@@ -258,13 +269,7 @@ async def alter_link(
     A site that does not answer takes it from its peer when it is back, unless it is the active one: OperationalFailure. Interrupted
     anywhere, the same call again does what is left.
     """
-    entries = await describe_link(name, clients)
-    records = [entry.description.record for entry in entries if entry.description is not None]
-    if not records:
-        raise OperationalFailure("; ".join(entry.problem for entry in entries))
-    governing = records[0]
-    for record in records[1:]:
-        governing = record if supersedes(record, governing) else governing
+    governing = governing_record(await describe_link(name, clients))
     by_name = {client.name: client for client in clients}
     active = by_name.get(governing.active_site)
     if active is None:

@@ -375,6 +375,19 @@ def test_status_is_well_when_all_is_and_fails_with_the_reason_when_a_site_is_sil
     assert "exclude each other" in pair.run("status", "--watch", "--output", "json", code=2).stderr
 
 
+def test_whether_a_failover_would_lose_anything_is_checked_by_topic(pair: Pair) -> None:
+    def is_ready() -> bool:
+        assert pair.json("links", "check", "a-b", "--max-group-age-ms", "60000")["is_ready"]
+        return True
+
+    eventually_sync(is_ready)
+    nobody = f"{LOOPBACK}:{free_port()}"
+    unknown = pair.json("links", "check", "a-b", "--max-lag", "1000000", "--site", f"a={nobody}", code=1)
+    assert (unknown["is_ready"], unknown["standby"]) == (False, "b")
+    assert nobody in unknown["problems"][0]
+    assert "'x-y'" in pair.run("links", "check", "x-y", code=1).stderr
+
+
 def test_a_dry_run_of_a_failover_says_what_would_be_done_and_does_nothing(pair: Pair) -> None:
     planned = pair.json("failover", "a-b", "--to", "b", "--dry-run")
     assert planned["outcome"] == "planned"

@@ -115,12 +115,12 @@ class PeerWatch:
 
     async def tick(self) -> None:
         """Ask every peer once and act on the answers."""
+        self.contested = {name: site for name, site in self.contested.items() if name in self._cache.facts.links}
         links = self._cache.facts.links.values()
         peers = {other_site(link, self._site) for link in links}
         for gone in self._peers.keys() - peers:
             del self._peers[gone]
         self._confirmed = {name: epoch for name, epoch in self._confirmed.items() if name in self._cache.facts.links}
-        self.contested = {name: site for name, site in self.contested.items() if name in self._cache.facts.links}
         await asyncio.gather(*(self._follow_peer(name, links_between(links, self._site, name)) for name in peers))
 
     async def _follow_peer(self, name: str, links: list[LinkRecord]) -> None:

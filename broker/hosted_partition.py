@@ -7,7 +7,6 @@ failure is a `PartitionFailure` with the Kafka error code that the client gets.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from broker.core.replication_throttle import names_replica
 from broker.core.topic_configs import LogConfig
 from broker.core.verification_guards import VerificationGuards
 from broker.log.partition_log import PartitionLog
+from broker.log.source_seen import SourceSeen
 from broker.metrics import TopicMetrics
 from wire.record_batch import Buffer, InvalidBatch, read_header
 
@@ -38,14 +38,6 @@ class PartitionFailure(Exception):
         self.reason = reason
 
 
-@dataclass(slots=True)
-class SourceSeen:
-    """What a mirror last said of its source."""
-
-    high_watermark: int = UNKNOWN
-    seen_at_ms: int = 0
-
-
 class HostedPartition:
     """State, log and roles of one partition."""
 
@@ -59,7 +51,6 @@ class HostedPartition:
         "log",
         "metrics",
         "read_error",
-        "source",
         "state",
         "topic",
         "topic_id",
@@ -90,12 +81,16 @@ class HostedPartition:
         self.metrics = metrics
         self.write_error = ErrorCode.not_leader_or_follower
         self.read_error = ErrorCode.not_leader_or_follower
-        self.source = SourceSeen()
         self.clients_read_at_ms = float("-inf")
         """When a client last fetched from this replica as a follower (KIP-392)."""
         self.leader_lag = 0
         """Records below the leader's high watermark that a follower lacks, as of the leader's last answer."""
         self.guards = VerificationGuards()
+
+    @property
+    def source(self) -> SourceSeen:
+        """What a mirror last said of the log's source."""
+        return self.log.source
 
     @property
     def last_record_epoch(self) -> int:

@@ -577,6 +577,7 @@ def _begin_writing(hosted: HostedPartition, link: LinkRecord | None) -> None:
     that was acknowledged: there a gap is a batch that has yet to come.
     """
     hosted.log.start_leader_epoch(hosted.state.leader_epoch)
+    hosted.source.forget()
     if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
         promoted_at = hosted.log.first_offset_since_epoch(link.leader_epoch_floor)
         if promoted_at is not None:

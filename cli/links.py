@@ -105,7 +105,9 @@ def describe(
     if mirror is not None:
         reply = describe_mirror(name, mirror, environment)
         if output is OutputFormat.JSON:
-            print_json({**_fields(reply), "partitions": [_fields(item) for item in reply.partitions]})
+            partitions = [_fields(item) for item in reply.partitions]
+            since_ms = dict(reply.groups_stale_since_ms)
+            print_json({**_fields(reply), "partitions": partitions, "groups_stale_since_ms": since_ms})
         else:
             print_mirror(reply)
         return

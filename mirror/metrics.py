@@ -28,6 +28,7 @@ from runtime.clock import Clock
 from wire.compressed_stream import CompressionTally
 
 WINDOW_MS = 30_000
+GROUPS_SHOWN = 100
 TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 
 _MIRROR_MAKER = "kafka_connect_mirror_mirrorsourceconnector"
@@ -101,9 +102,9 @@ class MirrorMetrics(Collector):
         throttle_waited_ms: Callable[[], float],
         tallies: Mapping[str, CompressionTally],
         refusals: Callable[[], Mapping[str, Trouble]],
-        groups_failing: Callable[[], int],
+        groups_stale_since_ms: Callable[[], Mapping[str, int]],
     ) -> None:
-        self._groups_failing = groups_failing
+        self._groups_stale_since_ms = groups_stale_since_ms
         self._refusals = refusals
         self._tallies = tallies
         self._throttle_waited_ms = throttle_waited_ms
@@ -160,7 +161,7 @@ class MirrorMetrics(Collector):
             (
                 "antipode_mirror_groups_failing",
                 "Groups whose offsets cannot be carried, and brokers that do not tell theirs.",
-                self._groups_failing(),
+                len(self._groups_stale_since_ms()),
             ),
         )
         for name, text, value in plain:
@@ -188,6 +189,14 @@ class MirrorMetrics(Collector):
         for worker, count in sorted(self._restarts().items()):
             restarts.add_metric([link.name, worker], count)
         yield restarts
+        stale = GaugeMetricFamily(
+            "antipode_mirror_group_staleness_seconds",
+            "For how long the offsets of a group that cannot be carried may be older than the source's; at most 100 groups.",
+            labels=["link", "group"],
+        )
+        for group, since_ms in sorted(self._groups_stale_since_ms().items())[:GROUPS_SHOWN]:
+            stale.add_metric([link.name, group], max(0, self._clock.now_ms() - since_ms) / 1000)
+        yield stale
         refused = GaugeMetricFamily(
             "antipode_mirror_refused_changes",
             "1 for a topic that the target's controller refuses to make, to grow or to configure.",

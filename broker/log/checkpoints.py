@@ -3,9 +3,9 @@
 Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`, `log-start-offset-checkpoint`,
 `cleaner-offset-checkpoint`): version 0, the number of lines, then `topic partition offset`. Two of our own in the same format keep what
 mirrors said of their sources: high watermarks, and when they saw them (Unix ms in the offset's place). `leader-epoch-checkpoint`: the
-same with `epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced atomically and
-durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that means is the
-reader's choice (without a recovery point everything is checked; without leader epochs they are rebuilt).
+same with `epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced
+atomically and durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that
+means is the reader's choice (without a recovery point everything is checked; without leader epochs they are rebuilt).
 
 Callers: broker/log/log_directory.py, broker/log/loading.py.
 """

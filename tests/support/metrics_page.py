@@ -52,13 +52,13 @@ def _mirror_families() -> Iterable[Metric]:
         board=MagicMock(),
         queue=queue,
         link=lambda: link,
-        clock=MagicMock(),
+        clock=MagicMock(**{"now_ms.return_value": 0}),
         restarts=lambda: {"worker": 0},
         groups_synced_at_ms=lambda: 0,
         throttle_waited_ms=lambda: 0.0,
         tallies={},
         refusals=dict,
-        groups_failing=lambda: 0,
+        groups_stale_since_ms=lambda: {"billing": 0},
     )
     return registry.collect()
 

@@ -37,7 +37,7 @@ class Scene:
             throttle_waited_ms=lambda: 0.0,
             tallies={},
             refusals=dict,
-            groups_failing=lambda: 0,
+            groups_stale_since_ms=dict,
         )
 
     def acknowledge(self, *, latency_ms: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import grpc
 
@@ -38,6 +38,14 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
 
 
+class DescribeGroups(Protocol):
+    """What the coordinators of this broker say of the groups that a link carries."""
+
+    async def __call__(self, link: str, /, *, is_brief: bool) -> pb.DescribeGroupOffsetsReply:
+        """As `GroupReports.describe`."""
+        ...
+
+
 class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     """BrokerControl (see the proto) over a broker's image and replicas."""
 
@@ -48,7 +56,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         replicas: Replicas,
         *,
         broker_epoch: Callable[[], int],
-        describe_groups: Callable[[str], Awaitable[pb.DescribeGroupOffsetsReply]],
+        describe_groups: DescribeGroups,
     ) -> None:
         self._node_id = node_id
         self._cluster = cluster
@@ -175,7 +183,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.DescribeGroupOffsetsReply:
         """Committed offsets of the groups that a link carries and that are coordinated here."""
-        reply = await self._describe_groups(request.link)
+        reply = await self._describe_groups(request.link, is_brief=request.is_brief)
         reply.node_id = self._node_id
         return reply
 

@@ -35,11 +35,14 @@ class GroupReports:
         """The link's mirror has carried what the source's groups had at that time."""
         self._synced_at_ms[link] = max(synced_at_ms, self._synced_at_ms.get(link, 0))
 
-    async def describe(self, link: str) -> pb.DescribeGroupOffsetsReply:
+    async def describe(self, link: str, *, is_brief: bool = False) -> pb.DescribeGroupOffsetsReply:
         """Groups that the link carries, with their offsets of topics that it carries; of an unknown link none.
 
-        What was taken before the question counts, commits and decisions of transactions: it is waited for.
+        What was taken before the question counts, commits and decisions of transactions: it is waited for, unless only the mirror's
+        last word is wanted.
         """
+        if is_brief:
+            return pb.DescribeGroupOffsetsReply(synced_at_ms=self._synced_at_ms.get(link, 0))
         await self._transactions.settled()
         await self._groups.settled()
         image = self._image()

@@ -7,7 +7,6 @@ failure is a `PartitionFailure` with the Kafka error code that the client gets.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from broker.core.replication_throttle import names_replica
 from broker.core.topic_configs import LogConfig
 from broker.core.verification_guards import VerificationGuards
 from broker.log.partition_log import PartitionLog
+from broker.log.source_seen import SourceSeen
 from broker.metrics import TopicMetrics
 from wire.control.cluster_pb2 import LinkRecord
 from wire.links import blocks
@@ -42,14 +42,6 @@ class PartitionFailure(Exception):
         self.reason = reason
 
 
-@dataclass(slots=True)
-class SourceSeen:
-    """What a mirror last said of its source."""
-
-    high_watermark: int = UNKNOWN
-    seen_at_ms: int = 0
-
-
 class HostedPartition:
     """State, log and roles of one partition."""
 
@@ -64,7 +56,6 @@ class HostedPartition:
         "metrics",
         "read_error",
         "settles_until_ms",
-        "source",
         "state",
         "topic",
         "topic_id",
@@ -95,7 +86,6 @@ class HostedPartition:
         self.metrics = metrics
         self.write_error = ErrorCode.not_leader_or_follower
         self.read_error = ErrorCode.not_leader_or_follower
-        self.source = SourceSeen()
         self.clients_read_at_ms = float("-inf")
         """When a client last fetched from this replica as a follower (KIP-392)."""
         self.settles_until_ms = 0.0
@@ -103,6 +93,11 @@ class HostedPartition:
         self.leader_lag = 0
         """Records below the leader's high watermark that a follower lacks, as of the leader's last answer."""
         self.guards = VerificationGuards()
+
+    @property
+    def source(self) -> SourceSeen:
+        """What a mirror last said of the log's source."""
+        return self.log.source
 
     @property
     def last_record_epoch(self) -> int:
@@ -146,6 +141,7 @@ class HostedPartition:
         that promotion, with producers that are not known here.
         """
         self.log.start_leader_epoch(self.state.leader_epoch)
+        self.source.forget()
         is_promotion = False
         if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
             promoted_at = self.log.first_offset_since_epoch(link.leader_epoch_floor)

@@ -79,6 +79,7 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
         zookeeper_connect=settings.zookeeper_connect,
         zookeeper_session_timeout_ms=settings.zookeeper_session_timeout_ms,
         grpc_server=server,
+        registry=registry,
     )
     port = await server.start(is_ready=False)
     running.push_async_callback(server.stop)

@@ -15,13 +15,16 @@ from cli.output import (
     Output,
     OutputFormat,
     console,
+    error_console,
     failures_as_messages,
     print_error,
     print_json,
     print_table,
     usage_error,
 )
+from cli.readiness import check
 from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from cli.translation import translate_offset
 from runtime.process import ExitCode
 from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
 
@@ -39,10 +42,12 @@ app = typer.Typer(
 )
 
 app.command()(complete)
+app.command()(check)
 app.command()(pause)
 app.command()(resume)
 app.command()(verify)
 app.command()(reset)
+app.command()(translate_offset)
 
 Answer = TypeVar("Answer")
 
@@ -56,7 +61,7 @@ class SyncChoice(enum.Enum):
 
 @app.command("list")
 def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT) -> None:
-    """Every link as every site sees it.
+    """Every link as every site sees it, and at the passive one when its mirror was last heard (mirror_heard_ms -1: never).
 
     Example: antipode links list --site a=127.0.0.1:9190 --site b=127.0.0.1:9290
     """
@@ -67,7 +72,19 @@ def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, outp
         print_json([_status_json(entry) for entry in entries])
         return
     rows = [_status_row(entry) for entry in entries]
-    columns = ("link", "seen by", "active", "epoch", "phase", "sync", "confirmed", "peer", "whitelist", "blacklist")
+    columns = (
+        "link",
+        "seen by",
+        "active",
+        "epoch",
+        "phase",
+        "sync",
+        "confirmed",
+        "peer",
+        "mirror",
+        "whitelist",
+        "blacklist",
+    )
     print_table("", columns, rows)
 
 
@@ -88,7 +105,9 @@ def describe(
     if mirror is not None:
         reply = describe_mirror(name, mirror, environment)
         if output is OutputFormat.JSON:
-            print_json({**_fields(reply), "partitions": [_fields(item) for item in reply.partitions]})
+            partitions = [_fields(item) for item in reply.partitions]
+            since_ms = dict(reply.groups_stale_since_ms)
+            print_json({**_fields(reply), "partitions": partitions, "groups_stale_since_ms": since_ms})
         else:
             print_mirror(reply)
         return
@@ -164,6 +183,11 @@ def create(
     record = _with_clients(known, make)
     verb = "can be made" if is_dry_run else "is made"
     _print_record(record, f"link {name} {verb}: {source} to {target}", output)
+    if not is_dry_run:
+        hint = (
+            f"nothing is copied before a mirror runs for it (antipode mirror); antipode links list says when {target}"
+        )
+        error_console.print(f"{hint} has heard one", soft_wrap=True)
 
 
 class AlteredSync(enum.Enum):
@@ -318,13 +342,17 @@ def _status_json(entry: LinkAtSite) -> dict[str, Any]:
         "link": _record_json(entry.status.record),
         "is_confirmed": entry.status.is_confirmed,
         "is_peer_reachable": entry.status.is_peer_reachable,
+        "contested_by": entry.status.contested_by or None,
+        "mirror_heard_ms": entry.mirror_heard_ms,
     }
 
 
 def _status_row(entry: LinkAtSite) -> Sequence[object]:
+    from dr.links import mirror_sentence
+
     if entry.status is None:
-        return ("?", entry.site, "", "", "", "", "", entry.problem, "", "")
-    record = entry.status.record
+        return ("?", entry.site, "", "", "", "", "", entry.problem, "", "", "")
+    record, contested_by = entry.status.record, entry.status.contested_by
     return (
         record.name,
         entry.site,
@@ -332,8 +360,13 @@ def _status_row(entry: LinkAtSite) -> Sequence[object]:
         record.epoch,
         _phase(record),
         _sync(record),
-        "yes" if entry.status.is_confirmed else "no",
+        f"no: {contested_by} is active, says the peer"
+        if contested_by
+        else "yes"
+        if entry.status.is_confirmed
+        else "no",
         "answers" if entry.status.is_peer_reachable else "silent",
+        mirror_sentence(entry.mirror_heard_ms),
         ",".join(record.topic_whitelist),
         ",".join(record.topic_blacklist),
     )

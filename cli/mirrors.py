@@ -24,6 +24,7 @@ from cli.output import (
 from cli.sites import EnvironmentFile, environment_file
 from runtime.addresses import parse_host_port
 from runtime.process import ExitCode, OperationalFailure
+from runtime.times import iso_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,8 +184,11 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
         title += f"; {reply.acls}"
     print_table(title, ("topic", "partition", "state", "lag", "lag ms", "mirrored", "reason"), rows)
     if reply.group_problems:
-        problems = sorted(reply.group_problems.items())
-        print_table("offsets that cannot be carried", ("group or broker", "reason"), problems)
+        problems = [
+            (name, iso_time(dict(reply.groups_stale_since_ms).get(name, -1)), reason)
+            for name, reason in sorted(reply.group_problems.items())
+        ]
+        print_table("offsets that cannot be carried", ("group or broker", "since", "reason"), problems)
 
 
 def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:

@@ -96,7 +96,8 @@ def produce(
     """Send every line as a record and wait until all are acknowledged. Exit code 1 when a record failed or was dropped.
 
     Lines go to partitions as Java's producer would send them; `--dry-run` shows it without sending. The summary counts records by
-    partition and tells when one has far more than its part. See docs/clients.md.
+    partition and tells when one has far more than its part; a run that ends early says what became of every line that it read.
+    See docs/clients.md.
 
     Example: antipode produce orders --file orders.txt --key-separator : --compression lz4
     """
@@ -127,11 +128,15 @@ def produce(
     record_of = _line_reader(topic, key_separator, headers, partition)
     run = Run(topic, record_of, options, file=file, is_dry_run=is_dry_run)
     with failures_as_messages():
-        asyncio.run(run.all(bootstrap_server, producers))
-    if output is OutputFormat.JSON:
-        print_json(run.document())
-    else:
-        run.tell()
+        try:
+            asyncio.run(run.all(bootstrap_server, producers))
+        finally:
+            # Whatever has ended it: what is written is written, and what is not shall be known.
+            if run.is_complete or run.lines_read:
+                if output is OutputFormat.JSON:
+                    print_json(run.document())
+                else:
+                    run.tell()
     if run.failed or run.dropped:
         raise typer.Exit(1)
 
@@ -193,8 +198,11 @@ class Run:
         self._is_dry_run = is_dry_run
         self.partitions: Counter[int] = Counter()
         self.partition_count = 0
+        self.lines_read = 0
+        self.is_complete = False
         self.failed = 0
         self.dropped = 0
+        self.unacknowledged = 0
         self.complaints: Counter[str] = Counter()
 
     async def all(self, bootstrap_server: str, producers: int) -> None:
@@ -209,6 +217,7 @@ class Run:
                 await self._send_lines(pool)
                 await pool.flush()
                 self.partition_count = await made[0].partition_count(self._topic)
+            self.is_complete = True
         except (KafkaClientError, PartitionOutOfRange, NoPartition, ProducerClosed) as error:
             raise OperationalFailure(str(error)) from error
 
@@ -218,6 +227,7 @@ class Run:
         with progress_bar(_size_bytes(self._file), of_bytes=True) as advance:
             async for line in _lines(self._file):
                 advance(len(line) + 1)
+                self.lines_read += 1
                 record = self._record_of(line)
                 if self._is_dry_run:
                     self.partitions[await pool.producers[0].partition_of(record)] += 1
@@ -230,12 +240,22 @@ class Run:
                 outcome.add_done_callback(self._note)
 
     def _note(self, outcome: asyncio.Future[Any]) -> None:
+        from wire.clients.producer import ProducerClosed
+
         error = outcome.exception()
         if error is None:
             self.partitions[outcome.result().partition] += 1
+        elif isinstance(error, ProducerClosed):
+            self.unacknowledged += 1
         else:
             self.failed += 1
             self.complaints[str(error)] += 1
+
+    @property
+    def unsent(self) -> int:
+        """Lines that were read and never became a record in the queue: the one at which the run ended."""
+        known = self.partitions.total() + self.failed + self.dropped + self.unacknowledged
+        return self.lines_read - known
 
     @property
     def skew(self) -> float:
@@ -248,9 +268,13 @@ class Run:
         return {
             "topic": self._topic,
             "is_dry_run": self._is_dry_run,
+            "is_complete": self.is_complete,
+            "lines_read": self.lines_read,
             "delivered": self.partitions.total(),
             "failed": self.failed,
             "dropped": self.dropped,
+            "unacknowledged": self.unacknowledged,
+            "unsent": self.unsent,
             "partitions": {str(index): count for index, count in sorted(self.partitions.items())},
             "skew": round(self.skew, 2),
             "errors": dict(self.complaints),
@@ -262,6 +286,14 @@ class Run:
             error_console.print(f"{count:,} records failed: {complaint}", markup=False)
         if self.dropped:
             error_console.print(f"{self.dropped:,} records dropped: the queue was full")
+        if not self.is_complete:
+            error_console.print(
+                f"ended early: of {self.lines_read:,} lines that were read {self.partitions.total():,} are placed, "
+                f"{self.failed:,} failed, {self.dropped:,} were dropped, {self.unacknowledged:,} were not acknowledged "
+                f"(those that were on their way may be written all the same) and {self.unsent:,} not sent; "
+                "no line after these was read",
+                soft_wrap=True,
+            )
         verb = "would go" if self._is_dry_run else "are"
         placed = ", ".join(f"{index}: {count:,}" for index, count in sorted(self.partitions.items()))
         console.print(f"{self.partitions.total():,} records {verb} in {self._topic} (by partition {placed or 'none'})")

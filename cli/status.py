@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dr.channels import Channels
     from dr.environment import Environment, EnvironmentLink
     from dr.lag import LagSample
+    from dr.links import LinkAtSite
     from dr.site_client import SiteClient
 
 HEALTHY_MIRROR_STATES = ("PREPARING", "MIRRORING", "PROMOTING", "PROMOTED")
@@ -85,7 +87,7 @@ async def _look(known: Environment) -> dict[str, Any]:
         clients = [SiteClient(name, addresses, channels) for name, addresses in known.agents().items()]
         sites = dict(zip(known.sites, await asyncio.gather(*(_site(client) for client in clients)), strict=True))
         entries = await list_links(clients)
-        links = await asyncio.gather(*(_link(known, link, channels) for link in _links(known, entries)))
+        links = await asyncio.gather(*(_link(known, link, channels, entries) for link in _links(known, entries)))
     finally:
         await channels.close()
     return {"sites": sites, "links": links, "problems": problems(sites, links)}
@@ -118,11 +120,14 @@ def _links(known: Environment, entries: list[Any]) -> list[EnvironmentLink]:
     return [found[name] for name in sorted(found) if {found[name].source, found[name].target} <= known.sites.keys()]
 
 
-async def _link(known: Environment, link: EnvironmentLink, channels: Channels) -> dict[str, Any]:
+async def _link(
+    known: Environment, link: EnvironmentLink, channels: Channels, entries: Sequence[LinkAtSite]
+) -> dict[str, Any]:
     from dr.lag import LagProbe
     from runtime.clock import SystemClock
 
     seen = known.model_copy(update={"links": (link,)})
+    said = [one for one in entries if one.status is not None and one.status.record.name == link.name]
     sample: LagSample = await LagProbe(seen, link.name, channels, SystemClock()).sample()
     return {
         "name": link.name,
@@ -138,11 +143,15 @@ async def _link(known: Environment, link: EnvironmentLink, channels: Channels) -
         "lag_ms": None if sample.lag_ms < 0 else sample.lag_ms,
         "cut_records": sample.cut_records,
         "mirror": sample.mirror_state if any(mirror.name == link.name for mirror in known.mirrors) else "not known",
+        "mirror_heard_ms": next((one.mirror_heard_ms for one in said if one.mirror_heard_ms is not None), None),
+        "is_contested": any(one.status.contested_by for one in said if one.status is not None),
     }
 
 
 def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
     """What needs a person, in words."""
+    from dr.links import MIRROR_SILENT_MS, mirror_sentence
+
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
         if site["is_reachable"] and site["controller"] == NOBODY:
@@ -152,6 +161,15 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
             found.append(f"link {link['name']}: neither site says who is active")
         if link["mirror"] not in (*HEALTHY_MIRROR_STATES, "not known"):
             found.append(f"link {link['name']}: the mirror is {link['mirror']}")
+        heard_ms = link["mirror_heard_ms"]
+        is_silent = heard_ms is not None and not 0 <= heard_ms <= MIRROR_SILENT_MS
+        if is_silent and link["mirror"] == "not known":
+            said = mirror_sentence(heard_ms)
+            found.append(
+                f"link {link['name']}: the passive site has no mirror that carries all ({said}): does one run?"
+            )
+        if link["is_contested"]:
+            found.append(f"link {link['name']}: both sites hold themselves for active in epoch {link['epoch']}")
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import grpc
+from prometheus_client import CollectorRegistry
 
 from dr.channels import Channels
 from dr.core.evidence import NOT_ASKED
@@ -21,6 +22,7 @@ from dr.core.protection import UnprotectedTopic, unprotected_topics
 from dr.core.site_view import site_view
 from dr.core.sync_policies import altered
 from dr.links_store import LinkConflict, LinksStore, LinkUnknown
+from dr.metrics import SiteAgentMetrics
 from dr.own_brokers import OwnBrokers
 from dr.peer_watch import PeerWatch
 from dr.site_cache import CUT_OFF, SiteCache
@@ -133,6 +135,7 @@ class SiteAgentService(SiteAgentServicer):
                     is_confirmed=self._parts.peers.is_confirmed(record),
                     is_peer_reachable=peer.is_reachable,
                     peer_seen_at_ms=peer.seen_at_ms,
+                    contested_by=self._parts.peers.contested.get(record.name, ""),
                 )
             )
         return site.ListLinksReply(site=self._site, links=statuses)
@@ -263,7 +266,7 @@ class SiteAgentService(SiteAgentServicer):
     ) -> site.DescribeGroupsReply:
         """Committed offsets of the groups that a link carries."""
         stored, _version = await self._parts.store.get(request.link)
-        return await self._parts.brokers.describe_groups(stored.name)
+        return await self._parts.brokers.describe_groups(stored.name, is_brief=request.is_brief)
 
     @_answers
     async def RecordFailover(  # noqa: N802
@@ -294,6 +297,7 @@ class SiteAgentHost:
         site_name: str,
         zookeeper_connect: str,
         grpc_server: GrpcServer,
+        registry: CollectorRegistry | None = None,
         zookeeper_session_timeout_ms: int = 6_000,
         clock: Clock | None = None,
     ) -> None:
@@ -307,6 +311,14 @@ class SiteAgentHost:
         self._parts: AgentParts | None = None
         add_SiteAgentServicer_to_server(self._service, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
+        if registry is not None:
+            SiteAgentMetrics(registry, contested=self._contested)
+
+    def _contested(self) -> dict[str, bool]:
+        parts = self._parts
+        if parts is None:
+            return {}
+        return {link: link in parts.peers.contested for link in tuple(parts.cache.facts.links)}
 
     async def start(self, broker_grpc_address: str) -> None:
         """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at the address."""

@@ -91,7 +91,7 @@ class DrillResult:
 def _measured_json(measured: Measured) -> Mapping[str, Any]:
     fields = asdict(measured)
     for name, value in tuple(fields.items()):
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and name != "snapshots":
             fields[name] = {
                 "count": len(value),
                 "examples": [f"{item[0]} {item[1]}@{item[2]}: {item[3]}" for item in value[:ANOMALIES_KEPT_MAX]],

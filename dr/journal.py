@@ -1,18 +1,37 @@
 """The journal of a run: one JSON line for each thing about to be done and each thing done, on disk before the next one begins.
 
-A person reads it after a crash; the machine does not need it, because a rerun decides from what the sites say.
+A person reads it after a crash; the machine does not need it, because a rerun decides from what the sites say. Its first line says who
+acts: user, host, process and command.
 """
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import shlex
+import socket
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
+
+
+def acting() -> dict[str, Any]:
+    """Who runs this process, as well as the machine knows: behind sudo also who asked for it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())  # of a container's user that has no name
+    asked_by = os.environ.get("SUDO_USER", "")
+    return {
+        "who": f"{user}@{socket.gethostname()}" + (f" (sudo by {asked_by})" if asked_by else ""),
+        "pid": os.getpid(),
+        "command": shlex.join(sys.argv),
+    }
 
 
 class Journal:
@@ -38,6 +57,7 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
+        self.write("journal opened", **acting())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

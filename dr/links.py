@@ -22,6 +22,9 @@ from wire.links import SYNC_TIMEOUT_MS, SyncPolicy, other_site, supersedes
 
 NOTICE_MS = 5_000
 """How long a site's agents may take to show a link that was stored."""
+MIRROR_SILENT_MS = 10_000
+"""A mirror tells the passive site each second that it carries all; one that has not for so long does not run, or cannot."""
+MIRROR_NEVER_HEARD = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,8 @@ class LinkAtSite:
     status: LinkStatus | None = None
     description: DescribeLinkReply | None = None
     problem: str = ""
+    mirror_heard_ms: int | None = None
+    """How long ago the mirror told the passive site that it carries all; MIRROR_NEVER_HEARD, None when nobody could be asked."""
 
 
 async def check_link(
@@ -159,7 +164,7 @@ def _refuse_when(name: str, problems: Sequence[str]) -> None:
         raise OperationalFailure(f"link {name} cannot be made: {'; '.join(problems)}")
 
 
-async def list_links(clients: Sequence[SiteClient]) -> list[LinkAtSite]:
+async def list_links(clients: Sequence[SiteClient], clock: Clock | None = None) -> list[LinkAtSite]:
     """Every link as every site sees it; a site that does not answer gives one entry with its problem."""
 
     async def ask(client: SiteClient) -> list[LinkAtSite]:
@@ -167,9 +172,35 @@ async def list_links(clients: Sequence[SiteClient]) -> list[LinkAtSite]:
             reply = await client.links()
         except OperationalFailure as failure:
             return [LinkAtSite(site=client.name, problem=str(failure))]
-        return [LinkAtSite(site=client.name, status=status) for status in reply.links]
+        heard = await asyncio.gather(*(_mirror_heard_ms(status.record, client, now_ms) for status in reply.links))
+        return [
+            LinkAtSite(site=client.name, status=status, mirror_heard_ms=heard_ms)
+            for status, heard_ms in zip(reply.links, heard, strict=True)
+        ]
 
+    now_ms = (clock or SystemClock()).now_ms()
     return [entry for entries in await asyncio.gather(*(ask(client) for client in clients)) for entry in entries]
+
+
+async def _mirror_heard_ms(record: LinkRecord, client: SiteClient, now_ms: int) -> int | None:
+    if record.active_site == client.name:
+        return None
+    try:
+        heard_at_ms = await client.mirror_heard_at_ms(record.name)
+    except OperationalFailure:
+        return None
+    return max(0, now_ms - heard_at_ms) if heard_at_ms else MIRROR_NEVER_HEARD
+
+
+def mirror_sentence(heard_ms: int | None) -> str:
+    """What `mirror_heard_ms` means; "" for None."""
+    if heard_ms is None:
+        return ""
+    if heard_ms == MIRROR_NEVER_HEARD:
+        return "never heard"
+    return (
+        f"heard {heard_ms / 1000:.1f} s ago" if heard_ms <= MIRROR_SILENT_MS else f"not heard for {heard_ms // 1000} s"
+    )
 
 
 async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAtSite]:
@@ -182,6 +213,17 @@ async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAt
             return LinkAtSite(site=client.name, problem=str(failure))
 
     return list(await asyncio.gather(*(ask(client) for client in clients)))
+
+
+def governing_record(entries: Sequence[LinkAtSite]) -> LinkRecord:
+    """Of what sites described, the record that wins. OperationalFailure when none has one."""
+    records = [entry.description.record for entry in entries if entry.description is not None]
+    if not records:
+        raise OperationalFailure("; ".join(entry.problem for entry in entries))
+    governing = records[0]
+    for record in records[1:]:
+        governing = record if supersedes(record, governing) else governing
+    return governing
 
 
 async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unreachable: bool = False) -> list[str]:
@@ -227,13 +269,7 @@ async def alter_link(
     A site that does not answer takes it from its peer when it is back, unless it is the active one: OperationalFailure. Interrupted
     anywhere, the same call again does what is left.
     """
-    entries = await describe_link(name, clients)
-    records = [entry.description.record for entry in entries if entry.description is not None]
-    if not records:
-        raise OperationalFailure("; ".join(entry.problem for entry in entries))
-    governing = records[0]
-    for record in records[1:]:
-        governing = record if supersedes(record, governing) else governing
+    governing = governing_record(await describe_link(name, clients))
     by_name = {client.name: client for client in clients}
     active = by_name.get(governing.active_site)
     if active is None:

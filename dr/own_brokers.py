@@ -67,15 +67,19 @@ class OwnBrokers:
             for node_id, reply, problem in await self._ask_each(ask)
         ]
 
-    async def describe_groups(self, link: str) -> DescribeGroupsReply:
-        """Committed offsets of the groups that the link carries; what the answer lacks is said in it."""
-        request = DescribeGroupOffsetsRequest(link=link)
+    async def describe_groups(self, link: str, *, is_brief: bool = False) -> DescribeGroupsReply:
+        """Committed offsets of the groups that the link carries; what the answer lacks is said in it. Brief: only what the mirror told."""
+        request = DescribeGroupOffsetsRequest(link=link, is_brief=is_brief)
 
         async def ask(stub: BrokerControlStub) -> DescribeGroupOffsetsReply:
             reply: DescribeGroupOffsetsReply = await stub.DescribeGroupOffsets(request, timeout=ASK_TIMEOUT_S)
             return reply
 
         answers = await self._ask_each(ask)
+        if is_brief:
+            return DescribeGroupsReply(
+                synced_at_ms=max((reply.synced_at_ms for _, reply, _ in answers if reply is not None), default=0)
+            )
         replies = [reply for _, reply, _ in answers if reply is not None]
         problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]
         if not answers:

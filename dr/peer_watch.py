@@ -65,6 +65,8 @@ class PeerWatch:
         self._broker = channels.broker_control(broker_address)
         self._peers: dict[str, Peer] = {}
         self._confirmed: dict[str, int] = {}
+        self.contested: dict[str, str] = {}
+        """Links of which the peer's record has the same epoch and another active site, with that site: both may be written to."""
         self._has_unfinished = False
         self._log = get_logger("dr.peer_watch")
         self._state_change = state_change_logger()
@@ -113,6 +115,7 @@ class PeerWatch:
 
     async def tick(self) -> None:
         """Ask every peer once and act on the answers."""
+        self.contested = {name: site for name, site in self.contested.items() if name in self._cache.facts.links}
         links = self._cache.facts.links.values()
         peers = {other_site(link, self._site) for link in links}
         for gone in self._peers.keys() - peers:
@@ -162,9 +165,8 @@ class PeerWatch:
         peer.is_reachable = False
 
     async def _compare(self, own: LinkRecord, theirs: LinkRecord) -> None:
-        if supersedes(theirs, own):
-            await self._adopt(theirs)
-        elif theirs.epoch == own.epoch and theirs.active_site != own.active_site:
+        if not supersedes(theirs, own) and theirs.epoch == own.epoch and theirs.active_site != own.active_site:
+            self.contested[own.name] = theirs.active_site
             self._state_change.error(
                 "both sites claim the link",
                 link=own.name,
@@ -172,6 +174,11 @@ class PeerWatch:
                 own_active=own.active_site,
                 their_active=theirs.active_site,
             )
+            return
+        if self.contested.pop(own.name, None) is not None:
+            self._state_change.info("the sites agree about the link again", link=own.name, epoch=theirs.epoch)
+        if supersedes(theirs, own):
+            await self._adopt(theirs)
         elif theirs.epoch == own.epoch:
             if not self.is_confirmed(own):
                 await self._confirm(own)

@@ -63,6 +63,12 @@ class SiteClient:
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", site.DescribeGroupsRequest(link=link))
         return reply
 
+    async def mirror_heard_at_ms(self, link: str) -> int:
+        """When the link's mirror last told the site's brokers that it carries groups' offsets (Unix ms of its clock); 0 never."""
+        request = site.DescribeGroupsRequest(link=link, is_brief=True)
+        reply: site.DescribeGroupsReply = await self._call("DescribeGroups", request)
+        return reply.synced_at_ms
+
     async def create_link(self, record: LinkRecord) -> LinkRecord:
         """Store a new link at this site."""
         request = site.CreateLinkRequest(record=record)

@@ -149,7 +149,7 @@ class Mirror:
             throttle_waited_ms=lambda: self.throttle.waited_ms,
             tallies=ports.tallies,
             refusals=lambda: self._topics.refusals,
-            groups_failing=lambda: len(self._groups.problems),
+            groups_stale_since_ms=lambda: self._groups.stale_since_ms,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -180,6 +180,7 @@ class Mirror:
             self._ports.verifier,
             self._resets,
             lambda: self._groups.problems,
+            lambda: self._groups.stale_since_ms,
             self._ports.acls,
         )
 

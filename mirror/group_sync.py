@@ -95,6 +95,7 @@ class GroupSync:
         self._groups: dict[str, _Group] = {}
         self._problem = ""
         self._problems: dict[str, str] = {}
+        self._stale_since_ms: dict[str, int] = {}
         self._is_whole = True
         self.synced_at_ms = -1
         self.committed_offsets = 0
@@ -103,6 +104,11 @@ class GroupSync:
     def problems(self) -> Mapping[str, str]:
         """Groups (and brokers that do not tell theirs) which the last rounds could not carry, and why."""
         return self._problems
+
+    @property
+    def stale_since_ms(self) -> Mapping[str, int]:
+        """Of what is in `problems`: since when (Unix ms) its offsets at the target may not be those of the source."""
+        return self._stale_since_ms
 
     def forget(self, topic: str) -> None:
         """The topic's copy was made anew: nobody knows what the target has of it."""
@@ -128,6 +134,7 @@ class GroupSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self._groups.clear()
             self._problems.clear()
+            self._stale_since_ms = {}
             return
         began_at_ms = self._clock.now_ms()
         self._is_whole = True
@@ -140,7 +147,7 @@ class GroupSync:
         due = self._due({name for name in listed.by_group if carries_group(link.record, name)}, problems)
         if due:
             await self._carry(due, link, problems)
-        self._show(problems)
+        self._show(problems, whole_until_ms=self.synced_at_ms if self.synced_at_ms >= 0 else began_at_ms)
         self.synced_at_ms = self._clock.now_ms()
         if self._is_whole and not problems:
             await self._target.tell_synced(link=link.name, link_epoch=link.epoch, synced_at_ms=began_at_ms)
@@ -308,12 +315,13 @@ class GroupSync:
             log_start_offset=facts.target_log_start_offset, log_end_offset=facts.progress.target_log_end_offset
         )
 
-    def _show(self, problems: Mapping[str, str]) -> None:
+    def _show(self, problems: Mapping[str, str], *, whole_until_ms: int) -> None:
         new = {name: reason for name, reason in problems.items() if name not in self._problems}
         if new:
             first = dict(list(new.items())[:PROBLEMS_LOGGED])
             _log.warning("offsets of some groups cannot be carried", groups=len(new), first=first)
         self._problems = dict(problems)
+        self._stale_since_ms = {name: self._stale_since_ms.get(name, whole_until_ms) for name in problems}
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:

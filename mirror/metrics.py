@@ -1,7 +1,8 @@
 """What a scrape of the mirror shows: our names, and MirrorMaker 2's for the dashboards that people have.
 
 Values are read from the board when they are asked for; only times are recorded as they happen. Latencies are kept over the
-last half to whole minute, as MirrorMaker's are. A lag that cannot be known is NaN, never zero.
+last half to whole minute, as MirrorMaker's are, and are NaN when nothing has been acknowledged for so long. A lag that cannot be
+known is NaN, never zero.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from runtime.clock import Clock
 from wire.compressed_stream import CompressionTally
 
 WINDOW_MS = 30_000
+GROUPS_SHOWN = 100
 TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 
 _MIRROR_MAKER = "kafka_connect_mirror_mirrorsourceconnector"
@@ -59,22 +61,29 @@ class _Sample:
 class _Rolling:
     """The present window and the one before."""
 
-    __slots__ = ("_before", "_began_ms", "_now", "last")
+    __slots__ = ("_before", "_began_ms", "_last", "_now")
 
     def __init__(self) -> None:
         self._now = _Sample()
         self._before = _Sample()
         self._began_ms = 0.0
-        self.last = math.nan
+        self._last = math.nan
 
     def add(self, value: float, now_ms: float) -> None:
-        if now_ms - self._began_ms > WINDOW_MS:
-            self._before, self._now, self._began_ms = self._now, _Sample(), now_ms
-        self.last = value
+        age_ms = now_ms - self._began_ms
+        if age_ms > WINDOW_MS:
+            self._before = self._now if age_ms <= 2 * WINDOW_MS else _Sample()
+            self._now, self._began_ms = _Sample(), now_ms
+        self._last = value
         self._now.add(value)
 
-    def sample(self) -> _Sample:
-        return self._now.merged(self._before)
+    def figures(self, now_ms: float) -> tuple[float, float, float, float]:
+        """The last one, minimum, maximum and mean; NaN when what was seen last is too old to say anything of now."""
+        age_ms = now_ms - self._began_ms
+        sample = self._now.merged(self._before) if age_ms <= WINDOW_MS else self._now
+        if not sample.count or age_ms > 2 * WINDOW_MS:
+            return math.nan, math.nan, math.nan, math.nan
+        return self._last, sample.minimum, sample.maximum, sample.total / sample.count
 
 
 class MirrorMetrics(Collector):
@@ -93,9 +102,9 @@ class MirrorMetrics(Collector):
         throttle_waited_ms: Callable[[], float],
         tallies: Mapping[str, CompressionTally],
         refusals: Callable[[], Mapping[str, Trouble]],
-        groups_failing: Callable[[], int],
+        groups_stale_since_ms: Callable[[], Mapping[str, int]],
     ) -> None:
-        self._groups_failing = groups_failing
+        self._groups_stale_since_ms = groups_stale_since_ms
         self._refusals = refusals
         self._tallies = tallies
         self._throttle_waited_ms = throttle_waited_ms
@@ -152,7 +161,7 @@ class MirrorMetrics(Collector):
             (
                 "antipode_mirror_groups_failing",
                 "Groups whose offsets cannot be carried, and brokers that do not tell theirs.",
-                self._groups_failing(),
+                len(self._groups_stale_since_ms()),
             ),
         )
         for name, text, value in plain:
@@ -180,6 +189,14 @@ class MirrorMetrics(Collector):
         for worker, count in sorted(self._restarts().items()):
             restarts.add_metric([link.name, worker], count)
         yield restarts
+        stale = GaugeMetricFamily(
+            "antipode_mirror_group_staleness_seconds",
+            "For how long the offsets of a group that cannot be carried may be older than the source's; at most 100 groups.",
+            labels=["link", "group"],
+        )
+        for group, since_ms in sorted(self._groups_stale_since_ms().items())[:GROUPS_SHOWN]:
+            stale.add_metric([link.name, group], max(0, self._clock.now_ms() - since_ms) / 1000)
+        yield stale
         refused = GaugeMetricFamily(
             "antipode_mirror_refused_changes",
             "1 for a topic that the target's controller refuses to make, to grow or to configure.",
@@ -253,18 +270,23 @@ class MirrorMetrics(Collector):
             ("record_age_ms", "Age of records when they reach the mirror.", self._ages),
             ("replication_latency_ms", "Age of records when the target has them.", self._latencies),
         ):
-            yield from _rolling_families(f"{_MIRROR_MAKER}_{name}", text, labels, link, dict(rollings))
+            family = f"{_MIRROR_MAKER}_{name}"
+            yield from _rolling_families(family, text, labels, link, dict(rollings), now_ms=self._clock.now_ms())
 
 
 def _rolling_families(
-    name: str, text: str, labels: list[str], link: LinkStanding, rollings: dict[PartitionKey, _Rolling]
+    name: str,
+    text: str,
+    labels: list[str],
+    link: LinkStanding,
+    rollings: dict[PartitionKey, _Rolling],
+    *,
+    now_ms: float,
 ) -> Iterable[Metric]:
     families = {suffix: GaugeMetricFamily(f"{name}{suffix}", text, labels=labels) for suffix in _SUFFIXES}
     for key, rolling in rollings.items():
         place = [link.source_site, link.site, key.topic, str(key.partition)]
-        sample = rolling.sample()
-        values = (rolling.last, sample.minimum, sample.maximum, sample.total / max(1, sample.count))
-        for suffix, value in zip(_SUFFIXES, values, strict=True):
+        for suffix, value in zip(_SUFFIXES, rolling.figures(now_ms), strict=True):
             families[suffix].add_metric(place, value)
     return families.values()
 

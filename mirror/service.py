@@ -56,6 +56,8 @@ class MirrorParts:
     resets: Resets
     # What keeps group offsets from being carried, by group or broker.
     group_problems: Callable[[], Mapping[str, str]]
+    # Since when (Unix ms), by the same names.
+    groups_stale_since_ms: Callable[[], Mapping[str, int]]
     # How far the ACLs of topics are followed; empty where they are not meant to be.
     acls: Callable[[], str] = lambda: ""
 
@@ -183,6 +185,8 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
     states = [(FlowState(partition.state), partition.reason) for partition in partitions]
     outage = parts.outage()
     state, reason = gravest([*states, outage] if outage is not None else states)
+    problems = dict(islice(sorted(parts.group_problems().items()), GROUP_PROBLEMS_SHOWN))
+    stale_since_ms = parts.groups_stale_since_ms()
     return pb.DescribeMirrorReply(
         link=link.name,
         link_epoch=link.epoch,
@@ -194,7 +198,8 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         mode=link.record.mode,
         paused_topics=parts.pauses.patterns,
         acls=parts.acls(),
-        group_problems=dict(islice(sorted(parts.group_problems().items()), GROUP_PROBLEMS_SHOWN)),
+        group_problems=problems,
+        groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},
     )
 
 

@@ -10,9 +10,10 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from wire.acls import ANY, TopicAcl
-from wire.client import RESOURCE_TOPIC, KafkaClient
+from wire.client import KafkaClient
 from wire.client_errors import broker_error, error_code
 from wire.connection import Connection
+from wire.topic_calls import RESOURCE_TOPIC
 
 DESCRIBE_ACLS: Final = 29
 CREATE_ACLS: Final = 30

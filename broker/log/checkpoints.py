@@ -1,10 +1,11 @@
 """The small text files of a log directory and of a partition, in Kafka's formats.
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`, `log-start-offset-checkpoint`,
-`cleaner-offset-checkpoint`): version 0, the number of lines, then `topic partition offset`. `leader-epoch-checkpoint`: the same with
-`epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced atomically and
-durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that means is the
-reader's choice (without a recovery point everything is checked; without leader epochs they are rebuilt).
+`cleaner-offset-checkpoint`): version 0, the number of lines, then `topic partition offset`. Two of our own in the same format keep what
+mirrors said of their sources: high watermarks, and when they saw them (Unix ms in the offset's place). `leader-epoch-checkpoint`: the
+same with `epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced
+atomically and durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that
+means is the reader's choice (without a recovery point everything is checked; without leader epochs they are rebuilt).
 
 Callers: broker/log/log_directory.py, broker/log/loading.py.
 """
@@ -24,6 +25,8 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+SOURCE_HIGH_WATERMARKS: Final = "antipode-source-high-watermark-checkpoint"
+SOURCE_SEEN_AT: Final = "antipode-source-seen-at-checkpoint"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"

@@ -24,6 +24,7 @@ from broker.log.descriptors import DescriptorCache
 from broker.log.errors import DirectoryLocked, StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
+from broker.log.source_seen import SourceSeen
 from runtime.disk import Disk, write_file
 
 LOCK_FILE: Final = ".lock"
@@ -59,6 +60,8 @@ class LogDirectory:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._log_start_offsets: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._source_high_watermarks: dict[TopicPartition, int] = {}
+        self._source_seen_at: dict[TopicPartition, int] = {}
         self._written: set[str] = set()
         self._needs_sync = False
         self._is_loading = False
@@ -78,6 +81,8 @@ class LogDirectory:
             self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
             self._log_start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
             self._cleaner_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
+            self._source_high_watermarks = self._read_offsets(checkpoints.SOURCE_HIGH_WATERMARKS)
+            self._source_seen_at = self._read_offsets(checkpoints.SOURCE_SEEN_AT)
             self.remove_deleted_directories()
         except BaseException:
             self.unlock()
@@ -166,6 +171,8 @@ class LogDirectory:
         )
         log.advance_high_watermark(self._high_watermarks.get(key, 0))
         log.compacted_to = min(max(log.compacted_to, self._cleaner_offsets.get(key, 0)), log.log_end_offset)
+        if key in self._source_high_watermarks:
+            log.source = SourceSeen(self._source_high_watermarks[key], self._source_seen_at.get(key, 0))
         return log
 
     def adopt(self, log: PartitionLog) -> None:
@@ -218,6 +225,7 @@ class LogDirectory:
             self._high_watermarks,
             self._log_start_offsets,
             self._cleaner_offsets,
+            self._source_high_watermarks,
         )
         if any(key in known for known in checkpoints_by_line):
             self.checkpoint_all()
@@ -296,12 +304,28 @@ class LogDirectory:
             ),
         )
 
+    def checkpoint_sources(self) -> None:
+        """Write what mirrors said of the sources of copies; nothing where there are none."""
+        if not self._source_high_watermarks and not any(log.source.is_known for log in self.logs.values()):
+            return
+        self._checkpoint(
+            checkpoints.SOURCE_HIGH_WATERMARKS,
+            self._source_high_watermarks,
+            lambda log: log.source.high_watermark if log.source.is_known else None,
+        )
+        self._checkpoint(
+            checkpoints.SOURCE_SEEN_AT,
+            self._source_seen_at,
+            lambda log: log.source.seen_at_ms if log.source.is_known else None,
+        )
+
     def checkpoint_all(self) -> None:
         """Write all checkpoints."""
         self.checkpoint_recovery_points()
         self.checkpoint_high_watermarks()
         self.checkpoint_log_start_offsets()
         self.checkpoint_cleaner_offsets()
+        self.checkpoint_sources()
 
     def _checkpoint(
         self, name: str, known: dict[TopicPartition, int], value: Callable[[PartitionLog], int | None]

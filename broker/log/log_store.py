@@ -361,6 +361,7 @@ class LogStore:
         self._mover.forget_mark(moved)
         moved.advance_high_watermark(start[1])
         moved.compacted_to = start[2]
+        moved.source = source.source
         self._logs[key] = moved
         self._homes[key] = move.target
         self.on_moved(moved)

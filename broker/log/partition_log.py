@@ -35,6 +35,7 @@ from broker.log.producer_snapshots import write_snapshot
 from broker.log.removal import PendingRemovals
 from broker.log.segment import SMALL_SEGMENT_BYTES, SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name
 from broker.log.segments import Segments
+from broker.log.source_seen import SourceSeen
 from broker.log.timestamps import TimestampOffset, first_record_at
 from broker.log.transaction_index import AbortedTransaction
 from runtime.disk import Buffer
@@ -93,6 +94,7 @@ class PartitionLog:
         self.log_end_offset = self._segments.active.next_offset
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
         self._high_watermark = self.log_start_offset
+        self.source = SourceSeen()
         self._removals = PendingRemovals(self._disk, directory)
         self._durability = Durability(
             self._disk,

@@ -215,11 +215,15 @@ class RecordProducer:
         await self.room.take(sum(record.size_bytes for record in records), within_ms=self._block_ms_max)
         if self._is_broken.is_set():
             self._replace()
-        waiting = []
-        for record in records:
-            future: asyncio.Future[Outcome] = self._loop.create_future()
-            waiting.append(future)
-            await self._produce(topic, record, _Sent(self._arrivals, future, record.size_bytes))
+        waiting: list[asyncio.Future[Outcome]] = []
+        try:
+            for record in records:
+                future: asyncio.Future[Outcome] = self._loop.create_future()
+                await self._produce(topic, record, _Sent(self._arrivals, future, record.size_bytes))
+                waiting.append(future)
+        finally:
+            # Who is cancelled while librdkafka's queue is full hands over no more: of the rest nobody will hear.
+            self.room.give_back(sum(record.size_bytes for record in records[len(waiting) :]))
         return waiting
 
     async def _produce(self, topic: str, record: OutgoingRecord, sent: _Sent) -> None:

@@ -16,6 +16,7 @@ from dr.core.checkers import Anomaly
 from dr.core.evidence import TopicPartition
 from dr.core.history import Acknowledged, Delivered, LogRecord
 from dr.core.loss import LossAccount
+from dr.core.snapshot_baseline import SnapshotLoss, snapshot_baseline
 
 NEVER = 1 << 62
 """An offset that no log reaches."""
@@ -54,6 +55,8 @@ class Measured:
     redelivered: int = 0
     unaccounted: tuple[Anomaly, ...] = ()
     reconciliations: Mapping[str, str] = field(default_factory=dict)
+    snapshots: tuple[SnapshotLoss, ...] = ()
+    """What backups would have lost by the fault; empty without one."""
 
 
 def longest_pause(times_ms: Sequence[float], *, fault: str, fault_at_ms: float, until_ms: float) -> Outage | None:
@@ -159,6 +162,7 @@ def measure(
         redelivered=sum(checkers.redelivered(group) for group in kept.values()),
         unaccounted=tuple(unaccounted_losses(missing, accounts, acknowledged, log)),
         reconciliations=reconciliations,
+        snapshots=() if fault is None else snapshot_baseline(acks, fault_at_ms=fault[1]),
     )
 
 

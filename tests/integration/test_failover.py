@@ -12,7 +12,7 @@ import pytest
 from dr.core.playbook import FailoverPolicy
 from dr.failover import Progress, failover
 from dr.journal import read_journal
-from dr.links import confirm_link, delete_link, list_links
+from dr.links import MIRROR_NEVER_HEARD, confirm_link, delete_link, list_links
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
@@ -97,6 +97,8 @@ async def test_a_link_is_confirmed_at_both_sites_and_taken_away_from_both(sites:
         return len(entries) == 2 and all(entry.status is not None and entry.status.is_confirmed for entry in entries)
 
     await eventually(all_confirmed)
+    # no mirror runs yet
+    assert [entry.mirror_heard_ms for entry in await list_links(clients)] == [None, MIRROR_NEVER_HEARD]
     with pytest.raises(OperationalFailure, match="exists already, and differs"):
         await sites.link(topics=("other",))
     assert (await confirm_link(LINK, clients[0])).epoch == record.epoch
@@ -175,6 +177,32 @@ async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_si
     assert (await sites.ends("a"))[("flights", 0)] == 107
     await produce(sites.a.bootstrap, 5, first=520)
     assert (await sites.ends("b"))[("flights", 0)] == 125
+
+
+async def test_f2_a_standby_that_is_restarted_after_the_disaster_knows_what_it_had_heard(sites: LinkedSites) -> None:
+    await linked(sites)
+    await produce(sites.a.bootstrap, 100)
+
+    async def b_has_heard() -> bool:
+        described = (await sites.client("b").describe_link(LINK)).partitions
+        return [one.source_high_watermark for one in described] == [100]
+
+    await eventually(b_has_heard)
+    assert sites.mirror is not None
+    sites.mirror.kill()
+    sites.a.process.kill()
+    await asyncio.to_thread(sites.b.process.stop)
+    await asyncio.to_thread(sites.b.restart)
+    planned = await failover(LINK, to_site="b", agents=sites.agents, is_dry_run=True)
+    assert planned.account is not None
+    (flights,) = planned.account.partitions
+    assert (flights.source_end, flights.known_lost_records) == (100, 0)
+    assert flights.last_contact_ms >= 0
+    report = await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))
+    assert report.is_done, report
+    # a promoted site is nobody's copy any more
+    described = (await sites.client("b").describe_link(LINK)).partitions
+    assert [one.source_high_watermark for one in described] == [-1]
 
 
 async def test_a_site_that_cannot_ask_its_peer_takes_no_write_until_the_operator_says_so(sites: LinkedSites) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from typer.testing import CliRunner
 
+from cli.main import app
+from mirror.offset_translator import OffsetTranslator
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.java_clients import KafkaPrograms
@@ -63,6 +66,7 @@ async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agr
             return True
 
     await eventually(is_synced, 20_000)
+    await eventually(lambda: _is_translated(target, theirs.offsets), 20_000)
     program = tmp_path / "TranslatedOffsets.java"
     program.write_text(TRANSLATED_OFFSETS, encoding="utf-8")
 
@@ -74,6 +78,19 @@ async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agr
         return True
 
     await eventually(does_java_agree, 40_000)
+
+
+async def _is_translated(target: str, offsets: Sequence[int]) -> bool:
+    """The records of the source are numbered from 0 at the target: asked both ways, by Python and by the command."""
+    async with KafkaClient(target) as client:
+        translator = await OffsetTranslator.read(client, "a-b")
+    there = [translator.downstream("grouped", 0, offset).offset for offset in offsets]
+    assert there == list(range(len(offsets)))
+    assert [translator.upstream("a.grouped", 0, offset).offset for offset in there] == list(offsets)
+    command = ["links", "translate-offset", "a-b", "--topic", "a.grouped", "--offset", "1", "--upstream", "-o", "json"]
+    ended = await asyncio.to_thread(CliRunner().invoke, app, [*command, "-b", target])
+    assert json.loads(ended.stdout) == {"topic": "grouped", "partition": 0, "offset": offsets[1], "is_known": True}
+    return True
 
 
 TRANSLATED_OFFSETS = """

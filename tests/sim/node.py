@@ -356,5 +356,5 @@ class Node:
         process.kill()
 
 
-async def _no_groups(_: str) -> DescribeGroupOffsetsReply:
+async def _no_groups(_: str, *, is_brief: bool) -> DescribeGroupOffsetsReply:
     return DescribeGroupOffsetsReply()

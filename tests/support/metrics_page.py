@@ -17,6 +17,7 @@ from broker.quota_metrics import QuotaMetrics
 from cli.bridge.metrics import GAUGES as BRIDGE_GAUGES
 from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
+from dr.metrics import SiteAgentMetrics
 from mirror.metrics import MirrorMetrics
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
@@ -31,7 +32,9 @@ def _broker_families() -> Iterable[Metric]:
     produce.record(1.0)
     parts = MagicMock(**{"groups.count_by_state.return_value": Counter()})
     add_gauges(metrics, parts)
-    return metrics.collect()
+    agent = CollectorRegistry()
+    SiteAgentMetrics(agent, contested=lambda: {"a-b": False})
+    return [*metrics.collect(), *agent.collect()]
 
 
 def _controller_families() -> Iterable[Metric]:
@@ -49,13 +52,13 @@ def _mirror_families() -> Iterable[Metric]:
         board=MagicMock(),
         queue=queue,
         link=lambda: link,
-        clock=MagicMock(),
+        clock=MagicMock(**{"now_ms.return_value": 0}),
         restarts=lambda: {"worker": 0},
         groups_synced_at_ms=lambda: 0,
         throttle_waited_ms=lambda: 0.0,
         tallies={},
         refusals=dict,
-        groups_failing=lambda: 0,
+        groups_stale_since_ms=lambda: {"billing": 0},
     )
     return registry.collect()
 

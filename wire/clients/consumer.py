@@ -29,9 +29,9 @@ from wire.clients.core.group_protocol import (
     PROTOCOL_TYPE,
     Subscription,
     decode_assignment,
-    decode_subscription,
     encode_assignment,
     encode_subscription,
+    wanted_topics,
 )
 from wire.clients.core.opening import records_in
 from wire.clients.core.positions import Position
@@ -425,12 +425,14 @@ class Consumer:
     async def _joined(self, joining: asyncio.Task[tuple[Membership, dict[Place, Start]]]) -> None:
         try:
             membership, starts = await joining
-        except KafkaClientError as error:
-            self.last_problem = str(error)
-            if isinstance(error, BrokerError) and error.code in _FATAL:
-                raise
+        except Exception as error:
+            # whatever it was: a consumer that is polled again tries again, and tells the application again
             self._needs_join = True
             self._join_not_before_ms = self._clock.monotonic_ms() + self.options.retry_backoff_ms
+            self.last_problem = str(error)
+            is_fatal = isinstance(error, BrokerError) and error.code in _FATAL
+            if is_fatal or not isinstance(error, KafkaClientError):
+                raise
             return
         self._membership = membership
         self.reader.begin(starts)
@@ -469,7 +471,10 @@ class Consumer:
 
     async def _assign(self, joined: Joined) -> Mapping[str, bytes]:
         """As the leader: every member's part, by the assignor that all of them know."""
-        subscriptions = {member: decode_subscription(data).topics for member, data in joined.members.items()}
+        subscriptions, malformed = wanted_topics(joined.members)
+        for member, reason in malformed.items():
+            self.last_problem = f"member {member} gets nothing, its metadata is malformed: {reason}"
+            _log.warning("a member of the group gets nothing", group=self.options.group_id, reason=self.last_problem)
         counts = await self._counts(sorted({topic for wanted in subscriptions.values() for topic in wanted}))
         parts = ASSIGNORS[joined.protocol](subscriptions, counts)
         return {member: encode_assignment(places) for member, places in parts.items()}

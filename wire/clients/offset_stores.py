@@ -18,7 +18,11 @@ Place = tuple[str, int]
 
 
 class OffsetsRefused(Exception):
-    """The coordinator did not take some offsets."""
+    """The coordinator did not take some offsets; `is_retriable` when it may take some of them later."""
+
+    def __init__(self, message: str, *, is_retriable: bool) -> None:
+        super().__init__(message)
+        self.is_retriable = is_retriable
 
 
 class OffsetStore(Protocol):
@@ -88,7 +92,8 @@ class BrokerOffsets:
         refused = {place: code for place, code in outcomes.items() if code}
         if refused:
             told = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
-            raise OffsetsRefused(f"group {self._group}: {told}")
+            is_retriable = any(code.retriable for code in refused.values())
+            raise OffsetsRefused(f"group {self._group}: {told}", is_retriable=is_retriable)
 
     async def fetch(self, places: Iterable[Place]) -> dict[Place, int]:
         """Ask the coordinator. KafkaClientError, also while it loads."""

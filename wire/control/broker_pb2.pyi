@@ -8,10 +8,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DescribeGroupOffsetsRequest(_message.Message):
-    __slots__ = ("link",)
+    __slots__ = ("link", "is_brief")
     LINK_FIELD_NUMBER: _ClassVar[int]
+    IS_BRIEF_FIELD_NUMBER: _ClassVar[int]
     link: str
-    def __init__(self, link: _Optional[str] = ...) -> None: ...
+    is_brief: bool
+    def __init__(self, link: _Optional[str] = ..., is_brief: _Optional[bool] = ...) -> None: ...
 
 class GroupOffset(_message.Message):
     __slots__ = ("topic", "partition", "offset")

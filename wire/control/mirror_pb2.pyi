@@ -37,7 +37,7 @@ class MirrorPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., source_high_watermark: _Optional[int] = ..., target_log_end_offset: _Optional[int] = ..., lag_records: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., mirrored_bytes: _Optional[int] = ..., mirrored_records: _Optional[int] = ...) -> None: ...
 
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "acls")
+    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "acls")
     class GroupProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,13 @@ class DescribeMirrorReply(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class GroupsStaleSinceMsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     LINK_FIELD_NUMBER: _ClassVar[int]
     LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +62,7 @@ class DescribeMirrorReply(_message.Message):
     MODE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUP_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_STALE_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     ACLS_FIELD_NUMBER: _ClassVar[int]
     link: str
     link_epoch: int
@@ -66,8 +74,9 @@ class DescribeMirrorReply(_message.Message):
     mode: str
     paused_topics: _containers.RepeatedScalarFieldContainer[str]
     group_problems: _containers.ScalarMap[str, str]
+    groups_stale_since_ms: _containers.ScalarMap[str, int]
     acls: str
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., acls: _Optional[str] = ...) -> None: ...
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., acls: _Optional[str] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
     __slots__ = ("topics",)

@@ -29,16 +29,18 @@ class ListLinksRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class LinkStatus(_message.Message):
-    __slots__ = ("record", "is_confirmed", "is_peer_reachable", "peer_seen_at_ms")
+    __slots__ = ("record", "is_confirmed", "is_peer_reachable", "peer_seen_at_ms", "contested_by")
     RECORD_FIELD_NUMBER: _ClassVar[int]
     IS_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     IS_PEER_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONTESTED_BY_FIELD_NUMBER: _ClassVar[int]
     record: _cluster_pb2.LinkRecord
     is_confirmed: bool
     is_peer_reachable: bool
     peer_seen_at_ms: int
-    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., is_confirmed: _Optional[bool] = ..., is_peer_reachable: _Optional[bool] = ..., peer_seen_at_ms: _Optional[int] = ...) -> None: ...
+    contested_by: str
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., is_confirmed: _Optional[bool] = ..., is_peer_reachable: _Optional[bool] = ..., peer_seen_at_ms: _Optional[int] = ..., contested_by: _Optional[str] = ...) -> None: ...
 
 class ListLinksReply(_message.Message):
     __slots__ = ("site", "links")
@@ -140,10 +142,12 @@ class UnprotectedTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DescribeGroupsRequest(_message.Message):
-    __slots__ = ("link",)
+    __slots__ = ("link", "is_brief")
     LINK_FIELD_NUMBER: _ClassVar[int]
+    IS_BRIEF_FIELD_NUMBER: _ClassVar[int]
     link: str
-    def __init__(self, link: _Optional[str] = ...) -> None: ...
+    is_brief: bool
+    def __init__(self, link: _Optional[str] = ..., is_brief: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupsReply(_message.Message):
     __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from runtime.addresses import HostPort
+from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.java_clients import KafkaPrograms
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
@@ -27,10 +28,13 @@ from tests.support.toxiproxy import Toxiproxy
 from tests.support.transactional_clients import transactional_producer
 from wire.client import KafkaClient, NewTopic
 from wire.clients.consumer import Consumer, ConsumerOptions
+from wire.clients.core.group_protocol import decode_assignment
 from wire.clients.core.positions import Position, ResetPolicy
 from wire.clients.core.readings import Place, Start
+from wire.clients.membership import GroupMember, GroupOptions
 from wire.clients.reader import ReaderOptions
 from wire.clients.simple_consumer import SimpleConsumer
+from wire.group_membership import Joined
 from wire.records import decode_records
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -184,6 +188,35 @@ async def test_two_of_ours_share_what_a_pattern_matches_and_find_new_topics(brok
         )
         for each in pulled:
             await each.stop()
+
+
+async def test_a_member_with_malformed_metadata_takes_nothing_from_the_others(broker: LoneBroker, topic: str) -> None:
+    """NC-05."""
+    group = f"g-{topic}"
+    given = GroupOptions(
+        group_id=group,
+        protocol_type="consumer",
+        session_timeout_ms=6000,
+        rebalance_timeout_ms=30_000,
+        heartbeat_interval_ms=100,
+    )
+
+    async def assign_nothing(joined: Joined) -> dict[str, bytes]:
+        return {}
+
+    async with consumer_of(broker, group) as consumer, KafkaClient(broker.bootstrap) as client:
+        consumer.subscribe([topic])
+        pulled = Pulled(consumer)
+        await eventually(lambda: len(consumer.assignment) == PARTITIONS, within_ms=40_000)
+        stranger = GroupMember(client, given, SystemClock())
+        membership = await stranger.join([("range", b"\x00")], assign_nothing)
+        assert membership.joined.leader != membership.joined.member_id
+        assert decode_assignment(membership.assignment) == frozenset()
+        assert "its metadata is malformed" in consumer.last_problem
+        await produce(broker, topic, 0, 8)
+        await pulled.has(8)
+        await pulled.stop()
+        await stranger.leave()
 
 
 async def test_a_killed_coordinator_and_leader_cost_no_record_of_a_group(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import uuid
@@ -147,10 +148,17 @@ class Command:
         self._topic = topic
 
     def run(self, *arguments: str, given: bytes = b"", code: int = 0) -> str:
+        told, complaints = self.told(*arguments, given=given, code=code)
+        return told + complaints
+
+    def told(self, *arguments: str, given: bytes, code: int, modules: Path = REPOSITORY) -> tuple[str, str]:
         command = [sys.executable, "-m", "cli.main", "produce", self._topic, "-b", self._broker.bootstrap, *arguments]
-        ended = subprocess.run(command, input=given, capture_output=True, check=False, timeout=60, cwd=REPOSITORY)
+        environment = os.environ | {"PYTHONPATH": str(modules)}
+        ended = subprocess.run(
+            command, input=given, capture_output=True, check=False, timeout=60, cwd=REPOSITORY, env=environment
+        )
         assert ended.returncode == code, (ended.stdout, ended.stderr)
-        return (ended.stdout + ended.stderr).decode()
+        return ended.stdout.decode(), ended.stderr.decode()
 
 
 async def test_the_command_sends_lines_with_keys_and_headers(
@@ -182,6 +190,34 @@ async def test_the_command_takes_a_partitioner_by_its_name(lone_broker: LoneBrok
     name = "wire.clients.core.partitioners:RoundRobinPartitioner"
     told = json.loads(command.run("--partitioner", name, "-o", "json", given=b"x\n" * 14))
     assert set(told["partitions"].values()) == {2}
+
+
+FAULTY_PARTITIONER = """
+class Faulty:
+    def choose(self, choice, draw):
+        return 0 if choice.key == b"good" else "nonsense"
+    def rotate(self, topic): pass
+    def refreshed(self): pass
+"""
+
+
+@pytest.mark.parametrize("bad_line", [b"bad:x", b"no separator"], ids=["partitioner", "separator"])
+def test_a_command_that_ends_early_says_what_became_of_every_line(
+    lone_broker: LoneBroker, topic: str, tmp_path: Path, bad_line: bytes
+) -> None:
+    (tmp_path / "faulty.py").write_text(FAULTY_PARTITIONER)
+    arguments = ["--key-separator", ":", "--partitioner", "faulty:Faulty", "--queue-records", "10"]
+    command = Command(lone_broker, topic)
+    lines = b"good:x\n" * 30 + bad_line + b"\n" + b"good:x\n" * 5
+    printed, complaint = command.told(*arguments, "-o", "json", given=lines, code=1, modules=tmp_path)
+    told = json.loads(printed)
+    # 30 lines went through room for 10
+    assert told["delivered"] >= 20
+    assert (told["lines_read"], told["delivered"] + told["unacknowledged"], told["unsent"]) == (31, 30, 1)
+    assert not told["is_complete"]
+    assert "'nonsense'" in complaint or "no key separator" in complaint
+    _, complaint = command.told(*arguments, given=lines, code=1, modules=tmp_path)
+    assert "ended early: of 31 lines" in " ".join(complaint.split())
 
 
 def test_the_command_says_what_it_accepts(lone_broker: LoneBroker, topic: str) -> None:

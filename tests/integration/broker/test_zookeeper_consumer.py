@@ -30,6 +30,7 @@ from tests.support.toxiproxy import Toxiproxy
 from tests.support.zookeeper import ZooKeeperProcess
 from wire.client import KafkaClient, NewTopic
 from wire.client_errors import broker_error
+from wire.clients.core.classic_group import UnequalSubscriptions
 from wire.clients.core.positions import ResetPolicy
 from wire.clients.offset_stores import OffsetsRefused
 from wire.clients.reader import ReaderOptions
@@ -43,7 +44,9 @@ from wire.clients.zookeeper_consumer import (
 )
 from wire.consumer_znodes import (
     WHITE_LIST,
+    ConsumerRegistration,
     decode_registration,
+    encode_registration,
     id_path,
     ids_path,
     offset_path,
@@ -359,6 +362,28 @@ async def test_a_member_that_cannot_rebalance_leaves_its_partitions_to_the_other
         assert sorted(others_read.values) == list(range(10, 20))
 
 
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+async def test_members_that_cannot_take_part_are_refused_and_the_others_go_on(site: Site, strategy: str) -> None:
+    topic, second = await site.new_topic(2), await site.new_topic(1)
+    group = f"g-{topic}"
+    bad_filter = ConsumerRegistration(subscription={"(": 1}, pattern=WHITE_LIST)
+    async with member(site.connect, group, strategy=strategy) as sound, member(site.connect, group) as bad:
+        read = Read(*await sound.create_streams({topic: 1}))
+        with pytest.raises(ValueError, match="no regular expression"):
+            await bad.create_streams({"(": 1}, pattern=WHITE_LIST)
+        rebalances = sound.rebalances
+        for name, registration in (("a-regex", encode_registration(bad_filter)), ("a-scribble", b"nonsense")):
+            await bad._zookeeper.create(id_path(group, name), registration, is_ephemeral=True)
+        await eventually(lambda: sound.rebalances > rebalances, WITHIN_MS)
+        if strategy == "roundrobin":
+            async with member(site.connect, group, strategy=strategy) as greedy:
+                with pytest.raises(UnequalSubscriptions, match="who was first"):
+                    await greedy.create_streams({topic: 1, second: 1})
+        await site.produce(topic, 0, 10, 2)
+        await read.has(10)
+        assert (len(sound.reading), sound.failure) == (2, None)
+
+
 async def test_a_partition_that_somebody_keeps_fails_the_rebalance_and_leaves_nothing_behind(site: Site) -> None:
     topic = await site.new_topic(2)
     group = f"g-{topic}"
@@ -438,7 +463,8 @@ class RefusingStore:
 
 
 NOT_THERE = broker_error(ErrorCode.coordinator_not_available)
-TOO_LARGE = OffsetsRefused("t-0: offset_metadata_too_large")
+TOO_LARGE = OffsetsRefused("t-0: offset_metadata_too_large", is_retriable=False)
+TOO_FEW = OffsetsRefused("t-0: not_enough_replicas", is_retriable=True)
 
 
 @pytest.mark.parametrize(
@@ -446,6 +472,7 @@ TOO_LARGE = OffsetsRefused("t-0: offset_metadata_too_large")
     [
         pytest.param(NOT_THERE, 2, 3, True, id="a coordinator that comes back"),
         pytest.param(NOT_THERE, 99, 6, False, id="one that does not"),
+        pytest.param(TOO_FEW, 2, 3, True, id="replicas that come back"),
         pytest.param(TOO_LARGE, 99, 1, False, id="a refusal for good"),
     ],
 )

@@ -291,6 +291,10 @@ def test_links_are_listed_and_described_as_each_site_sees_them(pair: Pair, order
         assert (link["active_site"], link["epoch"], link["phase"]) == ("a", 1, "mirroring")
         assert (link["topic_whitelist"], link["topic_blacklist"]) == ([".*"], [AT_HOME])
         assert isinstance(link["updated_at_ms"], int)
+        assert entry["contested_by"] is None
+    # only the passive site has a mirror that writes to it
+    assert entries[0]["mirror_heard_ms"] is None
+    eventually_sync(lambda: 0 <= pair.json("links", "list")[1]["mirror_heard_ms"] < 10_000)
     assert AT_HOME in pair.run("links", "list").stdout
     pair.run(*pair.at("a", "topics", "create", "linked", "--partitions", "1"))
     pair.produce("linked", 10)
@@ -369,6 +373,19 @@ def test_status_is_well_when_all_is_and_fails_with_the_reason_when_a_site_is_sil
     assert "site b does not answer" in silent["problems"][0]
     assert nobody in silent["problems"][0]
     assert "exclude each other" in pair.run("status", "--watch", "--output", "json", code=2).stderr
+
+
+def test_whether_a_failover_would_lose_anything_is_checked_by_topic(pair: Pair) -> None:
+    def is_ready() -> bool:
+        assert pair.json("links", "check", "a-b", "--max-group-age-ms", "60000")["is_ready"]
+        return True
+
+    eventually_sync(is_ready)
+    nobody = f"{LOOPBACK}:{free_port()}"
+    unknown = pair.json("links", "check", "a-b", "--max-lag", "1000000", "--site", f"a={nobody}", code=1)
+    assert (unknown["is_ready"], unknown["standby"]) == (False, "b")
+    assert nobody in unknown["problems"][0]
+    assert "'x-y'" in pair.run("links", "check", "x-y", code=1).stderr
 
 
 def test_a_dry_run_of_a_failover_says_what_would_be_done_and_does_nothing(pair: Pair) -> None:

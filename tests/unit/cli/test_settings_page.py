@@ -12,6 +12,7 @@ from cli.bridge.config import BridgeSettings, load_bridge_settings
 from controller.config import ControllerSettings
 from mirror.config import MirrorConfig, load_config
 from runtime.configuration import load_settings, read_properties
+from wire.links import matches
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]*)\|", re.MULTILINE)
@@ -53,6 +54,18 @@ def test_listed_defaults_are_those_of_the_daemons() -> None:
 def test_the_example_of_a_broker_is_good(site: str) -> None:
     properties = read_properties(ROOT / "deploy" / "examples" / f"broker-{site}.properties")
     assert load_broker_settings(properties).site == load_settings(ControllerSettings, properties).site_name == site
+
+
+def test_the_example_with_two_classes_of_topics_carries_data_and_leaves_commands_at_home() -> None:
+    """MM-11."""
+    config = load_config(read_properties(ROOT / "deploy" / "examples" / "mirror-data-and-control.properties"))
+    topics = ("orders", "alerts.fire", "control.pumps", "pump.commands", "watchlist", "statistics.requests")
+    assert config.whitelist is not None
+    assert config.blacklist is not None
+    carried = [one for one in topics if matches(one, whitelist=config.whitelist, blacklist=config.blacklist)]
+    assert carried == ["orders", "alerts.fire"]
+    assert matches("alerts.fire", whitelist=config.high_priority_topics, blacklist=())
+    assert matches("statistics.daily.orders", whitelist=config.low_priority_topics, blacklist=())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -81,12 +83,17 @@ async def test_what_is_in_the_way_of_one_group_is_told_and_holds_up_nobody_else(
         assert "billing" not in world.target.group_offsets
         await eventually(lambda: dict(describe(mirror.parts).group_problems) == site.group_problems)
         assert failing() == 1
+        (since_ms,) = describe(mirror.parts).groups_stale_since_ms.values()
+        assert since_ms <= time.time() * 1000
+        staleness = {"link": "a-b", "group": "billing"}
+        assert (registry.get_sample_value("antipode_mirror_group_staleness_seconds", staleness) or -1) >= 0
         world.source.group_offsets["live"][FIRST] = GroupOffset(12)
         await eventually(lambda: world.target.group_offsets["live"][FIRST] == GroupOffset(12))
         site.group_problems.clear()
         await are_carried(world)
         await eventually(lambda: not describe(mirror.parts).group_problems)
         assert failing() == 0
+        assert registry.get_sample_value("antipode_mirror_group_staleness_seconds", staleness) is None
 
 
 async def test_a_broker_that_does_not_tell_its_groups_is_told_and_those_known_before_go_on(world: MemoryWorld) -> None:

@@ -15,13 +15,14 @@ from wire.consumer_znodes import BLACK_LIST, STATIC, ConsumerRegistration
 
 Place = tuple[str, int]
 INTERNAL_PREFIX = "__"
+ROUND_ROBIN = "roundrobin"
 
 ThreadsByTopic = Mapping[str, Sequence[str]]
 PartitionsByTopic = Mapping[str, Sequence[int]]
 
 
 class UnequalSubscriptions(Exception):
-    """Round robin needs every topic to have the same threads; names two that have not."""
+    """Round robin needs every topic to have the same threads; names what differs."""
 
 
 def consumer_id(group: str, *, host: str, started_ms: int, chance: str) -> str:
@@ -55,6 +56,51 @@ def streams_by_topic(
             if not is_hidden and matches_filter(topic, expression, is_blacklist=registration.pattern == BLACK_LIST):
                 found[topic] = count
     return found
+
+
+def unusable_filter(registration: ConsumerRegistration) -> str:
+    """Why nobody can tell what the consumer's filter takes; "" when it can be told."""
+    if registration.pattern == STATIC:
+        return ""
+    for expression in registration.subscription:
+        try:
+            matches_filter("", expression, is_blacklist=False)
+        except (re.error, OverflowError, RecursionError) as error:
+            return f"{expression!r} is no regular expression: {error}"
+    return ""
+
+
+def sound_members(
+    registrations: Mapping[str, ConsumerRegistration],
+    topics: Sequence[str],
+    *,
+    strategy: str,
+    excludes_internal: bool = True,
+) -> tuple[dict[str, ConsumerRegistration], dict[str, str]]:
+    """Who takes part in a rebalance, and why others do not; registrations in the order in which they were made.
+
+    One member's mistake is not the others' end: who has an unusable filter gets nothing, and round robin, which needs all
+    members to want the same, keeps to what the first one wants. Every member computes the same.
+    """
+    sound: dict[str, ConsumerRegistration] = {}
+    left_out: dict[str, str] = {}
+    first: tuple[str, set[str]] | None = None
+    for consumer, registration in registrations.items():
+        if reason := unusable_filter(registration):
+            left_out[consumer] = reason
+            continue
+        wanted = streams_by_topic(registration, topics, excludes_internal=excludes_internal)
+        if strategy == ROUND_ROBIN and wanted:
+            if len(set(wanted.values())) > 1:
+                left_out[consumer] = "round robin needs the same number of streams for every topic"
+                continue
+            if first is None:
+                first = consumer, set(wanted)
+            elif set(wanted) != first[1]:
+                left_out[consumer] = f"round robin needs it to want the topics that {first[0]}, who was first, wants"
+                continue
+        sound[consumer] = registration
+    return sound, left_out
 
 
 def threads_by_topic(
@@ -99,6 +145,6 @@ def assign_round_robin(threads: ThreadsByTopic, partitions: PartitionsByTopic) -
 
 STRATEGIES: Mapping[str, Callable[[ThreadsByTopic, PartitionsByTopic], dict[Place, str]]] = {
     "range": assign_range,
-    "roundrobin": assign_round_robin,
+    ROUND_ROBIN: assign_round_robin,
 }
 """By the values of `partition.assignment.strategy`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wire.byte_reader import ByteReader
+from wire.byte_reader import ByteReader, Malformed
 
 Place = tuple[str, int]
 PROTOCOL_TYPE = "consumer"
@@ -40,6 +40,22 @@ def decode_subscription(data: bytes) -> Subscription:
     _skip_user_data(reader)
     owned = _read_partitions(reader) if version >= 1 else frozenset()
     return Subscription(topics=topics, owned=owned)
+
+
+def wanted_topics(members: Mapping[str, bytes]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """What each member wants, and what is wrong with the metadata of those who therefore want nothing.
+
+    A leader that gave up over another member's bytes would leave the whole group without partitions.
+    """
+    wanted: dict[str, tuple[str, ...]] = {}
+    malformed: dict[str, str] = {}
+    for member, data in members.items():
+        try:
+            wanted[member] = decode_subscription(data).topics
+        except Malformed as error:
+            wanted[member] = ()
+            malformed[member] = str(error)
+    return wanted, malformed
 
 
 def encode_assignment(places: Iterable[Place]) -> bytes:

@@ -97,10 +97,11 @@ def _polynomial(found: int, units: Iterable[int]) -> int:
 
 def checked(partition: int, choice: Choice) -> int:
     """What a partitioner chose, if the topic has it. Raises PartitionOutOfRange."""
-    if 0 <= partition < choice.partition_count:
+    # A partitioner of the application's own may return anything.
+    if isinstance(partition, int) and 0 <= partition < choice.partition_count:
         return partition
     raise PartitionOutOfRange(
-        f"the partitioner chose partition {partition} of {choice.topic}; accepted are 0 to {choice.partition_count - 1}"
+        f"the partitioner chose partition {partition!r} of {choice.topic}; accepted are 0 to {choice.partition_count - 1}"
     )
 
 

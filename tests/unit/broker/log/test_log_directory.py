@@ -12,6 +12,7 @@ from broker.log.checkpoints import CorruptCheckpoint, TopicPartition, read_epoch
 from broker.log.errors import DirectoryLocked, StorageError
 from broker.log.log_directory import ForeignDirectory, parse_directory_name
 from broker.log.log_store import LogStore
+from broker.log.source_seen import SourceSeen
 from runtime.disk import RealDisk
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.log_batches import batch
@@ -218,6 +219,43 @@ def test_a_new_log_does_not_inherit_checkpoints_of_a_deleted_one(tmp_path):
     again = store(tmp_path)
     assert (again.get("t", 0).log_start_offset, again.get("t", 0).recovery_point) == (0, 0)
     again.close()
+
+
+SOURCE_FILES = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_a_mirror_said_of_the_source_survives_a_restart(tmp_path, is_clean):
+    """F2."""
+    logs = store(tmp_path)
+    log = create(logs)
+    create(logs, "own")
+    logs.checkpoint()
+    # a broker without copies has no such files
+    assert not any((tmp_path / name).exists() for name in SOURCE_FILES)
+    log.source = SourceSeen(700, NOW_MS)
+    if is_clean:
+        logs.close()
+    else:
+        logs.checkpoint()
+        log.source.seen_at_ms += 1
+        logs.abandon()
+    again = store(tmp_path)
+    assert again.get("t", 0).source == SourceSeen(700, NOW_MS)
+    assert not again.get("own", 0).source.is_known
+    again.get("t", 0).source.forget()
+    again.close()
+    once_more = store(tmp_path)
+    assert not once_more.get("t", 0).source.is_known
+    # nor does a new topic of the name inherit it
+    once_more.get("t", 0).source = SourceSeen(800, NOW_MS)
+    once_more.checkpoint()
+    once_more.delete(once_more.get("t", 0))
+    create(once_more)
+    once_more.abandon()
+    last = store(tmp_path)
+    assert not last.get("t", 0).source.is_known
+    last.close()
 
 
 def test_a_truncation_lowers_the_recovery_point_on_disk_first(tmp_path):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from cli.bridge.bodies import BodyRoom
 from cli.bridge.config import load_bridge_settings
 from cli.bridge.core.refusals import Refused
-from cli.bridge.producing import Room
+from cli.bridge.metrics import BridgeMetrics
+from cli.bridge.producing import OutgoingRecord, RecordProducer, Room
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 from tests.support.eventually import eventually
+from tests.support.ports import LOOPBACK, free_port
 
 NEEDED = {"bootstrap.servers": "PLAINTEXT://a:1,b:2"}
 
@@ -64,6 +67,22 @@ async def test_who_leaves_the_line_leaves_no_trace() -> None:
     room.give_back(10)
     await eventually(waiting.done)
     assert room.used_bytes == 0
+
+
+async def test_who_is_cancelled_while_librdkafka_is_full_gives_back_the_room_of_the_rest() -> None:
+    """DR-17."""
+    settings = {"bootstrap.servers": f"{LOOPBACK}:{free_port()}", "queue.buffering.max.messages": 1}
+    producer = RecordProducer(settings, BridgeMetrics(CollectorRegistry()), buffer_bytes=10_000, block_ms_max=1000)
+    producer.start()
+    records = [OutgoingRecord(key=None, value=b"v" * 100) for _ in range(5)]
+    sending = asyncio.create_task(producer.submit("t", records))
+    # one is handed over, and the second finds librdkafka's queue full
+    await eventually(lambda: producer.room.used_bytes > 0 and len(producer._producer) == 1)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert producer.room.used_bytes == records[0].size_bytes
+    assert await producer.stop(within_ms=0) == 1
 
 
 def test_bodies_beyond_their_room_are_refused_at_once() -> None:

@@ -13,6 +13,7 @@ from wire.clients.core.classic_group import (
     assign_round_robin,
     consumer_id,
     matches_filter,
+    sound_members,
     streams_by_topic,
     thread_ids,
     threads_by_topic,
@@ -67,6 +68,40 @@ def test_round_robin_deals_six_partitions_to_four_threads() -> None:
 def test_round_robin_wants_the_same_threads_for_every_topic() -> None:
     with pytest.raises(UnequalSubscriptions, match="t has a-0, b-0 and u has a-0"):
         assign_round_robin({"t": ["a-0", "b-0"], "u": ["a-0"]}, {"t": [0], "u": [0]})
+
+
+def wants(*topics: str, count: int = 1) -> ConsumerRegistration:
+    return ConsumerRegistration(subscription=dict.fromkeys(topics, count))
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_member_with_an_unusable_filter_is_left_out_and_the_others_are_not(strategy: str) -> None:
+    """HC-09."""
+    registered = {
+        "good": wants("t"),
+        "bad": ConsumerRegistration(subscription={"t(": 1}, pattern=WHITE_LIST),
+        "other": ConsumerRegistration(subscription={"u,t": 1}, pattern=WHITE_LIST),
+    }
+    sound, left_out = sound_members(registered, ["t"], strategy=strategy)
+    assert list(sound) == ["good", "other"]
+    assert "'t(' is no regular expression" in left_out["bad"]
+
+
+def test_round_robin_keeps_to_what_the_first_member_wants() -> None:
+    """HC-09, FT-13."""
+    registered = {
+        "uneven": ConsumerRegistration(subscription={"t": 1, "u": 2}),
+        "matches nothing yet": ConsumerRegistration(subscription={"later.*": 1}, pattern=WHITE_LIST),
+        "first": wants("t"),
+        "greedy": wants("t", "u"),
+        "wider": wants("t", count=3),
+    }
+    sound, left_out = sound_members(registered, ["t", "u"], strategy="roundrobin")
+    assert list(sound) == ["matches nothing yet", "first", "wider"]
+    assert "the same number of streams" in left_out["uneven"]
+    assert "first, who was first" in left_out["greedy"]
+    assign_round_robin(threads_by_topic(sound, ["t", "u"]), {"t": [0]})
+    assert sound_members(registered, ["t", "u"], strategy="range") == (registered, {})
 
 
 def test_threads_are_sorted_as_text() -> None:

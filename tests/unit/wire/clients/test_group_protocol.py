@@ -14,6 +14,7 @@ from wire.clients.core.group_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    wanted_topics,
 )
 
 topics = st.text(alphabet="abc", min_size=1, max_size=3)
@@ -40,6 +41,16 @@ def test_newer_subscriptions_are_read_too() -> None:
         topics=("t",), owned=frozenset({("t", 0), ("t", 1)})
     )
     assert decode_assignment(b"") == frozenset()
+
+
+def test_a_member_with_malformed_metadata_wants_nothing_and_is_named() -> None:
+    """NC-05."""
+    sound = encode_subscription(Subscription(topics=("t",)))
+    wanted, malformed = wanted_topics({"good": sound, "bad": sound[:-3], "empty": b""})
+    assert wanted == {"good": ("t",), "bad": (), "empty": ()}
+    assert set(malformed) == {"bad", "empty"}
+    for assign in ASSIGNORS.values():
+        assert assign(wanted, {"t": 2}) == {"good": [("t", 0), ("t", 1)], "bad": [], "empty": []}
 
 
 def test_range_gives_rows_by_topic() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -90,6 +91,16 @@ async def test_a_partitioner_beyond_the_topic_sends_nothing() -> None:
         with pytest.raises(PartitionOutOfRange, match="0 to 2"):
             await producer.send(numbered(1))
         assert cluster.count(PRODUCE) == 0
+
+
+async def test_a_partitioner_that_returns_no_number_is_named() -> None:
+    class Nonsense(Murmur2Partitioner):
+        def choose(self, choice: Choice, draw: Draw) -> int:
+            return cast("int", None)
+
+    async with ScriptedCluster(partitions=3) as cluster, producing(cluster, partitioner=Nonsense) as producer:
+        with pytest.raises(PartitionOutOfRange, match="chose partition None"):
+            await producer.send(numbered(1))
 
 
 async def test_enqueue_timeout_0_refuses_at_once_and_counts() -> None:

@@ -1,0 +1,59 @@
+"""One offset of a translate link at its other end, by what the link has stored."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from mirror.core.offset_map import OffsetMap
+from mirror.core.partitions import PartitionKey
+from mirror.core.stored_map import Binding, StoredLink, partition_records, topic_record
+from mirror.core.translation import Position, Translation
+from mirror.offset_translator import OffsetTranslator
+from runtime.process import OperationalFailure
+
+SOURCE, TARGET = "orders", "a.orders"
+
+
+@pytest.fixture
+def translator() -> OffsetTranslator:
+    """Source offsets 5 to 8 are 0 to 3 of the target, and 10 to 11 (behind a marker) 4 and 5."""
+    stored = StoredLink()
+    binding = topic_record(Binding(topic=SOURCE, source_id=UUID(int=1), target=TARGET, target_id=UUID(int=2)))
+    offset_map = OffsetMap()
+    offset_map.append(5, 0, 4)
+    offset_map.append(10, 4, 2)
+    at = Position(source_next=13, target_next=6)
+    records = partition_records(PartitionKey(SOURCE, 0), Translation(at, offset_map), chunks=[0])
+    for record in (binding, *records):
+        stored.apply(*record)
+    return OffsetTranslator("a-b", stored)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "is_known"),
+    [(0, 0, True), (5, 0, True), (8, 3, True), (9, 4, True), (11, 5, True), (12, 6, False)],
+)
+def test_an_offset_of_the_source_is_that_of_the_next_record_at_the_target(
+    translator: OffsetTranslator, source: int, target: int, *, is_known: bool
+) -> None:
+    found = translator.downstream(SOURCE, 0, source)
+    assert (found.topic, found.partition, found.offset, found.is_known) == (TARGET, 0, target, is_known)
+
+
+@pytest.mark.parametrize(("target", "source", "is_known"), [(0, 5, True), (3, 8, True), (4, 10, True), (6, 13, False)])
+def test_an_offset_of_the_target_is_that_of_the_same_record_at_the_source(
+    translator: OffsetTranslator, target: int, source: int, *, is_known: bool
+) -> None:
+    found = translator.upstream(TARGET, 0, target)
+    assert (found.topic, found.partition, found.offset, found.is_known) == (SOURCE, 0, source, is_known)
+
+
+def test_what_the_link_does_not_carry_is_named(translator: OffsetTranslator) -> None:
+    with pytest.raises(OperationalFailure, match=r"carries no topic 'a\.orders'; there: orders"):
+        translator.downstream(TARGET, 0, 1)
+    with pytest.raises(OperationalFailure, match=r"carries no topic 'orders'; there: a\.orders"):
+        translator.upstream(SOURCE, 0, 1)
+    with pytest.raises(OperationalFailure, match="noted nothing of orders-1 yet"):
+        translator.downstream(SOURCE, 1, 1)

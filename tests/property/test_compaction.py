@@ -19,7 +19,7 @@ from tests.support.log_batches import TRANSACTIONAL, batch, marker
 from tests.support.logs_on_disk import NOW_MS, config, data_records, open_log, read_all
 
 RETENTION_MS = 100
-COMPACT = config(is_compacted=True, is_deleted=False, segment_bytes=600, delete_retention_ms=RETENTION_MS)
+COMPACT = config(is_compacted=True, is_deleted=False, segment_bytes=1500, delete_retention_ms=RETENTION_MS)
 NOBODY, IDEMPOTENT, TRANSACTIONAL_PRODUCERS = -1, 1, (2, 3)
 
 Records = list[tuple[bytes | None, bytes | None]]
@@ -45,8 +45,8 @@ class Pass:
     after_ms: int
 
 
-KEYS = st.sampled_from([b"a", b"b", b"c", b"long" * 40, b"rare", None])
-VALUES = st.none() | st.sampled_from([b"", b"v", b"value" * 30])
+KEYS = st.sampled_from([b"a", b"b", b"c", b"long" * 20, b"rare", None])
+VALUES = st.none() | st.sampled_from([b"", b"v", b"value" * 15])
 APPENDS = st.builds(
     Append,
     producer_id=st.sampled_from([NOBODY, IDEMPOTENT, *TRANSACTIONAL_PRODUCERS]),

@@ -29,11 +29,14 @@ _HEAD: Final = struct.Struct(">ih")
 class Place:
     """Where an answer goes."""
 
-    __slots__ = ("_on_answer", "frame_bytes", "is_answered", "on_sent", "parts", "rest_ms")
+    __slots__ = ("_on_answer", "frame_bytes", "is_answered", "on_close", "on_sent", "parts", "rest_ms")
 
-    def __init__(self, on_answer: Callable[[Place], None], frame_bytes: int) -> None:
+    def __init__(
+        self, on_answer: Callable[[Place], None], frame_bytes: int, on_close: Callable[[], None] | None
+    ) -> None:
         self._on_answer = on_answer
         self.frame_bytes = frame_bytes
+        self.on_close = on_close
         self.is_answered = False
         self.parts: Sequence[Part] | None = None
         self.rest_ms = 0.0
@@ -60,11 +63,14 @@ class AnswerPlaces:
     def __len__(self) -> int:
         return len(self._places)
 
-    def take(self, api_key: int, frame_bytes: int) -> Place:
-        """A place behind all others for the answer to a request of this API and size."""
+    def take(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
+        """A place behind all others for the answer to a request of this API and size; 0 when nothing of that is kept.
+
+        `on_close` is called when the connection closes before the answer is there.
+        """
         self._api_key = api_key
         self._frame_bytes += frame_bytes
-        place = Place(self._on_answer, frame_bytes)
+        place = Place(self._on_answer, frame_bytes, on_close)
         self._places.append(place)
         return place
 
@@ -83,7 +89,8 @@ class AnswerPlaces:
         if len(self._places) >= PLACES_MAX or len(data) - position < _HEAD.size:
             return False
         size, api_key = _HEAD.unpack_from(data, position)
-        return bool(self._frame_bytes + size <= PLACES_BYTES_MAX and api_key == self._api_key)
+        has_room = not self._frame_bytes or self._frame_bytes + size <= PLACES_BYTES_MAX
+        return bool(has_room and api_key == self._api_key)
 
     def answered(self) -> Iterator[Place]:
         """Those that can go out, in order, taken out."""
@@ -92,7 +99,11 @@ class AnswerPlaces:
             yield self._places.popleft()
 
     def give_up(self) -> Iterator[Place]:
-        """Those that were answered and did not go out: the connection has closed."""
-        given_up = [place for place in self._places if place.is_answered]
+        """Those that were answered and did not go out: the connection has closed. The others are told so."""
+        given_up = tuple(self._places)
         self._places.clear()
-        yield from given_up
+        for place in given_up:
+            if place.is_answered:
+                yield place
+            elif place.on_close is not None:
+                place.on_close()

@@ -341,10 +341,13 @@ class Connection:
             if on_sent is not None:
                 self._unsent.append(on_sent)
 
-    def take_place(self, api_key: int, frame_bytes: int) -> Place:
-        """Keep the place of the answer to the request in flight, of this API and size; more of them may be handled meanwhile."""
+    def take_place(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
+        """Keep the place of the answer to the request in flight (`AnswerPlaces.take`); more of its API may be handled meanwhile."""
         self._is_busy = False
-        return self._places.take(api_key, frame_bytes)
+        self.on_close = None
+        if not self._is_handling:
+            self._server.loop.call_soon(self._continue)
+        return self._places.take(api_key, frame_bytes, on_close)
 
     def _on_place_answered(self, place: Place) -> None:
         if self.is_closed:

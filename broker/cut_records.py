@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from broker.log.batch_scan import scan_headers
+from broker.log.batch_scan import BatchScan
 from broker.log.errors import CorruptLog, StorageError
 from broker.log.partition_log import PartitionLog
 from runtime.disk import Disk, write_all
@@ -99,7 +99,7 @@ class CutRecords:
         size = self._disk.size(descriptor)
         end = 0
         with contextlib.suppress(CorruptLog):
-            for position, header in scan_headers(self._disk, descriptor, path, 0, size):
+            for position, header in BatchScan(self._disk, descriptor, path, 0, size):
                 end = position + header.size_bytes
         if end < size:
             self._disk.truncate(descriptor, end)

@@ -178,6 +178,13 @@ class Exchange:
         self._place = self.connection.take_place(self.header.api_key, self.frame_bytes)
         waited.add_done_callback(lambda done: self._dispatcher.finish(self, answering, done))
 
+    def keep_place(self, on_close: Callable[[], None]) -> None:
+        """What was asked is done, and the answer waits: requests of the same API that follow on the connection are handled meanwhile.
+
+        Nothing of the frame may be needed then. `on_close` is called when the connection closes before the answer.
+        """
+        self._place = self.connection.take_place(self.header.api_key, 0, on_close)
+
     def count_as(self, metrics: ApiMetrics) -> None:
         """Count the request with those of its kind and not with all of its API."""
         self._metrics = metrics

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.topic_configs import LogConfig
 from wire.record_batch import BatchHeader, Buffer, InvalidBatch
-from wire.records import open_body, record_spans
+from wire.records import open_body, read_keys
 
 _CODEC_MAX: Final = 4
 
@@ -80,11 +80,13 @@ def check_produced(header: BatchHeader, limits: BatchLimits, now_ms: int) -> Non
 
 def check_keys(records: Buffer, position: int, header: BatchHeader) -> None:
     """Refuse a client's batch at `position` for a compacted topic when a record has no key: compaction would drop it."""
+    keys: dict[bytes | None, int] = {}
     try:
-        spans = record_spans(open_body(records, position, header), header.record_count)
+        body = open_body(records, position, header)
+        read_keys(body, 0, len(body), header.record_count, 0, keys)
     except InvalidBatch as error:
         raise BatchRejected(ErrorCode.invalid_record, f"records cannot be read: {error}") from error
-    if any(span.key is None for span in spans):
+    if None in keys:
         raise BatchRejected(ErrorCode.invalid_record, "a compacted topic takes no record without a key")
 
 

@@ -14,6 +14,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from wire.record_batch import BatchHeader
+from wire.records import read_keys
+
 KEYS_MAX: Final = 2_000_000
 """Keys that one pass remembers; the range is cut where there are more."""
 
@@ -47,7 +50,7 @@ class KeyOffsets:
     """The newest offset of each key in the cleaned range."""
 
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
-        self._offsets: dict[bytes, int] = {}
+        self._offsets: dict[bytes | None, int] = {}
         self._newest: list[int] | None = None
         self._keys_max = keys_max
 
@@ -59,19 +62,26 @@ class KeyOffsets:
         """No further key fits."""
         return len(self._offsets) >= self._keys_max
 
-    def note(self, offsets: Mapping[bytes, int]) -> None:
-        """The newest offset of each key in a batch; batches come in the order of the log."""
-        self._offsets.update(offsets)
+    def note(self, header: BatchHeader, body: bytes, start: int, end: int) -> None:
+        """The records of a batch, which are `body` from `start` to `end`; batches come in the order of the log. Raises InvalidBatch."""
+        read_keys(body, start, end, header.record_count, header.base_offset, self._offsets)
 
     def close(self) -> None:
-        """All records of the range have been noted: `has_newest_in` may be asked."""
+        """All records of the range have been noted: the questions below may be asked."""
+        self._offsets.pop(None, None)
         self._newest = sorted(self._offsets.values())
 
-    def has_newest_in(self, first_offset: int, last_offset: int) -> bool:
-        """Whether any of the noted records from `first_offset` to `last_offset` is the newest of its key."""
+    def newest_count(self, first_offset: int, last_offset: int) -> int:
+        """How many of the noted records from `first_offset` to `last_offset` are the newest of their keys."""
         assert self._newest is not None
-        index = bisect_left(self._newest, first_offset)
-        return index < len(self._newest) and self._newest[index] <= last_offset
+        first = bisect_left(self._newest, first_offset)
+        return bisect_right(self._newest, last_offset, first) - first
+
+    def are_newest(self, offsets: Mapping[bytes | None, int]) -> bool:
+        """Whether each of these records is surely the newest of its key: noted as such, or no key of theirs was noted."""
+        if None in offsets:
+            return False
+        return offsets.items() <= self._offsets.items() or self._offsets.keys().isdisjoint(offsets)
 
     def is_newest(self, key: bytes | None, offset: int) -> bool:
         """Whether no newer record of `key` was seen. Records without a key have no place in a compacted log."""

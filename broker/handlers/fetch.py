@@ -1,4 +1,4 @@
-"""Fetch: the hot way out. Records go from the page cache to the socket by sendfile.
+"""Fetch: the hot way out. Records go from the page cache to the socket by sendfile, few of them as part of the answer.
 
 Behaviour: long polling by min bytes and max wait, max bytes for the whole and for each partition (the first batch always goes out
 whole), incremental sessions (KIP-227), topic ids, leader epochs and divergence (KIP-320, KIP-595), isolation level with the last
@@ -26,9 +26,11 @@ from broker.core.fetch_sessions import NO_FOLLOWER, NO_SESSION, FetchPartitionSt
 from broker.entities import topic_id_bytes
 from broker.handlers.produce import hinted_endpoints
 from broker.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
+from broker.log.errors import StorageError
 from broker.log.log_slice import LogSlice
 from broker.purgatory import Purgatory
 from broker.read_routing import preferred_replica
+from broker.replicas import failure_of
 from broker.services import BrokerServices
 from wire.fetch_codec import (
     HIGHEST_VERSION,
@@ -53,6 +55,8 @@ MIN_VERSION = LOWEST_VERSION
 MAX_VERSION = HIGHEST_VERSION
 
 _SEES_SAFE_END: Final = (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
+COPIED_BYTES_MAX: Final = 16 * 1024
+"""An answer's records up to here are copied into it: one call and one packet, where each piece sent from its file makes two of either."""
 FOLLOWERS_READ_FROM: Final = 11
 """The version from which a client may fetch from followers."""
 _HINTED_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
@@ -266,13 +270,14 @@ class Fetch:
         if not piece.length:
             piece.release()
             return _fetched(hosted, request, b"")
+        records = _copied(piece) if reading.size <= COPIED_BYTES_MAX else piece
         aborted: Sequence[AbortedTransaction] | None = None
         if request.isolation_level == READ_COMMITTED:
             aborted = [
                 AbortedTransaction(found.producer_id, found.first_offset)
                 for found in log.aborted_transactions(offset, piece.next_offset)
             ]
-        return _fetched(hosted, request, piece, aborted=aborted)
+        return _fetched(hosted, request, records, aborted=aborted)
 
     def _check_readable(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
         request = self._request
@@ -326,7 +331,7 @@ class Fetch:
         settled: list[PartitionKey] = []
         hints: set[int] = set()
         for state, hosted, fetched in reading.results:
-            size = fetched.records.length if isinstance(fetched.records, LogSlice) else 0
+            size = len(fetched.records) if isinstance(fetched.records, LogSlice | bytes) else 0
             if size and hosted is not None:
                 hosted.metrics.count_sent(size, is_to_follower=self._is_follower, is_to_mirror=self._is_to_mirror)
                 if self._is_follower and hosted.is_throttled_leader:
@@ -411,6 +416,16 @@ def _topic_fetched(key: TopicKey, partitions: Sequence[PartitionFetched]) -> Top
     if isinstance(key, bytes):
         return TopicFetched("", UUID(bytes=key) if any(key) else None, partitions)
     return TopicFetched(key, None, partitions)
+
+
+def _copied(piece: LogSlice) -> bytes:
+    """The bytes of the slice, which is given up. PartitionFailure when the disk refuses them."""
+    try:
+        return piece.read_bytes()
+    except StorageError as error:
+        raise failure_of(error) from error
+    finally:
+        piece.release()
 
 
 def _fetched(

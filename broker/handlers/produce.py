@@ -5,7 +5,8 @@ answered after the append, acks -1 when every in-sync replica has the records. T
 before the answer. Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13.
 A transaction's first batch in a partition waits until the transaction's coordinator has said that the partition takes part
 (`transactional_produce.py`). While a broker hands its leaderships over, requests wait (`hand_over.py`). A request
-counts with its size against the client's quota when it is answered.
+counts with its size against the client's quota when it is answered. Requests that follow on the connection are appended while one waits
+for the in-sync replicas; answers keep the order of the requests.
 """
 
 from __future__ import annotations
@@ -328,7 +329,7 @@ class WaitingProduce:
         """Wait for the high watermarks."""
         produces = self._services.replicas.produces
         entry = produces.wait(self, keys=list(self._missing), timeout_ms=timeout_ms)
-        self._exchange.connection.on_close = lambda: produces.forget(entry)
+        self._exchange.keep_place(lambda: produces.forget(entry))
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """A partition moved; True when no partition is waited for any more."""

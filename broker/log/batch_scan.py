@@ -1,6 +1,6 @@
-"""Walking the batch headers of a segment file with few reads.
+"""Walking the batches of a segment file with few reads: their headers, and the bytes of those that are asked for.
 
-For lookups inside a segment that was checked when it was written or recovered: headers only, no checksums. A size that
+For lookups inside a segment that was checked when it was written or recovered, and for compaction: no checksums. A size that
 cannot be right raises `CorruptLog`, it is never followed. Recovery has its own, suspicious walk (broker/log/recovery.py).
 """
 
@@ -11,25 +11,55 @@ from typing import Final
 
 from broker.log.errors import CorruptLog, storage_errors
 from runtime.disk import Disk
-from wire.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from wire.record_batch import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch, read_header
 
-_READ_BYTES: Final = 8192
+_HEADERS_READ_BYTES: Final = 8192
+_CONTENT_READ_BYTES: Final = 128 * 1024
 
 
-def scan_headers(disk: Disk, descriptor: int, path: str, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches from `start`, which must be a batch's first byte, up to `end`."""
-    position, chunk, chunk_start = start, b"", start
-    while position < end:
-        at = position - chunk_start
-        if at + HEADER_SIZE > len(chunk):
-            with storage_errors("reading", path):
-                chunk = disk.pread(descriptor, min(_READ_BYTES, end - position), position)
-            chunk_start, at = position, 0
-            if len(chunk) < HEADER_SIZE:
-                raise CorruptLog(path, position, f"{len(chunk)} bytes left, a batch header has {HEADER_SIZE}")
-        header = read_header(chunk, at)
-        size = header.batch_length + 12
-        if header.magic != MAGIC or size < HEADER_SIZE or position + size > end:
-            raise CorruptLog(path, position, f"magic {header.magic} and size {size} are not those of a batch")
-        yield position, header
-        position += size
+class BatchScan:
+    """Positions and headers of the batches from `start`, which must be a batch's first byte, up to `end`, one after another."""
+
+    def __init__(self, disk: Disk, descriptor: int, path: str, start: int, end: int) -> None:
+        self._disk = disk
+        self._descriptor = descriptor
+        self._path = path
+        self._position = start
+        self._size = 0
+        self._end = end
+        self._chunk = b""
+        self._chunk_start = start
+
+    def __iter__(self) -> Iterator[tuple[int, BatchHeader]]:
+        position, end = self._position, self._end
+        while position < end:
+            at = position - self._chunk_start
+            if at + HEADER_SIZE > len(self._chunk):
+                self._read(position, _HEADERS_READ_BYTES)
+                at = 0
+                if len(self._chunk) < HEADER_SIZE:
+                    left = len(self._chunk)
+                    raise CorruptLog(self._path, position, f"{left} bytes left, a batch header has {HEADER_SIZE}")
+            header = read_header(self._chunk, at)
+            size = header.batch_length + 12
+            if header.magic != MAGIC or size < HEADER_SIZE or position + size > end:
+                raise CorruptLog(self._path, position, f"magic {header.magic} and size {size} are not those of a batch")
+            self._position, self._size = position, size
+            yield position, header
+            position += size
+
+    def content(self) -> tuple[bytes, int]:
+        """Bytes that hold the whole batch whose header was given last, and where in them it begins. Raises InvalidBatch."""
+        at = self._position - self._chunk_start
+        if at + self._size > len(self._chunk):
+            # with the next header: large batches then cost one read each
+            self._read(self._position, max(self._size + HEADER_SIZE, _CONTENT_READ_BYTES))
+            at = 0
+            if len(self._chunk) < self._size:
+                raise InvalidBatch(f"cut off: {len(self._chunk)} bytes left of {self._size}", self._position)
+        return self._chunk, at
+
+    def _read(self, position: int, size_bytes: int) -> None:
+        with storage_errors("reading", self._path):
+            self._chunk = self._disk.pread(self._descriptor, min(size_bytes, self._end - position), position)
+        self._chunk_start = position

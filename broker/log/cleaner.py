@@ -16,14 +16,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 from broker.core.cleaning_choice import Dirtiness
 from broker.core.compaction import KEYS_MAX, AbortedRange, AbortedRanges, KeyOffsets, keeps_tombstone
 from broker.core.retention import RELATIVE_OFFSET_MAX
-from broker.log.batch_scan import scan_headers
+from broker.log.batch_scan import BatchScan
 from broker.log.errors import storage_errors
 from broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name, place
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
@@ -37,10 +37,9 @@ from wire.record_batch import (
     Compression,
     InvalidBatch,
     encode_header,
-    read_header,
     verify_crc,
 )
-from wire.records import RecordSpan, compress, open_body, record_spans, with_timestamp_delta
+from wire.records import RecordSpan, compress, open_body, read_keys, record_spans, with_timestamp_delta
 
 _COMPRESSION_MASK = 0x07
 _DELETE_HORIZON_BIT = 0x40
@@ -49,7 +48,10 @@ LITTLE_SHARE = 1 / 16
 """Of a segment's size: what counts as little that is left."""
 SEGMENT_BYTES_MAX = 2**31 - 1
 
-ReadContent = Callable[[], bytes]
+_WRITE_BYTES = 256 * 1024
+_WRITE_PIECES_MAX = 64
+"""Each piece may hold on to as much as one read brought."""
+_NO_RUN = (b"", 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,23 +148,18 @@ class _Cleaning:
             if source.next_offset <= self.plan.dirty_from:
                 read.append(source)
                 continue
-            for header, read_content in self._batches(source):
-                if not header.is_control:
-                    self._note_keys(header, read_content())
+            for header, scan in self._batches(source):
+                if not header.is_control and not self._is_aborted(header):
+                    self.keys.note(header, *_opened(header, *self._content(header, scan)))
             read.append(source)
             if self.keys.is_full:
                 break
         self.keys.close()
         return read
 
-    def _note_keys(self, header: BatchHeader, content: bytes) -> None:
-        spans, base = record_spans(open_body(content, 0, header), header.record_count), header.base_offset
-        if header.is_transactional:
-            spans = [span for span in spans if not self._is_aborted(header, base + span.offset_delta)]
-        self.keys.note({span.key: base + span.offset_delta for span in spans if span.key is not None})
-
-    def _is_aborted(self, header: BatchHeader, offset: int) -> bool:
-        return header.is_transactional and self.aborted.holds(header.producer_id, offset)
+    def _is_aborted(self, header: BatchHeader) -> bool:
+        """Whether its transaction was aborted: a batch is part of one at most."""
+        return header.is_transactional and self.aborted.holds(header.producer_id, header.base_offset)
 
     def _fits(self, first: SourceSegment, written_bytes: int, following: SourceSegment) -> bool:
         """Whether a segment takes another source even if nothing of it goes.
@@ -175,21 +172,21 @@ class _Cleaning:
         is_reachable = following.next_offset - first.base_offset <= RELATIVE_OFFSET_MAX
         return is_reachable and written_bytes + following.size_bytes <= size_bytes_max
 
-    def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, ReadContent]]:
-        """Headers, and what reads the batch until the next one is asked for."""
+    def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, BatchScan]]:
+        """Headers, and the scan that has the batch until the next one is asked for."""
         path = f"{self.plan.directory}/{file_name(source.base_offset, LOG_SUFFIX)}"
         with storage_errors("opening", path):
             descriptor = self.disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for position, header in scan_headers(self.disk, descriptor, path, 0, source.size_bytes):
-                yield header, partial(self._read, descriptor, path, position, header.size_bytes)
+            scan = BatchScan(self.disk, descriptor, path, 0, source.size_bytes)
+            for _, header in scan:
+                yield header, scan
         finally:
             self.disk.close(descriptor)
 
-    def _read(self, descriptor: int, path: str, position: int, size_bytes: int) -> bytes:
-        self.pace.spend(size_bytes)
-        with storage_errors("reading", path):
-            return self.disk.pread(descriptor, size_bytes, position)
+    def _content(self, header: BatchHeader, scan: BatchScan) -> tuple[bytes, int]:
+        self.pace.spend(header.size_bytes)
+        return scan.content()
 
     def _write(self, pending: deque[SourceSegment]) -> CleanedSegment:
         """Write one new segment from as many of the oldest sources as it takes."""
@@ -202,7 +199,7 @@ class _Cleaning:
                 group.append(pending.popleft())
                 last = self._copy(group[-1], output, markers) or last
             if last is not None and output.next_offset < last.next_offset:
-                output.add(last, _empty_batch(last))
+                output.add(_empty_batch(last))
             output.finish(entry for entry in self.plan.aborted if entry.last_offset in markers)
         return CleanedSegment(
             base_offset=group[0].base_offset,
@@ -216,30 +213,40 @@ class _Cleaning:
         """Write what stays of one source; its last batch, None when it has none."""
         last: BatchHeader | None = None
         is_dirty = source.next_offset > self.plan.dirty_from
-        for header, read_content in self._batches(source):
+        for header, scan in self._batches(source):
             last = header
-            if (
-                is_dirty
-                and not header.is_control
-                and not self.keys.has_newest_in(header.base_offset, header.last_offset)
-            ):
-                kept = self._keep_nothing(header)
-            else:
-                kept = self._keep(header, read_content())
-            if not kept:
+            kept = self._keep_marker(header, scan) if header.is_control else self._keep(header, scan, is_dirty=is_dirty)
+            if kept is None:
                 continue
-            output.add(header, kept)
-            self.pace.spend(len(kept))
+            output.add(kept)
+            self.pace.spend(kept.header.size_bytes)
             if header.is_control:
                 markers.add(header.last_offset)
         return last
 
-    def _keep(self, header: BatchHeader, content: bytes) -> bytes:
+    def _keep(self, header: BatchHeader, scan: BatchScan, *, is_dirty: bool) -> _Kept | None:
         """The batch as it stays: the same bytes, fewer records, empty, or nothing."""
+        newest_count = header.record_count
+        if is_dirty:
+            newest_count = self.keys.newest_count(header.base_offset, header.last_offset)
+        if newest_count == 0 or self._is_aborted(header):
+            return self._keep_nothing(header)
+        content, at = self._content(header, scan)
+        body, start, end = _opened(header, content, at)
+        if newest_count < header.record_count or not self._stays_whole(header, body, start, end):
+            return self._keep_some(header, content, at, body[start:end])
+        if header.is_transactional:
+            self.transactions_with_records.add(header.producer_id)
+        return _Kept(header, content, at)
+
+    def _stays_whole(self, header: BatchHeader, body: bytes, start: int, end: int) -> bool:
+        """Whether nothing of the batch goes and nothing about it changes; where False, that may still turn out."""
+        offsets: dict[bytes | None, int] = {}
+        tombstone_count = read_keys(body, start, end, header.record_count, header.base_offset, offsets)
+        return tombstone_count == 0 and len(offsets) == header.record_count and self.keys.are_newest(offsets)
+
+    def _keep_some(self, header: BatchHeader, content: bytes, at: int, body: bytes) -> _Kept | None:
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
-        if header.is_control:
-            return self._keep_marker(header, content, horizon_ms)
-        body = open_body(content, 0, header)
         kept = [span for span in record_spans(body, header.record_count) if self._keeps(header, span, horizon_ms)]
         if not kept:
             return self._keep_nothing(header)
@@ -247,54 +254,63 @@ class _Cleaning:
             self.transactions_with_records.add(header.producer_id)
         needs_horizon = horizon_ms is None and any(span.is_tombstone for span in kept)
         if len(kept) == header.record_count and not needs_horizon:
-            return content
-        _check_crc(header, content)
+            return _Kept(header, content, at)
+        _check_crc(header, content, at)
         new_horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms if needs_horizon else None
         return _rewritten(header, body, kept, new_horizon_ms)
 
-    def _keep_nothing(self, header: BatchHeader) -> bytes:
+    def _keep_nothing(self, header: BatchHeader) -> _Kept | None:
         """Nothing, or an empty batch where it is its producer's last one."""
         is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
-        return _empty_batch(header) if header.producer_id >= 0 and is_last else b""
+        return _empty_batch(header) if header.producer_id >= 0 and is_last else None
 
-    def _keep_marker(self, header: BatchHeader, content: bytes, horizon_ms: int | None) -> bytes:
+    def _keep_marker(self, header: BatchHeader, scan: BatchScan) -> _Kept | None:
         """A marker without records of its transaction goes like a tombstone; a producer's last batch stays in any case."""
+        content, at = self._content(header, scan)
+        horizon_ms = header.base_timestamp if header.has_delete_horizon else None
         has_records = header.producer_id in self.transactions_with_records
         self.transactions_with_records.discard(header.producer_id)
         if has_records:
-            return content
+            return _Kept(header, content, at)
         if horizon_ms is None:
             horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms
-            _check_crc(header, content)
-            body = open_body(content, 0, header)
+            _check_crc(header, content, at)
+            body = open_body(content, at, header)
             return _rewritten(header, body, record_spans(body, header.record_count), horizon_ms)
         is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
-        return content if is_last or keeps_tombstone(horizon_ms, self.plan.now_ms) else b""
+        return _Kept(header, content, at) if is_last or keeps_tombstone(horizon_ms, self.plan.now_ms) else None
 
     def _keeps(self, header: BatchHeader, span: RecordSpan, horizon_ms: int | None) -> bool:
-        offset = header.base_offset + span.offset_delta
-        if self._is_aborted(header, offset) or not self.keys.is_newest(span.key, offset):
+        if not self.keys.is_newest(span.key, header.base_offset + span.offset_delta):
             return False
         return not span.is_tombstone or keeps_tombstone(horizon_ms, self.plan.now_ms)
 
 
-def _check_crc(header: BatchHeader, content: bytes) -> None:
+def _opened(header: BatchHeader, content: bytes, at: int) -> tuple[bytes, int, int]:
+    """The records of the batch at `at` without their codec: bytes, and from where to where in them. Not compressed, they are not copied."""
+    if header.compression == Compression.NONE:
+        return content, at + HEADER_SIZE, at + header.size_bytes
+    body = open_body(content, at, header)
+    return body, 0, len(body)
+
+
+def _check_crc(header: BatchHeader, content: bytes, at: int) -> None:
     """A batch that is about to get a new checksum must deserve it."""
-    if not verify_crc(content, 0, header):
+    if not verify_crc(content, at, header):
         raise InvalidBatch(f"the checksum of batch {header.base_offset} is wrong, it cannot be written anew", 0)
 
 
-def _empty_batch(header: BatchHeader) -> bytes:
+def _empty_batch(header: BatchHeader) -> _Kept:
     emptied = header._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD,
         attributes=header.attributes & ~(_DELETE_HORIZON_BIT | _COMPRESSION_MASK),
         base_timestamp=header.max_timestamp,
         record_count=0,
     )
-    return encode_header(emptied, b"")
+    return _Kept(emptied, encode_header(emptied, b""), 0)
 
 
-def _rewritten(header: BatchHeader, body: bytes, kept: list[RecordSpan], new_horizon_ms: int | None) -> bytes:
+def _rewritten(header: BatchHeader, body: bytes, kept: list[RecordSpan], new_horizon_ms: int | None) -> _Kept:
     """The batch with fewer records. A new delete horizon takes the place of the base timestamp, and deltas refer to it."""
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if new_horizon_ms is None:
@@ -312,7 +328,15 @@ def _rewritten(header: BatchHeader, body: bytes, kept: list[RecordSpan], new_hor
         max_timestamp=header.max_timestamp if header.is_log_append_time else largest,
         record_count=len(kept),
     )
-    return encode_header(rewritten, packed) + packed
+    return _Kept(rewritten, encode_header(rewritten, packed) + packed, 0)
+
+
+class _Kept(NamedTuple):
+    """A batch that stays: its header, and the bytes that hold it from `at` on."""
+
+    header: BatchHeader
+    content: bytes
+    at: int
 
 
 class _Pace:
@@ -350,6 +374,9 @@ class _Output:
         self._largest = (-1, base_offset)
         self._since_entry = 0
         self._descriptor = -1
+        self._written_bytes = 0
+        self._pieces: list[memoryview] = []
+        self._run = _NO_RUN
 
     def __enter__(self) -> None:
         with storage_errors("creating", self._path):
@@ -361,20 +388,39 @@ class _Output:
     def __exit__(self, *_: object) -> None:
         self._disk.close(self._descriptor)
 
-    def add(self, header: BatchHeader, batch: bytes) -> None:
-        """Append a batch; `header` may be that of the original, whose offsets it shares."""
-        placed = place(read_header(batch))
+    def add(self, kept: _Kept) -> None:
+        """Append a batch, which reaches the file together with others."""
+        placed = place(kept.header)
         if placed.max_timestamp > self._largest[0]:
             self._largest = (placed.max_timestamp, placed.last_offset)
         if self._since_entry > self._interval:
-            self.offset_index.append(header.last_offset - self._base_offset, self.size_bytes)
+            self.offset_index.append(placed.last_offset - self._base_offset, self.size_bytes)
             self._add_time_entry()
             self._since_entry = 0
+        end = kept.at + placed.size_bytes
+        content, first, last = self._run
+        if kept.content is content and kept.at == last:
+            self._run = (content, first, end)
+        else:
+            self._end_run()
+            self._run = (kept.content, kept.at, end)
+        self.size_bytes += placed.size_bytes
+        self.next_offset = placed.last_offset + 1
+        self._since_entry += placed.size_bytes
+        if self.size_bytes - self._written_bytes >= _WRITE_BYTES or len(self._pieces) >= _WRITE_PIECES_MAX:
+            self._write()
+
+    def _end_run(self) -> None:
+        content, first, last = self._run
+        if last > first:
+            self._pieces.append(memoryview(content)[first:last])
+        self._run = _NO_RUN
+
+    def _write(self) -> None:
+        self._end_run()
         with storage_errors("writing", self._path):
-            write_all(self._disk, self._descriptor, [batch], self.size_bytes)
-        self.size_bytes += len(batch)
-        self.next_offset = header.next_offset
-        self._since_entry += len(batch)
+            self._written_bytes += write_all(self._disk, self._descriptor, self._pieces, self._written_bytes)
+        self._pieces = []
 
     def _add_time_entry(self) -> None:
         last = self.time_index.last
@@ -382,7 +428,8 @@ class _Output:
             self.time_index.append(self._largest[0], self._largest[1] - self._base_offset)
 
     def finish(self, aborted: Iterator[AbortedTransaction]) -> None:
-        """Complete the indexes and make everything durable."""
+        """Complete the files and make everything durable."""
+        self._write()
         self._add_time_entry()
         self.offset_index.write(is_durable=True)
         self.time_index.write(is_durable=True)

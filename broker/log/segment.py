@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from broker.core.retention import ActiveSegment, SegmentFacts
-from broker.log.batch_scan import scan_headers
+from broker.log.batch_scan import BatchScan
 from broker.log.descriptors import DescriptorCache, SharedFile
 from broker.log.errors import CorruptLog, storage_error, storage_errors
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
@@ -342,7 +342,7 @@ class Segment:
     def _scan(self, start: int) -> Iterator[tuple[int, BatchHeader]]:
         descriptor = self.file.acquire()
         try:
-            yield from scan_headers(self._disk, descriptor, self.path, start, self.size_bytes)
+            yield from BatchScan(self._disk, descriptor, self.path, start, self.size_bytes)
         finally:
             self.file.release()
 

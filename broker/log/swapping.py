@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from broker.log.batch_scan import scan_headers
+from broker.log.batch_scan import BatchScan
 from broker.log.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name, numbered_offset
 from runtime.disk import Disk
 
@@ -71,7 +71,7 @@ def _end_offset(disk: Disk, path: str, base_offset: int) -> int:
     descriptor = disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         end = base_offset
-        for _, header in scan_headers(disk, descriptor, path, 0, disk.size(descriptor)):
+        for _, header in BatchScan(disk, descriptor, path, 0, disk.size(descriptor)):
             end = header.next_offset
         return end
     finally:

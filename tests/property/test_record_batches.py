@@ -22,6 +22,7 @@ from wire.records import (
     encode_record,
     open_body,
     printable_name,
+    read_keys,
     record_spans,
     with_timestamp_delta,
 )
@@ -86,13 +87,32 @@ def test_spans_are_the_records_without_their_values(records: list[Record], shift
         assert with_timestamp_delta(body, span, span.timestamp_delta - shift_ms) == elsewhere
 
 
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=100, deadline=None)
+@given(records=RECORDS, before=st.binary(max_size=5), after=st.binary(max_size=5), base_offset=st.integers(0, 2**62))
+def test_keys_are_read_from_the_middle_of_a_buffer(
+    records: list[Record], before: bytes, after: bytes, base_offset: int
+) -> None:
+    batch = encode_batch(records)
+    body = open_body(batch, 0, read_header(batch))
+    offsets: dict[bytes | None, int] = {}
+    end = len(before) + len(body)
+    tombstone_count = read_keys(before + body + after, len(before), end, len(records), base_offset, offsets)
+    assert offsets == {record.key: base_offset + number for number, record in enumerate(records)}
+    assert tombstone_count == sum(record.value is None for record in records)
+
+
+@settings(max_examples=400, deadline=1000)
 @given(body=st.binary(max_size=60), record_count=st.integers(0, 4))
 def test_bodies_of_random_bytes_are_records_or_invalid(body: bytes, record_count: int) -> None:
+    keys: dict[bytes | None, int] = {}
     try:
         spans = record_spans(body, record_count)
     except InvalidBatch:
+        with pytest.raises(InvalidBatch):
+            read_keys(body, 0, len(body), record_count, 0, keys)
         return
+    assert read_keys(body, 0, len(body), record_count, 0, keys) == sum(span.is_tombstone for span in spans)
+    assert keys.keys() == {span.key for span in spans}
     assert [span.end for span in spans][-1:] == ([len(body)] if spans else [])
 
 

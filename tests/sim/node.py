@@ -15,6 +15,7 @@ from typing import Any
 from kazoo.exceptions import KazooException
 from prometheus_client import CollectorRegistry
 
+from broker.answer_places import AnswerPlaces, Place
 from broker.config import BrokerSettings, load_broker_settings
 from broker.control_service import BrokerControlService
 from broker.core.cluster_image import ClusterImage
@@ -106,7 +107,7 @@ class Services:
 
 
 class ServedConnection:
-    """A client's connection as the dispatcher sees it: one request at a time, answers in order."""
+    """A client's connection as the dispatcher sees it: one request at a time, or those for which a place is taken; answers in order."""
 
     listener = "CLIENT"
     address = "simulated"
@@ -116,6 +117,8 @@ class ServedConnection:
         self._dispatcher = dispatcher
         self._frames: deque[bytes] = deque()
         self._is_busy = False
+        self._is_handling = False
+        self._places = AnswerPlaces(self._on_place_answered)
         self.client_software = ""
         self.is_closed = False
         self.on_close: Any = None
@@ -125,28 +128,49 @@ class ServedConnection:
     def _receive(self, message: bytes) -> None:
         (size,) = struct.unpack_from(">i", message)
         assert size == len(message) - 4, "a message is a frame"
-        self._frames.append(message[4:])
+        self._frames.append(message)
         self._next()
 
     def _next(self) -> None:
-        while self._frames and not self._is_busy and not self.is_closed:
-            self._is_busy = True
+        while self._frames and not self._is_busy and not self.is_closed and self._places.may_follow(self._frames[0], 0):
+            self._is_busy = self._is_handling = True
             self.on_close = None
-            self._dispatcher.handle(self, memoryview(self._frames.popleft()))  # type: ignore[arg-type]
+            self._dispatcher.handle(self, memoryview(self._frames.popleft())[4:])  # type: ignore[arg-type]
+            self._is_handling = False
 
     def answer(self, parts: Any, *, rest_ms: float = 0.0, on_sent: Any = None) -> None:
         """Send the parts, or nothing."""
         self.on_close = None
+        self._is_busy = False
+        if self._places:
+            self._places.take_behind().answer(parts)
+            return
+        self._send(parts)
+        self._end.process.call(self._next)
+
+    def take_place(self, api_key: int, frame_bytes: int, on_close: Any = None) -> Place:
+        """Let requests of the same API that follow be handled before this one is answered."""
+        self._is_busy = False
+        self.on_close = None
+        if not self._is_handling:
+            self._end.process.call(self._next)
+        return self._places.take(api_key, frame_bytes, on_close)
+
+    def _on_place_answered(self, _: Place) -> None:
+        for place in self._places.answered():
+            self._send(place.parts)
+        self._end.process.call(self._next)
+
+    def _send(self, parts: Any) -> None:
         if parts is not None and not self.is_closed:
             self._end.send(b"".join(part.read_bytes() if isinstance(part, LogSlice) else part for part in parts))
-        self._is_busy = False
-        self._end.process.call(self._next)
 
     def close(self, _: str) -> None:
         """Close it."""
         if not self.is_closed:
             self.is_closed = True
             self._end.close()
+            tuple(self._places.give_up())
             if self.on_close is not None:
                 self.on_close()
 

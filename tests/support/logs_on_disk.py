@@ -11,6 +11,7 @@ from broker.log.partition_log import PartitionLog
 from runtime.disk import Disk, RealDisk
 from tests.support.log_batches import batch
 from wire.record_batch import BatchHeader, iterate_headers, verify_crc
+from wire.records import Record, decode_records
 
 NOW_MS = 1_000_000
 
@@ -51,3 +52,15 @@ def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20) -> list[BatchHeader
             headers.append(header)
         assert piece.next_offset >= headers[-1].next_offset
         offset = piece.next_offset
+
+
+def data_records(log: PartitionLog) -> list[Record]:
+    """Every data record that a reader gets from the log's start on."""
+    found: list[Record] = []
+    offset = log.log_start_offset
+    while True:
+        with log.read(offset, max_bytes=1 << 20) as piece:
+            found += decode_records(piece.read_bytes())
+            offset = piece.next_offset
+            if not len(piece):
+                return [record for record in found if record.offset >= log.log_start_offset]

@@ -106,14 +106,15 @@ class RawClient:
         """Produce to one partition; its result."""
         version = fields.get("version", 9)
         self.send_produce(topic, records, **fields)
-        return self._produced(version).topics[0].partitions[0]
+        return self.produced(version).topics[0].partitions[0]
 
     def produce_all(self, topics: Sequence[TopicRecords], *, version: int = 9) -> ProduceResponse:
         """Produce to any partitions with acks=all."""
         self._send_produce(ProduceRequest(None, -1, 5000, topics), version)
-        return self._produced(version)
+        return self.produced(version)
 
-    def _produced(self, version: int) -> ProduceResponse:
+    def produced(self, version: int = 9) -> ProduceResponse:
+        """The answer to the oldest Produce request that was sent and has not been read yet."""
         frame = self.read_frame()
         return parse_produce_response(frame, response_body_position(frame, PRODUCE, version), version)
 

@@ -73,6 +73,8 @@ class Together:
         self.waiting: list[tuple[Connection | Place, bytes]] = []
         self.is_prompt = False
         self.prompt_count = 0
+        self.keeps_frames = True
+        self.given_up: list[bytes] = []
 
     def handle(self, connection: Connection, frame: Frame) -> None:
         content = bytes(frame)
@@ -80,7 +82,10 @@ class Together:
             self.prompt_count += 1
             connection.answer([framed(content)])
         elif content.startswith(TOGETHER):
-            self.waiting.append((connection.take_place(struct.unpack_from(">h", TOGETHER)[0], len(content)), content))
+            kept_bytes = len(content) if self.keeps_frames else 0
+            (api_key,) = struct.unpack_from(">h", TOGETHER)
+            place = connection.take_place(api_key, kept_bytes, lambda: self.given_up.append(content))
+            self.waiting.append((place, content))
         else:
             self.waiting.append((connection, content))
 
@@ -214,6 +219,36 @@ async def test_what_is_handled_together_is_bounded_in_bytes_and_a_large_request_
     wanted = b"".join(map(framed, contents))
     assert await reader.readexactly(len(wanted)) == wanted
     writer.close()
+
+
+async def test_requests_of_which_nothing_is_kept_are_handled_together_whatever_their_size(start: Starter) -> None:
+    handler = Together()
+    handler.keeps_frames = False
+    _, port = start(handler)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    sizes = [10, 200_000, 30_000, 500_000, 10]
+    contents = [TOGETHER + b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
+    for content in contents:
+        writer.write(framed(content))
+    await eventually(lambda: [content for _, content in handler.waiting] == contents)
+    for waiting in handler.waiting[::-1]:
+        handler.answer(waiting)
+    wanted = b"".join(map(framed, contents))
+    assert await reader.readexactly(len(wanted)) == wanted
+    writer.close()
+
+
+async def test_whoever_waits_for_a_client_that_goes_is_told_unless_the_answer_was_there(start: Starter) -> None:
+    handler = Together()
+    server, port = start(handler)
+    _, gone = await asyncio.open_connection("127.0.0.1", port)
+    contents = [TOGETHER + b" a", TOGETHER + b" b", TOGETHER + b" c"]
+    gone.write(b"".join(map(framed, contents)))
+    await eventually(lambda: len(handler.waiting) == len(contents))
+    handler.answer(handler.waiting[1])
+    gone.close()
+    await eventually(lambda: not server.connections)
+    assert handler.given_up == [contents[0], contents[2]]
 
 
 async def test_a_stop_answers_what_is_handled_together_and_a_client_that_goes_costs_nothing(start: Starter) -> None:

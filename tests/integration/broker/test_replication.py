@@ -102,11 +102,35 @@ async def test_a_paused_process_that_goes_on_harms_nothing(
         await check(site, load)
 
 
-async def test_records_that_a_follower_does_not_take_in_time_are_answered_so_and_kept(
-    processes: Processes, tmp_path: Path, zookeeper_connect: str
+@pytest.fixture
+def patient_site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
+    """A follower that is paused stays in sync."""
+    patience = {"replica.lag.time.max.ms": "60000", "zookeeper.session.timeout.ms": "60000"}
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect, patience)
+
+
+def test_requests_that_follow_on_a_connection_do_not_wait_for_the_replicas_of_the_one_before(
+    patient_site: ReplicatedSite,
 ) -> None:
-    patient = {"replica.lag.time.max.ms": "60000", "zookeeper.session.timeout.ms": "60000"}
-    site = await asyncio.to_thread(ReplicatedSite, processes, tmp_path, zookeeper_connect, patient)
+    site = patient_site
+    site.create(TOPIC, 1, min_insync_replicas="2")
+    leader = site.leaders(TOPIC)[0]
+    (log,) = site.directory_of(leader, TOPIC, 0).glob("*.log")
+    batches = [encode_batch([Record(key=None, value=b"x" * size)]) for size in (10, 200_000, 30)]
+    with RawClient(site.nodes[leader].port) as client:
+        paused = site.nodes[a_follower(site)].process
+        paused.pause()
+        for batch in batches:
+            client.send_produce(TOPIC, batch, timeout_ms=60_000)
+        eventually_sync(lambda: log.stat().st_size == sum(map(len, batches)))
+        paused.resume()
+        placed = [client.produced().topics[0].partitions[0] for _ in batches]
+    assert [(answer.error_code, answer.base_offset) for answer in placed] == [(ErrorCode.none, at) for at in range(3)]
+    site.wait_equal(TOPIC, 1)
+
+
+def test_records_that_a_follower_does_not_take_in_time_are_answered_so_and_kept(patient_site: ReplicatedSite) -> None:
+    site = patient_site
     site.create(TOPIC, 1, min_insync_replicas="2")
     leader = site.nodes[site.leaders(TOPIC)[0]]
     paused = site.nodes[a_follower(site)].process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -36,8 +37,11 @@ class Asked:
 
     def __init__(self) -> None:
         self.answered: asyncio.Future[list[tuple[int, int]]] = asyncio.get_running_loop().create_future()
-        self.connection = SimpleNamespace(listener="CLIENT", on_close=None)
+        self.connection = SimpleNamespace(listener="CLIENT")
         self.header = SimpleNamespace(api_version=VERSION)
+
+    def keep_place(self, on_close: Callable[[], None]) -> None:
+        self.on_close = on_close
 
     def rest_ms(self, _bandwidth_ms: float) -> int:
         return 0
@@ -84,6 +88,14 @@ async def test_each_partition_is_answered_for_itself() -> None:
         (ErrorCode.not_leader_or_follower, -1),
         (ErrorCode.request_timed_out, -1),
     ]
+    purgatory.stop()
+
+
+async def test_a_request_whose_client_is_gone_waits_no_longer() -> None:
+    purgatory, asked = await waiting([Fate(), Fate()], timeout_ms=3_600_000)
+    assert len(purgatory) == 1
+    asked.on_close()
+    assert len(purgatory) == 0
     purgatory.stop()
 
 

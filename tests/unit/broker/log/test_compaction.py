@@ -12,8 +12,8 @@ from broker.log.compaction import plan_compaction, swap_in
 from runtime.disk import RealDisk
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.log_batches import TRANSACTIONAL, batch, marker
-from tests.support.logs_on_disk import NOW_MS, config, open_log, read_all
-from wire.record_batch import InvalidBatch
+from tests.support.logs_on_disk import NOW_MS, config, data_records, open_log, read_all
+from wire.record_batch import HEADER_SIZE, InvalidBatch, read_header
 from wire.records import decode_records
 
 COMPACT = config(is_compacted=True, is_deleted=False, segment_bytes=1000, delete_retention_ms=100)
@@ -25,14 +25,7 @@ def append(log, *records, **fields):
 
 def contents(log):
     """(offset, key, value) of every data record."""
-    found = []
-    offset = log.log_start_offset
-    while True:
-        with log.read(offset, max_bytes=1 << 20) as piece:
-            found += [(r.offset, r.key, r.value) for r in decode_records(piece.read_bytes())]
-            offset = piece.next_offset
-            if not len(piece):
-                return [record for record in found if record[0] >= log.log_start_offset]
+    return [(record.offset, record.key, record.value) for record in data_records(log)]
 
 
 def ready(log):
@@ -250,21 +243,37 @@ def test_a_batch_whose_bytes_have_changed_gets_no_new_checksum(tmp_path):
     assert {record[1:] for record in contents(log)} >= {(b"a", b"1"), (b"a", b"2")}
 
 
+def note(keys, first_offset, *noted):
+    """Records of these keys, at consecutive offsets."""
+    content = batch([(key, b"value") for key in noted], base_offset=first_offset)
+    keys.note(read_header(content), content, HEADER_SIZE, len(content))
+
+
 def test_the_range_is_cut_where_memory_for_keys_ends():
     keys = KeyOffsets(keys_max=2)
-    keys.note({b"a": 0})
+    note(keys, 0, b"a")
     assert not keys.is_full
-    keys.note({b"b": 1})
+    note(keys, 1, b"b")
     assert keys.is_full
     assert keys.is_newest(b"unseen", 5)
     assert not keys.is_newest(b"a", -1)
 
 
-def test_a_range_of_offsets_has_the_newest_record_of_a_key_or_not():
+def test_a_range_of_offsets_has_as_many_newest_records_as_keys_of_which_no_newer_one_came():
     keys = KeyOffsets()
-    keys.note({b"a": 3, b"b": 4})
-    keys.note({b"a": 9})
+    note(keys, 3, b"a", b"b")
+    note(keys, 9, b"a")
     keys.close()
-    assert [keys.has_newest_in(first, last) for first, last in ((0, 3), (3, 4), (5, 8), (5, 9), (10, 20))] == [
-        *(False, True, False, True, False)
-    ]
+    counts = [keys.newest_count(first, last) for first, last in ((0, 3), (3, 4), (5, 8), (5, 9), (4, 9), (10, 20))]
+    assert counts == [0, 1, 0, 1, 2, 0]
+
+
+def test_records_are_surely_the_newest_when_all_were_noted_as_such_or_no_key_was_noted():
+    keys = KeyOffsets()
+    note(keys, 3, b"a", b"b", None)
+    keys.close()
+    assert keys.are_newest({b"a": 3, b"b": 4})
+    assert keys.are_newest({b"c": 1, b"d": 2})
+    assert not keys.are_newest({b"a": 2})
+    assert not keys.are_newest({b"c": 1, None: 5})
+    assert not keys.are_newest({b"a": 3, b"c": 2})  # true, but a look at each record has to say so

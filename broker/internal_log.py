@@ -7,7 +7,7 @@ partition does not stop the broker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Awaitable, Hashable
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -38,12 +38,10 @@ class InternalLog:
         hosted = self._replicas.find(self._topic, partition)
         return hosted.state.leader_epoch if hosted is not None and hosted.state.is_leader else None
 
-    async def append(self, partition: int, records: bytes) -> int:
-        """Append and wait until every in-sync replica has it; the last offset. PartitionFailure."""
+    def append(self, partition: int, records: bytes) -> Awaitable[None] | None:
+        """Append; what to wait for until every in-sync replica has it, None when they all have. PartitionFailure, from either."""
         append = OwnAppend(self._replicas, self._led(partition), records)
-        if not append.is_committed:
-            await append.committed(self._commit_timeout_ms)
-        return append.last_offset
+        return None if append.is_committed else append.committed(self._commit_timeout_ms)
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
         """Whole batches from the log's start to its end of now, piece by piece. PartitionFailure.

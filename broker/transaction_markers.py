@@ -78,26 +78,29 @@ class TransactionMarkers:
     ) -> Awaitable[object] | None:
         """Append to one partition; what to wait for until it is committed, None for nothing. PartitionFailure."""
         hosted = self._replicas.get(image, partition.topic, partition.partition)
-        hosted.check_writable(ALL_IN_SYNC, passes_fence=self._passes_fence(end, partition.topic))
+        passes_fence = self._passes_fence(end, partition.topic)
+        hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
         _check_current(hosted, end)
         if partition.topic == OFFSETS_TOPIC:
             return self._groups.end_transaction(partition.partition, _command(end))
-        append = self._append(hosted, end, marker)
+        append = self._append(hosted, end, marker, passes_fence=passes_fence)
         return None if append.is_committed else append.committed(COMMIT_TIMEOUT_MS)
 
     def _passes_fence(self, end: TransactionEnd, topic: str) -> bool:
+        if not end.is_commit:
+            return False
         image = self._image()
-        return end.is_commit and image.role_in(image.link_of(topic)) is LinkRole.FENCED
+        return image.role_in(image.link_of(topic)) is LinkRole.FENCED
 
     async def append(self, hosted: HostedPartition, end: TransactionEnd) -> None:
         """Append the marker to an ordinary partition and wait until it is committed. PartitionFailure."""
-        append = self._append(hosted, end, self._encoded(end))
+        append = self._append(hosted, end, self._encoded(end), passes_fence=self._passes_fence(end, hosted.topic))
         if not append.is_committed:
             await append.committed(COMMIT_TIMEOUT_MS)
 
-    def _append(self, hosted: HostedPartition, end: TransactionEnd, marker: bytes) -> OwnAppend:
+    def _append(self, hosted: HostedPartition, end: TransactionEnd, marker: bytes, *, passes_fence: bool) -> OwnAppend:
         hosted.guards.withdraw(end.producer_id)
-        return OwnAppend(self._replicas, hosted, marker, passes_fence=self._passes_fence(end, hosted.topic))
+        return OwnAppend(self._replicas, hosted, marker, passes_fence=passes_fence)
 
     def _encoded(self, end: TransactionEnd) -> bytes:
         return encode_marker(

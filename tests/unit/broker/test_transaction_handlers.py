@@ -116,7 +116,7 @@ async def ask(services: Any, name: str, version: int, **values: Any) -> Any:
     )
     request = build_entity(schemas.request_type(module.API_KEY, version), values)
     response = await module.handle(services, context, request)
-    encoded = schemas.encode(response)
+    encoded = response if isinstance(response, bytes) else schemas.encode(response)
     if name == "describe_transactions":
         return response  # kio does not read the start time of what is not open
     return schemas.decode(schemas.response_type(module.API_KEY, version), encoded)

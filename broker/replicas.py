@@ -360,8 +360,7 @@ class Replicas:
 
     def record_growth(self, hosted: HostedPartition, grown_bytes: int) -> None:
         """The log has grown: followers can have it, and without followers in sync it is safe at once."""
-        state = hosted.state
-        high_watermark = state.high_watermark
+        state, high_watermark = hosted.state, hosted.state.high_watermark
         safe_end = hosted.safe_end if self.mirror_fetches.is_awaited(hosted.key) else None
         self.follower_fetches.notify(hosted.key, grown_bytes)
         was_all_visible = high_watermark == state.log_end_offset

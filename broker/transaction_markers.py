@@ -1,6 +1,7 @@
 """Writes transaction markers into partitions that this broker leads, once, in order with everything else there.
 
-A marker of an older producer epoch or coordinator is refused, and one that was there before where each transaction has an epoch of its own.
+A marker of an older producer epoch or coordinator is refused, and one that was there before where each transaction has an epoch of its own:
+not before every in-sync replica has that, because who asks takes the partition for done then.
 Partitions of `__consumer_offsets` go through the group coordinator, whose memory must see the marker where the log has it. Under a
 link's fence the markers of committed transactions still pass: their producers were told so before, and the failover waits for them.
 Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hanging_transactions.py`.
@@ -19,7 +20,7 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
 from broker.core.group_messages import EndProducerTransaction, TopicPartition
 from broker.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
-from broker.internal_log import OwnAppend
+from broker.internal_log import AwaitedCommit, OwnAppend
 from broker.replicas import Replicas
 from broker.state_shard import CoordinatorRefusal
 from runtime.clock import Clock
@@ -80,11 +81,19 @@ class TransactionMarkers:
         hosted = self._replicas.get(image, partition.topic, partition.partition)
         passes_fence = self._passes_fence(end, partition.topic)
         hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
-        _check_current(hosted, end)
+        if _was_here(hosted, end):
+            return self._settled(hosted)
         if partition.topic == OFFSETS_TOPIC:
             return self._groups.end_transaction(partition.partition, _command(end))
         append = self._append(hosted, end, marker, passes_fence=passes_fence)
         return None if append.is_committed else append.committed(COMMIT_TIMEOUT_MS)
+
+    async def _settled(self, hosted: HostedPartition) -> None:
+        """Refuse the marker that was here before, once what the log has is committed."""
+        commit = AwaitedCommit(self._replicas, hosted, hosted.log.log_end_offset - 1)
+        if not commit.is_committed:
+            await commit.committed(COMMIT_TIMEOUT_MS)
+        raise PartitionFailure(ErrorCode.invalid_producer_epoch)
 
     def _passes_fence(self, end: TransactionEnd, topic: str) -> bool:
         if not end.is_commit:
@@ -112,17 +121,19 @@ class TransactionMarkers:
         )
 
 
-def _check_current(hosted: HostedPartition, end: TransactionEnd) -> None:
+def _was_here(hosted: HostedPartition, end: TransactionEnd) -> bool:
+    """Whether the partition has the marker. PartitionFailure when a later one was here."""
     known = hosted.log.producers.get(end.producer_id)
     if known is None:
-        return
+        return False
     if end.producer_epoch < known.producer_epoch:
         raise PartitionFailure(ErrorCode.invalid_producer_epoch)
     if end.transaction_version >= BUMPING_CLIENT_VERSION and end.producer_epoch == known.producer_epoch:
-        # it was here before: an open transaction of this epoch is the next one, which it must not end (KIP-1228)
-        raise PartitionFailure(ErrorCode.invalid_producer_epoch)
+        # an open transaction of this epoch is the next one, which it must not end (KIP-1228)
+        return True
     if end.coordinator_epoch < known.coordinator_epoch:
         raise PartitionFailure(ErrorCode.transaction_coordinator_fenced)
+    return False
 
 
 def _command(end: TransactionEnd) -> EndProducerTransaction:

@@ -1,6 +1,7 @@
 """A group of a hundred members in a storm, by each protocol, at three brokers; and one whose brokers are killed meanwhile.
 
-Promised: no lost commit, no double ownership, committed offsets that never go back, every record read (S1 to S6).
+Promised: no lost commit, no double ownership, committed offsets that never go back, every record read (S1 to S6). Eager members are judged
+by the positions that the coordinator tells them, see `tests/support/rebalance_storm.py`.
 """
 
 from __future__ import annotations

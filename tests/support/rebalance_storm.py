@@ -5,9 +5,9 @@ join; then more records are written and the group must get on. At the end a few 
 of all of them is checked (`tests/support/group_history.py`).
 
 Eager members ask the coordinator themselves where each partition that they are given goes on, begin there, and pass over what their client
-hands out below that or of partitions that they do not have: strays, which are counted. librdkafka (2.16) does so when leaders die: it was seen to
-hand out records of an assignment before (0 to 19, then 30), while the coordinator had answered 30 and nobody had asked where the log begins,
-so no broker had sent it there. Everything that brokers answer for is judged all the same.
+hands out below that, or of partitions that they do not have: strays, which are counted. When leaders die, librdkafka 2.16 was seen to hand
+out records of an assignment before (0 to 19, then 30), while the coordinator had answered 30 and nobody had asked where the log begins, so
+no broker had sent it there. Everything that brokers answer for is judged all the same.
 """
 
 from __future__ import annotations

@@ -142,6 +142,13 @@ class Exchange:
         prefix = response_prefix(header.api_key, header.api_version, header.correlation_id, body_size=body_size)
         self._finish([prefix, *parts])
 
+    def answer_encoded(self, body: bytes) -> None:
+        """Answer with an encoded body that begins with how long the client is throttled."""
+        rest_ms = self.rest_ms()
+        if rest_ms:
+            body = rest_ms.to_bytes(4, "big") + body[4:]
+        self.answer_body([body], body_size=len(body))
+
     def answer_nothing(self) -> None:
         """The client does not expect a response (acks=0)."""
         self._finish(None)
@@ -350,7 +357,11 @@ class Dispatcher:
             self._fail(exchange)
 
     async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
-        exchange.answer_entity(await exchange.handled_by(module.handle(self._services, exchange.context, request)))
+        answer = await exchange.handled_by(module.handle(self._services, exchange.context, request))
+        if isinstance(answer, bytes):
+            exchange.answer_encoded(answer)
+        else:
+            exchange.answer_entity(answer)
 
     def _fail(self, exchange: Exchange) -> None:
         header = exchange.header

@@ -44,6 +44,8 @@ class FollowerFetches(Purgatory):
     def notify(self, key: Hashable, grown_bytes: int = 0) -> None:
         """The partition changed, with or without new records; its followers' fetches are looked at in this turn of the loop."""
         super().notify(key, grown_bytes)
+        if key not in self._sessions:
+            return
         for session, watched in self._marked(key):
             if not (grown_bytes and watched.state.is_throttled):
                 super().notify(session, grown_bytes)
@@ -55,14 +57,14 @@ class FollowerFetches(Purgatory):
 
     def high_watermark_moved(self, key: Hashable) -> None:
         """Followers that are read from hear of it at once (KIP-392), the others with their next answer."""
+        if key not in self._sessions:
+            return
         for session, watched in self._marked(key):
             if watched.state.lacks_high_watermark(watched.hosted.state.high_watermark):
                 super().notify(session)
 
     def _marked(self, key: Hashable) -> Iterable[tuple[FetchSession, _Watched]]:
-        sessions = self._sessions.get(key)
-        if sessions is None:
-            return
+        sessions = self._sessions.get(key, {})
         for session, watched in tuple(sessions.items()):
             partition = watched.state.key
             if partition not in session.partitions:

@@ -7,7 +7,7 @@ partition does not stop the broker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Awaitable, Hashable
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -38,12 +38,10 @@ class InternalLog:
         hosted = self._replicas.find(self._topic, partition)
         return hosted.state.leader_epoch if hosted is not None and hosted.state.is_leader else None
 
-    async def append(self, partition: int, records: bytes) -> int:
-        """Append and wait until every in-sync replica has it; the last offset. PartitionFailure."""
+    def append(self, partition: int, records: bytes) -> Awaitable[None] | None:
+        """Append; what to wait for until every in-sync replica has it, None when they all have. PartitionFailure, from either."""
         append = OwnAppend(self._replicas, self._led(partition), records)
-        if not append.is_committed:
-            await append.committed(self._commit_timeout_ms)
-        return append.last_offset
+        return None if append.is_committed else append.committed(self._commit_timeout_ms)
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
         """Whole batches from the log's start to its end of now, piece by piece. PartitionFailure.
@@ -68,22 +66,19 @@ class InternalLog:
             await asyncio.sleep(0)
 
 
-class OwnAppend:
-    """What the broker itself appends to a partition that it leads, until every in-sync replica has it. PartitionFailure when made."""
+class AwaitedCommit:
+    """The log of a partition that is led here, up to an offset, until every in-sync replica has it."""
 
-    def __init__(
-        self, replicas: Replicas, hosted: HostedPartition, records: bytes, *, passes_fence: bool = False
-    ) -> None:
+    def __init__(self, replicas: Replicas, hosted: HostedPartition, last_offset: int) -> None:
         self._replicas = replicas
         self._hosted = hosted
-        info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False, passes_fence=passes_fence)
-        self.last_offset = info.last_offset
+        self.last_offset = last_offset
         self._led_since_epoch = hosted.state.led_since_epoch
         self._done: asyncio.Future[None] | None = None
 
     @property
     def is_committed(self) -> bool:
-        """True, right after the append, when there is nothing to wait for."""
+        """True, when it was just made, when there is nothing to wait for."""
         return self._hosted.state.high_watermark > self.last_offset and not self._hosted.log.needs_flush
 
     async def committed(self, timeout_ms: float) -> None:
@@ -122,3 +117,13 @@ class OwnAppend:
             self._done.set_exception(PartitionFailure(ErrorCode.request_timed_out))
         else:
             self._done.set_result(None)
+
+
+class OwnAppend(AwaitedCommit):
+    """What the broker itself appends to a partition that it leads, until every in-sync replica has it. PartitionFailure when made."""
+
+    def __init__(
+        self, replicas: Replicas, hosted: HostedPartition, records: bytes, *, passes_fence: bool = False
+    ) -> None:
+        info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False, passes_fence=passes_fence)
+        super().__init__(replicas, hosted, info.last_offset)

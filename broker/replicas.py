@@ -361,13 +361,14 @@ class Replicas:
 
     def record_growth(self, hosted: HostedPartition, grown_bytes: int) -> None:
         """The log has grown: followers can have it, and without followers in sync it is safe at once."""
-        state = hosted.state
-        high_watermark, safe_end = state.high_watermark, hosted.safe_end
+        state, high_watermark = hosted.state, hosted.state.high_watermark
+        safe_end = hosted.safe_end if self.mirror_fetches.is_awaited(hosted.key) else None
         self.follower_fetches.notify(hosted.key, grown_bytes)
         was_all_visible = high_watermark == state.log_end_offset
         if state.record_append(hosted.log.log_end_offset):
             self._follow_high_watermark(hosted, high_watermark, grown_bytes if was_all_visible else None)
-        self._tell_mirror(hosted, safe_end)
+        if safe_end is not None:
+            self._tell_mirror(hosted, safe_end)
 
     def record_fetch(
         self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int, log_start_offset: int

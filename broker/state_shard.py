@@ -14,7 +14,7 @@ import asyncio
 import enum
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -47,8 +47,8 @@ class InternalLog(Protocol):
         """The epoch under which this broker leads the partition, None when it does not."""
         ...
 
-    async def append(self, partition: int, records: bytes) -> int:
-        """Append batches; returns the last offset once they are committed."""
+    def append(self, partition: int, records: bytes) -> Awaitable[object] | None:
+        """Append batches; what to wait for until they are committed, None when they are. Either may fail."""
         ...
 
     def read_all(self, partition: int) -> AsyncIterator[bytes]:
@@ -101,6 +101,14 @@ class _Write(Generic[DecisionT]):
     is_applied: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Awaited(Generic[DecisionT]):
+    """Decisions of one append that is under way."""
+
+    writes: list[_Write[DecisionT]]
+    append: Awaitable[object]
+
+
 class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     """See the module. A subclass brings the machine."""
 
@@ -124,7 +132,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._requests: dict[int, asyncio.Future[ReplyT]] = {}
         self._lanes: dict[str, _Lane[CommandT]] = {}
         self._unwritten: deque[_Write[DecisionT]] = deque()
+        self._is_writing = False
         self._writer: asyncio.Task[None] | None = None
+        """While an append is waited for."""
 
     # --- what the machine brings
 
@@ -226,8 +236,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._unwritten.append(
             _Write(lane=name, decision=decision, content=content, size_bytes=size_bytes, is_applied=is_applied)
         )
-        if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write())
+        if not self._is_writing:
+            self._is_writing = True
+            asyncio.get_running_loop().call_soon(self._begin_writing)
 
     def _answer(self, token: int, reply: ReplyT) -> None:
         request = self._requests.pop(token, None)
@@ -236,29 +247,56 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     # --- writing
 
-    async def _write(self) -> None:
-        # Decisions of the same turn of the loop join the first append.
-        await asyncio.sleep(0)
+    def _begin_writing(self) -> None:
+        """What was decided in this turn of the loop joins the first append; a task is made only when one has to be waited for."""
         try:
-            while self._unwritten:
-                writes = self._next_writes()
-                # a decision without records only waits for those that it was built upon, which are in the log by now
-                if batches := _batches(writes, now_ms=self._clock.now_ms()):
-                    await self._log.append(self.partition, batches)
+            awaited = self._write_until_one_waits()
+        except Exception as error:
+            self._is_writing = False
+            self._writing_failed(error)
+            return
+        if awaited is None:
+            self._is_writing = False
+        else:
+            self._writer = asyncio.get_running_loop().create_task(self._write(awaited))
+
+    async def _write(self, awaited: _Awaited[DecisionT] | None) -> None:
+        try:
+            while awaited is not None:
+                await awaited.append
                 if self.is_ended:
                     return
-                for write in writes:
+                for write in awaited.writes:
                     self._finish(write)
-        except PartitionFailure as failure:
-            log.warning("append to an internal partition failed", partition=self.partition, reason=str(failure))
-            self._fail(failure.code)
-        except Exception:
-            # Our bug, whatever it is: nobody shall wait for a shard that cannot go on.
-            self._fail(ErrorCode.coordinator_not_available)
-            log.exception("internal partition ended", partition=self.partition)
-            raise
+                awaited = self._write_until_one_waits()
+        except Exception as error:
+            self._writing_failed(error)
         finally:
             self._writer = None
+            self._is_writing = False
+
+    def _write_until_one_waits(self) -> _Awaited[DecisionT] | None:
+        """Write what is decided until an append is not safe at once; that one, None when everything is written."""
+        while self._unwritten:
+            writes = self._next_writes()
+            # a decision without records only waits for those that it was built upon, which are in the log by now
+            batches = _batches(writes, now_ms=self._clock.now_ms())
+            append = self._log.append(self.partition, batches) if batches else None
+            if append is not None:
+                return _Awaited(writes, append)
+            for write in writes:
+                self._finish(write)
+        return None
+
+    def _writing_failed(self, error: Exception) -> None:
+        if isinstance(error, PartitionFailure):
+            log.warning("append to an internal partition failed", partition=self.partition, reason=str(error))
+            self._fail(error.code)
+            return
+        # Our bug, whatever it is: nobody shall wait for a shard that cannot go on.
+        self._fail(ErrorCode.coordinator_not_available)
+        log.error("internal partition ended", partition=self.partition, exc_info=error)
+        raise error
 
     def _next_writes(self) -> list[_Write[DecisionT]]:
         writes: list[_Write[DecisionT]] = []
@@ -303,9 +341,11 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     async def settled(self) -> None:
         """Wait until everything decided so far is written or has failed."""
-        writer = self._writer
-        if writer is not None:
-            await asyncio.gather(writer, return_exceptions=True)
+        while self._is_writing:
+            if self._writer is None:
+                await asyncio.sleep(0)
+            else:
+                await asyncio.gather(self._writer, return_exceptions=True)
 
 
 def _record_bytes(record: KeyValue) -> int:

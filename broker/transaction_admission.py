@@ -68,8 +68,6 @@ class TransactionAdmission:
         self, writer: Writer, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode] | None:
         """As `admit` without `is_added`; None when it takes a while: the coordinator is elsewhere, or busy with the transaction."""
-        if self._routing.coordinator(writer.transactional_id) != self._node_id:
-            return None
         question = VerifyPartitions(
             transactional_id=writer.transactional_id,
             producer_id=writer.producer_id,
@@ -79,7 +77,8 @@ class TransactionAdmission:
         try:
             reply = self._coordinator.verified_now(question)
         except CoordinatorRefusal as refusal:
-            return dict.fromkeys(partitions, refusal.code)
+            is_here = self._routing.coordinator(writer.transactional_id) == self._node_id
+            return dict.fromkeys(partitions, refusal.code) if is_here else None
         return None if reply is None else _by_partition(reply, partitions)
 
     async def _ask_here(self, writer: Writer, partitions: Collection[TopicPartition], *, is_added: bool) -> AddReply:

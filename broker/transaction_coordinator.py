@@ -136,8 +136,6 @@ class TransactionCoordinator:
 
     async def end(self, command: EndTransaction) -> ProducerReply:
         """EndTxn; answers when the decision is in the log. Its markers follow. Nothing is committed under a link's fence."""
-        if command.is_commit and self._is_fenced(command.transactional_id):
-            raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
         return await self._ask_patiently(command, ProducerReply)
 
     async def carry(self, command: CarryProducer, *, link: str, link_epoch: int) -> ErrorCode:
@@ -165,15 +163,21 @@ class TransactionCoordinator:
         return await self._ask(command, reply_type)
 
     async def _ask(self, command: TransactionCommand, reply_type: type[ReplyT]) -> ReplyT:
-        shard = self._shard(command.transactional_id)
-        reply = await shard.ask(command)
+        reply = await self._ask_once(command)
         if isinstance(reply, ProducerReply) and reply.needs_producer_id:
             fresh = await self._fresh_producer_id()
             if isinstance(command, InitProducer | EndTransaction):
-                reply = await shard.ask(replace(command, fresh_producer_id=fresh))
+                reply = await self._ask_once(replace(command, fresh_producer_id=fresh))
         if not isinstance(reply, reply_type):
             raise TypeError(f"{command!r} was answered with {reply!r}")
         return reply
+
+    async def _ask_once(self, command: TransactionCommand) -> TransactionReply:
+        """Each time anew, whatever was waited for: is it coordinated here, and does a fence stand against it?"""
+        shard = self._shard(command.transactional_id)
+        if isinstance(command, EndTransaction) and command.is_commit and self._is_fenced(command.transactional_id):
+            raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
+        return await shard.ask(command)
 
     async def _fresh_producer_id(self) -> int:
         try:

@@ -1,6 +1,7 @@
 """Writes transaction markers into partitions that this broker leads, once, in order with everything else there.
 
-A marker of an older producer epoch or coordinator is refused, and one that was there before where each transaction has an epoch of its own.
+A marker of an older producer epoch or coordinator is refused, and one that was there before where each transaction has an epoch of its own:
+not before every in-sync replica has that, because who asks takes the partition for done then.
 Partitions of `__consumer_offsets` go through the group coordinator, whose memory must see the marker where the log has it. Under a
 link's fence the markers of committed transactions still pass: their producers were told so before, and the failover waits for them.
 Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hanging_transactions.py`.
@@ -19,7 +20,7 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
 from broker.core.group_messages import EndProducerTransaction, TopicPartition
 from broker.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
-from broker.internal_log import OwnAppend
+from broker.internal_log import AwaitedCommit, OwnAppend
 from broker.replicas import Replicas
 from broker.state_shard import CoordinatorRefusal
 from runtime.clock import Clock
@@ -78,26 +79,37 @@ class TransactionMarkers:
     ) -> Awaitable[object] | None:
         """Append to one partition; what to wait for until it is committed, None for nothing. PartitionFailure."""
         hosted = self._replicas.get(image, partition.topic, partition.partition)
-        hosted.check_writable(ALL_IN_SYNC, passes_fence=self._passes_fence(end, partition.topic))
-        _check_current(hosted, end)
+        passes_fence = self._passes_fence(end, partition.topic)
+        hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
+        if _was_here(hosted, end):
+            return self._settled(hosted)
         if partition.topic == OFFSETS_TOPIC:
             return self._groups.end_transaction(partition.partition, _command(end))
-        append = self._append(hosted, end, marker)
+        append = self._append(hosted, end, marker, passes_fence=passes_fence)
         return None if append.is_committed else append.committed(COMMIT_TIMEOUT_MS)
 
+    async def _settled(self, hosted: HostedPartition) -> None:
+        """Refuse the marker that was here before, once what the log has is committed."""
+        commit = AwaitedCommit(self._replicas, hosted, hosted.log.log_end_offset - 1)
+        if not commit.is_committed:
+            await commit.committed(COMMIT_TIMEOUT_MS)
+        raise PartitionFailure(ErrorCode.invalid_producer_epoch)
+
     def _passes_fence(self, end: TransactionEnd, topic: str) -> bool:
+        if not end.is_commit:
+            return False
         image = self._image()
-        return end.is_commit and image.role_in(image.link_of(topic)) is LinkRole.FENCED
+        return image.role_in(image.link_of(topic)) is LinkRole.FENCED
 
     async def append(self, hosted: HostedPartition, end: TransactionEnd) -> None:
         """Append the marker to an ordinary partition and wait until it is committed. PartitionFailure."""
-        append = self._append(hosted, end, self._encoded(end))
+        append = self._append(hosted, end, self._encoded(end), passes_fence=self._passes_fence(end, hosted.topic))
         if not append.is_committed:
             await append.committed(COMMIT_TIMEOUT_MS)
 
-    def _append(self, hosted: HostedPartition, end: TransactionEnd, marker: bytes) -> OwnAppend:
+    def _append(self, hosted: HostedPartition, end: TransactionEnd, marker: bytes, *, passes_fence: bool) -> OwnAppend:
         hosted.guards.withdraw(end.producer_id)
-        return OwnAppend(self._replicas, hosted, marker, passes_fence=self._passes_fence(end, hosted.topic))
+        return OwnAppend(self._replicas, hosted, marker, passes_fence=passes_fence)
 
     def _encoded(self, end: TransactionEnd) -> bytes:
         return encode_marker(
@@ -109,17 +121,19 @@ class TransactionMarkers:
         )
 
 
-def _check_current(hosted: HostedPartition, end: TransactionEnd) -> None:
+def _was_here(hosted: HostedPartition, end: TransactionEnd) -> bool:
+    """Whether the partition has the marker. PartitionFailure when a later one was here."""
     known = hosted.log.producers.get(end.producer_id)
     if known is None:
-        return
+        return False
     if end.producer_epoch < known.producer_epoch:
         raise PartitionFailure(ErrorCode.invalid_producer_epoch)
     if end.transaction_version >= BUMPING_CLIENT_VERSION and end.producer_epoch == known.producer_epoch:
-        # it was here before: an open transaction of this epoch is the next one, which it must not end (KIP-1228)
-        raise PartitionFailure(ErrorCode.invalid_producer_epoch)
+        # an open transaction of this epoch is the next one, which it must not end (KIP-1228)
+        return True
     if end.coordinator_epoch < known.coordinator_epoch:
         raise PartitionFailure(ErrorCode.transaction_coordinator_fenced)
+    return False
 
 
 def _command(end: TransactionEnd) -> EndProducerTransaction:

@@ -78,12 +78,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
 
     def answer_now(self, question: VerifyPartitions) -> AddReply | None:
         """The answer, None while something about the transactional id is on its way into the log."""
-        if question.transactional_id in self._lanes:
-            return None
-        for effect in self.transactions.decide(question, now_ms=self._clock.now_ms()).effects:
-            if isinstance(effect, TransactionAnswer) and isinstance(effect.reply, AddReply):
-                return effect.reply
-        raise AssertionError(f"{question!r} was not answered")
+        return None if question.transactional_id in self._lanes else self.transactions.verified(question)
 
     # --- loading
 

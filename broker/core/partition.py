@@ -288,7 +288,7 @@ class Partition:
     @property
     def has_enough_in_sync(self) -> bool:
         """True when acks=all may be promised."""
-        return self.spare_in_sync >= 0
+        return len(self.isr) >= min(self.insync_replicas_min, len(self.replicas) or 1)
 
     # --- in-sync replicas, proposed by the leader
 

@@ -21,7 +21,6 @@ from typing import Final, assert_never
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.group_messages import TopicPartition
 from broker.core.transaction_messages import (
     AddPartitions,
     AddReply,
@@ -80,6 +79,10 @@ class Transactions:
         """The transactional id, None when it is not known."""
         return self._transactions.get(transactional_id)
 
+    def verified(self, question: VerifyPartitions) -> AddReply:
+        """Whether the partitions take part, as far as the records say that are applied: as `decide`, without a decision."""
+        return _verified(self._transactions.get(question.transactional_id), question)
+
     def __iter__(self) -> Iterator[Transaction]:
         return iter(tuple(self._transactions.values()))
 
@@ -114,8 +117,10 @@ class Transactions:
         match command:
             case InitProducer():
                 return self._init(known, command, now_ms, token)
-            case AddPartitions() | VerifyPartitions():
+            case AddPartitions():
                 return _add(known, command, now_ms, token)
+            case VerifyPartitions():
+                return _answer(token, _verified(known, command))
             case EndTransaction():
                 return _end(known, command, now_ms, token)
             case CarryProducer():
@@ -260,18 +265,19 @@ def _producer_error(known: Transaction | None, command: ProducerCommand) -> Erro
     return ErrorCode.none
 
 
-def _add(
-    known: Transaction | None, command: AddPartitions | VerifyPartitions, now_ms: int, token: int
-) -> TransactionDecision:
+def _taking_part_error(known: Transaction | None, command: ProducerCommand) -> ErrorCode:
     error = _producer_error(known, command)
     if known is not None and known.state.is_ending:
         is_next = command.producer_id == known.next_producer_id and command.producer_epoch == 0
         if error is ErrorCode.none or is_next:
-            error = ErrorCode.concurrent_transactions
+            return ErrorCode.concurrent_transactions
+    return error
+
+
+def _add(known: Transaction | None, command: AddPartitions, now_ms: int, token: int) -> TransactionDecision:
+    error = _taking_part_error(known, command)
     if error is not ErrorCode.none or known is None:
         return _answer(token, AddReply(error=error))
-    if isinstance(command, VerifyPartitions):
-        return _answer(token, AddReply(errors=_verified(known, command)))
     reply = AddReply(errors=dict.fromkeys(command.partitions, ErrorCode.none))
     if known.state is TransactionState.ONGOING and command.partitions <= known.partitions:
         return _answer(token, reply)
@@ -283,11 +289,16 @@ def _add(
     return TransactionDecision(records=(TransactionStored(transaction=added),), effects=effects)
 
 
-def _verified(known: Transaction, command: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
-    return {
-        partition: ErrorCode.none if partition in known.partitions else ErrorCode.transaction_abortable
-        for partition in command.partitions
-    }
+def _verified(known: Transaction | None, command: VerifyPartitions) -> AddReply:
+    error = _taking_part_error(known, command)
+    if error is not ErrorCode.none or known is None:
+        return AddReply(error=error)
+    return AddReply(
+        errors={
+            partition: ErrorCode.none if partition in known.partitions else ErrorCode.transaction_abortable
+            for partition in command.partitions
+        }
+    )
 
 
 # --- the end

@@ -1,5 +1,7 @@
 """AddOffsetsToTxn: a transaction is about to commit offsets of a group: the group's partition of `__consumer_offsets` takes part.
 
+While the group has no coordinator that FindCoordinator could name, the answer is one that producers retry here, until their timeout, which
+librdkafka's forget once they look for the coordinator.
 Versions: 0 to 4. Producers of KIP-890's protocol leave it out; TxnOffsetCommit adds the partition itself.
 """
 
@@ -9,7 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import OFFSETS_TOPIC
+from broker.core.cluster_image import NO_NODE, OFFSETS_TOPIC
 from broker.core.group_messages import TopicPartition
 from broker.core.transaction_messages import AddPartitions
 from broker.entities import builder
@@ -36,6 +38,9 @@ async def _add(services: BrokerServices, request: Any) -> ErrorCode:
         return ErrorCode.invalid_group_id
     # a producer may commit for a group that nobody has looked for yet
     services.topic_creator.request_missing(OFFSETS_TOPIC, services.image)
+    offsets_partitions = services.config.offsets_partition_count
+    if services.image.coordinator_of(request.group_id, partition_count=offsets_partitions) == NO_NODE:
+        return ErrorCode.coordinator_load_in_progress
     try:
         partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
         reply = await services.transactions.add_partitions(

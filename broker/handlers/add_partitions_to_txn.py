@@ -15,9 +15,9 @@ from kio.schema.errors import ErrorCode
 from broker.core.group_messages import TopicPartition
 from broker.core.transaction_messages import AddPartitions, AddReply, VerifyPartitions
 from broker.core.transaction_states import BUMPING_CLIENT_VERSION
-from broker.entities import builder
 from broker.services import BrokerServices, RequestContext
 from broker.state_shard import CoordinatorRefusal
+from wire.add_partitions_codec import TopicResults, encode_add_partitions_response
 
 API_KEY = 24
 MIN_VERSION = 0
@@ -30,23 +30,18 @@ _KNOWS_ABORTABLE_FROM = 5
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
-    """Answer an AddPartitionsToTxn request."""
-    build = builder(API_KEY, context.api_version)
-    if context.api_version >= _SEVERAL_TRANSACTIONS_FROM:
-        results = []
-        for transaction in request.transactions:
-            errors = await _add(services, context, transaction, transaction.topics)
-            topics = _topic_results(build, transaction.topics, errors)
-            results.append(
-                build.part(
-                    "AddPartitionsToTxnResult", transactional_id=transaction.transactional_id, topic_results=topics
-                )
-            )
-        return build.response(error_code=ErrorCode.none, results_by_transaction=tuple(results))
-    topics = request.v3_and_below_topics
-    errors = await _add(services, context, _Older(request), topics)
-    return build.response(results_by_topic_v3_and_below=_topic_results(build, topics, errors))
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> bytes:
+    """Answer an AddPartitionsToTxn request; the answer is encoded already."""
+    version = context.api_version
+    if version >= _SEVERAL_TRANSACTIONS_FROM:
+        results = [
+            (one.transactional_id, _by_topic(one.topics, await _add(services, context, one, one.topics)))
+            for one in request.transactions
+        ]
+        return encode_add_partitions_response(version, results)
+    one, topics = _Older(request), request.v3_and_below_topics
+    errors = await _add(services, context, one, topics)
+    return encode_add_partitions_response(version, [(one.transactional_id, _by_topic(topics, errors))])
 
 
 class _Older:
@@ -120,19 +115,9 @@ def _translation(context: RequestContext) -> Callable[[ErrorCode], ErrorCode]:
     return translated
 
 
-def _topic_results(build: Any, topics: Any, errors: Errors) -> tuple[Any, ...]:
-    return tuple(
-        build.part(
-            "AddPartitionsToTxnTopicResult",
-            name=topic.name,
-            results_by_partition=tuple(
-                build.part(
-                    "AddPartitionsToTxnPartitionResult",
-                    partition_index=index,
-                    partition_error_code=errors[TopicPartition(topic.name, index)],
-                )
-                for index in topic.partitions
-            ),
-        )
-        for topic in topics
-    )
+def _by_topic(topics: Any, errors: Errors) -> TopicResults:
+    results: dict[str, list[tuple[int, int]]] = {}
+    for topic in topics:
+        found = results.setdefault(topic.name, [])
+        found += [(index, errors[TopicPartition(topic.name, index)]) for index in topic.partitions]
+    return results

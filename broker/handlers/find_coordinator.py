@@ -1,23 +1,26 @@
 """FindCoordinator: which broker coordinates a group or a transactional id.
 
-Behaviour: the leader of the group's partition of `__consumer_offsets`, which the first question of all creates (COORDINATOR_NOT_AVAILABLE
-meanwhile, and until as many brokers are registered as it is to have replicas). For a group that another site coordinates, that site's
-coordinator as its view names it; programs of our own (software name `antipode`) are told this site's. Likewise for transactional ids
-and `__transaction_state`; a passive site asks the active one, whose answer it gives with the addresses of the client's listener.
+Behaviour: the leader of the group's partition of `__consumer_offsets`, which the first question of all creates. For a group that another
+site coordinates, that site's coordinator as its view names it, and while the view names none, as the site itself says; programs of our own
+(software name `antipode`) are told this site's. Likewise for transactional ids and `__transaction_state`; a passive site always asks the
+active one, whose answer it gives with the addresses of the client's listener.
+While there is no coordinator, or as few brokers are registered as to create no internal topic, the answer waits a little for one, and is
+COORDINATOR_NOT_AVAILABLE then: librdkafka's transactional producers never ask again after the third such answer.
 Versions: 0 to 6; from 4 on several keys at once.
 Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE, with a sentence).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import NO_NODE, OFFSETS_TOPIC, ClusterImage, group_partition
+from broker.core.cluster_image import NO_NODE, OFFSETS_TOPIC, ClusterImage, LinkRole, group_partition
 from broker.entities import builder
 from broker.services import BrokerServices, RequestContext
-from wire.control.cluster_pb2 import LinkRecord
 from wire.links import other_site
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
@@ -27,7 +30,10 @@ MAX_VERSION = 6
 
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
+_TOPICS: Final = {GROUP_KEY_TYPE: OFFSETS_TOPIC, TRANSACTION_KEY_TYPE: TRANSACTIONS_TOPIC}
 _SEVERAL_KEYS_FROM = 4
+WAIT_MS: Final = 500
+"""How long an answer may wait for a coordinator: what else the connection carries waits with it."""
 
 
 class Found(NamedTuple):
@@ -44,18 +50,55 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer a FindCoordinator request."""
     build = builder(API_KEY, context.api_version)
     key_type = getattr(request, "key_type", GROUP_KEY_TYPE)
-    if key_type == TRANSACTION_KEY_TYPE and not context.is_own_tool:
+    has_several = context.api_version >= _SEVERAL_KEYS_FROM
+    keys = request.coordinator_keys if has_several else (request.key,)
+    by_site: dict[str | None, list[str]] = {}
+    for key in keys:
+        by_site.setdefault(_site_to_ask(services, context, key, key_type), []).append(key)
+    found: dict[str, Found] = {}
+    for site, named in by_site.items():
+        if site is None:
+            found.update(await _find_here(services, context, named, key_type))
+        else:
+            asked = replace(request, coordinator_keys=tuple(named)) if has_several else request
+            found.update(await _ask_site(services, context, site, asked, named))
+    if not has_several:
+        return build.response(**_fields(found[request.key]))
+    return build.response(coordinators=tuple(build.part("Coordinator", key=key, **_fields(found[key])) for key in keys))
+
+
+def _site_to_ask(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> str | None:
+    """The site that knows better than this broker who coordinates the key, None when there is none."""
+    if context.is_own_tool:
+        return None
+    image = services.image
+    if key_type == TRANSACTION_KEY_TYPE:
         link = services.transaction_routing.active_elsewhere()
-        if link is not None:
-            return await _ask_active_site(services, context, request, link)
-    if context.api_version < _SEVERAL_KEYS_FROM:
-        return build.response(**_fields(find(services, context, request.key, key_type)))
-    return build.response(
-        coordinators=tuple(
-            build.part("Coordinator", key=key, **_fields(find(services, context, key, key_type)))
-            for key in request.coordinator_keys
-        )
-    )
+        return None if link is None else other_site(link, image.site)
+    link = image.link_of_group(key) if key_type == GROUP_KEY_TYPE else None
+    if link is None or not link.is_routed or image.role_in(link) is not LinkRole.PASSIVE:
+        return None
+    # views are a moment old: what the group needs may just have been made there, or have to be made
+    is_found = find(services, context, key, key_type).error is ErrorCode.none
+    return None if is_found else other_site(link, image.site)
+
+
+async def _find_here(
+    services: BrokerServices, context: RequestContext, keys: Collection[str], key_type: int
+) -> dict[str, Found]:
+    """As this broker knows it, or comes to know in time."""
+
+    def found() -> dict[str, Found]:
+        return {key: find(services, context, key, key_type) for key in keys}
+
+    def is_known(_: ClusterImage) -> bool:
+        return all(each.error is ErrorCode.none for each in found().values())
+
+    topic = _TOPICS.get(key_type)
+    if topic is not None:
+        services.topic_creator.request_missing(topic, services.image)
+        await services.cluster.wait_for(is_known, timeout_ms=WAIT_MS)
+    return found()
 
 
 def _fields(found: Found) -> dict[str, Any]:
@@ -69,13 +112,11 @@ def _fields(found: Found) -> dict[str, Any]:
 
 
 def find(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> Found:
-    """The coordinator of one key."""
+    """The coordinator of one key as the newest image has it."""
     image = services.image
     if key_type == GROUP_KEY_TYPE:
-        services.topic_creator.request_missing(OFFSETS_TOPIC, image)
         return _located(image, context, _coordinator(services, image, key, is_local=context.is_own_tool))
     if key_type == TRANSACTION_KEY_TYPE:
-        services.topic_creator.request_missing(TRANSACTIONS_TOPIC, image)
         return _located(image, context, services.transaction_routing.coordinator(key))
     return _unavailable("share groups are not there; groups and transactions are")
 
@@ -91,25 +132,21 @@ def _located(image: ClusterImage, context: RequestContext, node_id: int) -> Foun
     return _unavailable(f"broker {node_id} has no listener {context.listener}")
 
 
-async def _ask_active_site(services: BrokerServices, context: RequestContext, request: Any, link: LinkRecord) -> Any:
-    """The active site's answer, with the addresses under which this client reaches its brokers."""
+async def _ask_site(
+    services: BrokerServices, context: RequestContext, site: str, request: Any, keys: Collection[str]
+) -> Mapping[str, Found]:
+    """The site's answer, with the addresses under which this client reaches its brokers."""
+    answer = await services.active_site.ask_site(services.image, site, context, request)
     image = services.image
-    answer = await services.active_site.ask_site(image, other_site(link, image.site), context, request)
-    build = builder(API_KEY, context.api_version)
     if context.api_version < _SEVERAL_KEYS_FROM:
-        return build.response(**_fields(_relocated(image, context, answer)))
-    found = {} if answer is None else {coordinator.key: coordinator for coordinator in answer.coordinators}
-    return build.response(
-        coordinators=tuple(
-            build.part("Coordinator", key=key, **_fields(_relocated(image, context, found.get(key))))
-            for key in request.coordinator_keys
-        )
-    )
+        return dict.fromkeys(keys, _relocated(image, context, answer))
+    answered = {} if answer is None else {coordinator.key: coordinator for coordinator in answer.coordinators}
+    return {key: _relocated(image, context, answered.get(key)) for key in keys}
 
 
 def _relocated(image: ClusterImage, context: RequestContext, answered: Any) -> Found:
     if answered is None:
-        return _unavailable("the site that coordinates transactions does not answer")
+        return _unavailable("the site that coordinates it does not answer")
     if answered.error_code is not ErrorCode.none:
         return Found(error=answered.error_code, message=answered.error_message)
     return _located(image, context, answered.node_id)

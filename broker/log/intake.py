@@ -71,7 +71,8 @@ def take_from_producer(
 ) -> Intake:
     """Batches that a leader appends."""
     intake = Intake(log_end_offset)
-    for position, received in checked_headers(records, is_from_producer=is_from_client):
+    # what the broker itself has just encoded needs no second checksum
+    for position, received in checked_headers(records, is_from_producer=is_from_client, has_checksum=is_from_client):
         header = received
         if is_from_client:
             check_produced(header, limits, now_ms)
@@ -133,7 +134,7 @@ def take_replicated(
 ) -> tuple[Intake, list[tuple[int, BatchHeader]]]:
     """Batches that follow the log as they are, and their headers with positions."""
     intake = Intake(log_end_offset)
-    headers = checked_headers(records, is_from_producer=False)
+    headers = checked_headers(records, is_from_producer=False, has_checksum=True)
     for _, header in headers:
         check_continues(header, log_end_offset=intake.next_offset, latest_epoch=latest_epoch)
         latest_epoch = max(latest_epoch, header.partition_leader_epoch)
@@ -146,8 +147,8 @@ def take_replicated(
     return intake, headers
 
 
-def checked_headers(records: Buffer, *, is_from_producer: bool) -> list[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches in `records`, at least one, whose structure and checksums are right."""
+def checked_headers(records: Buffer, *, is_from_producer: bool, has_checksum: bool) -> list[tuple[int, BatchHeader]]:
+    """Positions and headers of the batches in `records`, at least one, whose structure is right, and checksums if they have any."""
     try:
         headers = list(iterate_headers(records, is_from_producer=is_from_producer))
     except InvalidBatch as invalid:
@@ -155,7 +156,7 @@ def checked_headers(records: Buffer, *, is_from_producer: bool) -> list[tuple[in
         raise BatchRejected(code, str(invalid)) from invalid
     if not headers:
         raise BatchRejected(ErrorCode.corrupt_message, "no batch")
-    for position, header in headers:
+    for position, header in headers if has_checksum else ():
         if not verify_crc(records, position, header):
             raise BatchRejected(ErrorCode.corrupt_message, f"batch at byte {position}: the checksum does not fit")
     return headers

@@ -1,25 +1,42 @@
 """Reading the transaction marker out of a control batch: the one record that the log itself must open.
 
 A control batch holds a single uncompressed record whose key is (version, type) and whose value is (version, coordinator
-epoch). Types other than abort (0) and commit (1) are left alone: they belong to Raft logs.
+epoch). Types other than abort (0) and commit (1) are left alone: they belong to Raft logs. A transaction's marker is the same in each of
+its partitions but for the header, so what a small one says is remembered by its bytes.
 
 Callers: broker/log/partition_log.py and broker/log/loading.py.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from broker.core.producer_state import Marker
-from wire.record_batch import BatchHeader, Buffer, InvalidBatch
-from wire.records import decode_batch
+from wire.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, read_header
+from wire.records import decode_batch, seal_batch
 
 _ABORT: Final = 0
 _COMMIT: Final = 1
+_SMALL_BYTES: Final = 64
+_REMEMBERED_MAX: Final = 256
 
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
     """The marker in the control batch at `position`; None when it holds something else."""
+    size_bytes = header.size_bytes
+    if header.record_count == 1 and size_bytes <= HEADER_SIZE + _SMALL_BYTES and not header.compression:
+        return _marker_in(bytes(buffer[position + HEADER_SIZE : position + size_bytes]))
+    return _decoded(buffer, position, header)
+
+
+@lru_cache(maxsize=_REMEMBERED_MAX)
+def _marker_in(record: bytes) -> Marker | None:
+    batch = seal_batch(record, record_count=1, base_timestamp=0, max_timestamp=0)
+    return _decoded(batch, 0, read_header(batch))
+
+
+def _decoded(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
     try:
         record = next(decode_batch(buffer, position, header), None)
     except InvalidBatch:

@@ -403,7 +403,8 @@ class Segment:
 
     def active_facts(self, index_bytes_max: int) -> ActiveSegment:
         """What rolling looks at."""
-        is_index_full = (
+        # each batch has one entry in either index at most: few batches cannot have filled them
+        is_index_full = self.size_bytes >= index_bytes_max and (
             self.offset_index.count >= index_bytes_max // OFFSET_ENTRY.size
             or self.time_index.count >= index_bytes_max // TIME_ENTRY.size - 1
         )

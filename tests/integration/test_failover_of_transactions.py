@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
+from kio.schema.errors import ErrorCode
 
 from dr.core.playbook import FailoverPolicy
 from dr.failover import failover
@@ -17,6 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.processes import Processes
+from tests.support.raw_client import RawClient
 from tests.support.transactional_clients import WITHIN_S, read_values, transactional_producer
 from wire.broker_requests import OffsetQuery
 from wire.client import KafkaClient
@@ -27,6 +29,7 @@ from wire.transaction_records import TRANSACTIONS_TOPIC, decode_transaction_key,
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
+FIND_COORDINATOR = 10
 READ_COMMITTED = 1
 TOOL = -2
 
@@ -101,6 +104,22 @@ async def test_a_promoted_site_shows_what_was_committed_and_aborts_what_was_open
     await asyncio.to_thread(goes_on)
     values = await asyncio.to_thread(read_values, sites.b.bootstrap, "flights", 1)
     assert values[0] == [b"one", b"two", b"three"]
+
+
+async def test_either_site_names_the_coordinator_of_a_group_that_nobody_has_asked_for_before(
+    sites: LinkedSites,
+) -> None:
+    """A view of the other site is a moment old, and librdkafka's `send_offsets_to_transaction` hangs after three answers without one."""
+
+    def coordinators() -> list[tuple[ErrorCode, int]]:
+        found = []
+        for port in (sites.b.client_port, sites.a.client_port):
+            with RawClient(port) as client:
+                answer = client.call(FIND_COORDINATOR, 2, {"key": "pipeline", "key_type": 0})
+                found.append((answer.error_code, answer.node_id))
+        return found
+
+    assert await asyncio.to_thread(coordinators) == [(ErrorCode.none, 1)] * 2  # of site a
 
 
 async def carried_epoch(bootstrap: str, transactional_id: str) -> int:

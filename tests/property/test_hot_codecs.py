@@ -1,4 +1,4 @@
-"""The hand-written codecs of Produce, Fetch and OffsetCommit give and take the very bytes of kio, in every version."""
+"""The hand-written codecs of Produce, Fetch, OffsetCommit and AddPartitionsToTxn give and take the very bytes of kio, in every version."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.kio_messages import messages
-from wire import fetch_codec, fetch_requests, offset_commit_codec, produce_codec, schemas
+from wire import add_partitions_codec, fetch_codec, fetch_requests, offset_commit_codec, produce_codec, schemas
 from wire.byte_reader import Malformed
 
 RELAXED = settings(
@@ -146,6 +146,35 @@ def test_offset_commit_response_is_kios(version: int, data: st.DataObject) -> No
     throttle_time_ms = comparable(getattr(theirs, "throttle_time", 0))
     ours = offset_commit_codec.encode_offset_commit_response(topics, version, throttle_time_ms=throttle_time_ms)
     assert ours == schemas.encode(theirs)
+
+
+@pytest.mark.parametrize("version", range(6))
+@RELAXED
+@given(data=st.data())
+def test_add_partitions_response_is_kios(version: int, data: st.DataObject) -> None:
+    theirs = data.draw(messages(schemas.response_type(24, version)))
+    given_transactions = (
+        [("", theirs.results_by_topic_v3_and_below)]
+        if version < 4
+        else [(one.transactional_id, one.topic_results) for one in theirs.results_by_transaction]
+    )
+    transactions = [
+        (
+            name,
+            {
+                topic.name: [(each.partition_index, each.partition_error_code) for each in topic.results_by_partition]
+                for topic in topics
+            },
+        )
+        for name, topics in given_transactions
+    ]
+    assume(
+        all(len(ours) == len(topics) for (_, ours), (_, topics) in zip(transactions, given_transactions, strict=True))
+    )
+    encoded = schemas.encode(theirs)
+    without_error = encoded[4:] if version < 4 else encoded[6:]
+    ours = add_partitions_codec.encode_add_partitions_response(version, transactions)
+    assert ours == bytes(4 if version < 4 else 6) + without_error
 
 
 PARSERS = {

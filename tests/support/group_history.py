@@ -4,10 +4,11 @@ Times are of one monotonic clock, taken where order matters: a partition is give
 ownerships in order the end of the first lies before the start of the second. Invariants, after the checkers for Kafka histories:
 
 - S1 no two members own a partition at one time. A member that lost its partitions, or whose last commit was refused, is no proof.
-- S2 no commit is lost: who takes a partition over begins at or after every offset whose commit was acknowledged before.
+- S2 no commit is lost: who takes a partition over begins at or after every offset whose commit was acknowledged before. Where it asked
+  for its position, the coordinator's answer is what counts.
 - S3 committed offsets never go back: of two acknowledged commits, one after the other, the second is not lower.
 - S4 nobody commits what nobody has read.
-- S5 within an ownership offsets are read one after the other, none left out and none twice.
+- S5 within an ownership offsets are read one after the other, from the position that was asked for, none left out and none twice.
 - S6 in the end every record has been read.
 - S7 within a generation no partition is given to two members, and no member is told two things (`generation_violations`).
 """
@@ -28,7 +29,19 @@ class Ownership:
     began_s: float
     ended_s: float | None = None
     is_lost: bool = False
+    position: int | None = None
+    """Where the coordinator said that it goes on, if it was asked."""
     offsets: list[int] = field(default_factory=list)
+
+    @property
+    def start(self) -> int | None:
+        """Where it began, None when nobody knows."""
+        return self.position if self.position is not None else next(iter(self.offsets), None)
+
+    @property
+    def next_offset(self) -> int | None:
+        """What it reads next, None when nobody knows."""
+        return self.offsets[-1] + 1 if self.offsets else self.position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +112,14 @@ def _double_ownerships(held: Sequence[Ownership]) -> Iterable[str]:
 
 def _lost_commits(held: Sequence[Ownership], acknowledged: Sequence[Commit]) -> Iterable[str]:
     for one in held:
-        if not one.offsets:
+        start = one.start
+        if start is None:
             continue
         before = [commit for commit in acknowledged if commit.ended_s <= one.began_s]
         highest = max(before, key=lambda commit: commit.offset, default=None)
-        if highest is not None and one.offsets[0] < highest.offset:
+        if highest is not None and start < highest.offset:
             yield (
-                f"S2 partition {one.partition}: {one.member} began at {one.offsets[0]}, "
+                f"S2 partition {one.partition}: {one.member} began at {start}, "
                 f"{highest.member} had committed {highest.offset}"
             )
 
@@ -130,6 +144,8 @@ def _commits_of_the_unread(acknowledged: Sequence[Commit], read: set[int]) -> It
 
 def _gaps(held: Sequence[Ownership]) -> Iterable[str]:
     for one in held:
+        if one.position is not None and one.offsets and one.offsets[0] != one.position:
+            yield f"S5 partition {one.partition}: {one.member} read {one.offsets[0]} first, told {one.position}"
         for earlier, later in pairwise(one.offsets):
             if later != earlier + 1:
                 yield f"S5 partition {one.partition}: {one.member} read {later} after {earlier}"

@@ -21,9 +21,10 @@ from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch, 
 from broker.core.group_turn import GroupLimits
 from broker.core.transaction_states import Transaction
 from broker.core.transactions import TransactionLimits
+from broker.entities import builder
 from broker.group_reports import GroupReports
 from broker.group_routing import ImageRouting
-from broker.services import RequestContext
+from broker.services import Cluster, RequestContext
 from broker.transaction_coordinator import TransactionCoordinator
 from broker.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
@@ -86,6 +87,12 @@ class SilentSite:
 class Services(SimpleNamespace):
     """What the group handlers use of a broker's services."""
 
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image."""
+        image: ClusterImage = self.cluster.image
+        return image
+
 
 @pytest.fixture
 async def services(clock: ManualClock) -> AsyncIterator[Services]:
@@ -117,7 +124,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         transactions=transactions,
         transaction_routing=routing,
         active_site=SilentSite(),
-        image=image,
+        cluster=Cluster(image),
         group_reports=GroupReports(lambda: image, coordinator, transactions),
         config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
         producer_ids=ProducerIds(),
@@ -346,6 +353,59 @@ async def test_the_coordinator_is_found_at_the_site_that_has_the_group(services:
     assert await node("linked", software=CLIENT_SOFTWARE_NAME) == (ErrorCode.none, 1)
     if version >= 1:
         assert await node("transactions", key_type=1) == (ErrorCode.coordinator_not_available, -1)
+
+
+class TellingSite:
+    """The other site names its coordinator, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    async def ask_site(self, image: ClusterImage, site: str, context: RequestContext, request: Any) -> Any:
+        keys = request.coordinator_keys if context.api_version >= 4 else (request.key,)
+        self.asked.append(keys)
+        build = builder(10, context.api_version)
+        fields = {"error_code": ErrorCode.none, "error_message": None, "node_id": 2001, "host": "inside", "port": 1}
+        if context.api_version < 4:
+            return build.response(**fields)
+        return build.response(coordinators=tuple(build.part("Coordinator", key=key, **fields) for key in keys))
+
+
+@pytest.mark.parametrize("version", [2, 4])
+async def test_the_site_of_a_group_is_asked_while_its_view_names_no_coordinator(
+    services: Services, version: int
+) -> None:
+    """Views are a moment old, and librdkafka's transactional producers never ask a fourth time."""
+    view = SiteView(site="b", version=2, brokers=[broker_info(2001)], group_coordinators=[])
+    services.cluster.replace(with_peer_view(services.image, view))
+    services.active_site = TellingSite()
+    given = {"key": "linked", "key_type": 0, "coordinator_keys": ["linked", "g"]}
+    response = await ask(services, "find_coordinator", version, **given)
+    found = response.coordinators if version >= 4 else (response,)
+    # under the address that the client's listener has for it
+    assert (found[0].node_id, found[0].host, found[0].port) == (2001, "host", 2001)
+    assert services.active_site.asked == [("linked",)]
+    assert [each.node_id for each in found] == [2001, 1][: len(found)]
+
+
+async def test_an_answer_waits_a_little_for_the_coordinator(services: Services) -> None:
+    whole = services.image
+    topics = {name: topic for name, topic in whole.topics.items() if name != OFFSETS_TOPIC}
+    services.cluster.replace(dataclasses.replace(whole, topics=topics))
+    given = {"key": "g", "key_type": 0, "coordinator_keys": ["g"]}
+    asking = asyncio.ensure_future(ask(services, "find_coordinator", 2, **given))
+    await asyncio.sleep(0)
+    assert not asking.done()
+    services.cluster.replace(whole)
+    response = await asking
+    assert (response.error_code, response.node_id) == (ErrorCode.none, 1)
+
+
+async def test_an_answer_does_not_wait_without_end_for_the_coordinator(services: Services) -> None:
+    services.cluster.replace(dataclasses.replace(services.image, topics={}))
+    given = {"key": "g", "key_type": 0, "coordinator_keys": ["g"]}
+    response = await ask(services, "find_coordinator", 2, **given)
+    assert response.error_code is ErrorCode.coordinator_not_available
 
 
 @pytest.mark.parametrize("version", versions("describe_groups"))

@@ -9,14 +9,17 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.coordinator import GroupCoordinator
+from broker.core import transaction_records
 from broker.core.cluster_image import ClusterImage, apply_batch
 from broker.core.group_messages import TopicPartition
 from broker.core.group_turn import GroupLimits
+from broker.core.producer_ids import PRODUCER_EPOCH_MAX
 from broker.core.transaction_messages import (
     AddPartitions,
     EndTransaction,
     InitProducer,
     ProducerReply,
+    TransactionStored,
 )
 from broker.core.transaction_states import Transaction, TransactionState
 from broker.core.transactions import TransactionLimits
@@ -31,6 +34,7 @@ from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.records import Record, encode_batch
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
 T0 = TopicPartition("t", 0)
@@ -41,8 +45,13 @@ class Ids:
 
     def __init__(self) -> None:
         self.last = 6
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.waiting = 0
 
     async def next_id(self) -> int:
+        self.waiting += 1
+        await self.gate.wait()
         self.last += 1
         return self.last
 
@@ -228,24 +237,56 @@ async def test_a_transaction_times_out_at_a_coordinator_that_was_restarted(site:
     assert (await site.end(0)).error is ErrorCode.producer_fenced
 
 
+LINK = LinkRecord(
+    name="a-b",
+    source_site="a",
+    target_site="b",
+    epoch=1,
+    active_site="a",
+    phase=LinkPhase.FENCED,
+    topic_whitelist=[T0.topic],
+)
+
+
+async def test_nothing_is_committed_under_a_fence_that_came_while_a_producer_id_was_fetched(
+    site: Site, clock: ManualClock
+) -> None:
+    """A failover may have asked already what is still to be marked."""
+    last_epoch = Transaction(
+        transactional_id="tx",
+        producer_id=7,
+        producer_epoch=PRODUCER_EPOCH_MAX,
+        timeout_ms=10_000,
+        state=TransactionState.ONGOING,
+        partitions=frozenset((T0,)),
+        started_ms=clock.now_ms(),
+        updated_ms=clock.now_ms(),
+        client_version=2,
+    )
+    key, value = transaction_records.encode(TransactionStored(transaction=last_epoch))
+    site.log.appends[0] = [encode_batch([Record(key, value, clock.now_ms())])]
+    site.log.epochs = {0: 2}
+    await site.loaded()
+    site.ids.gate.clear()
+    committing = asyncio.ensure_future(site.end(PRODUCER_EPOCH_MAX))
+    await eventually(lambda: site.ids.waiting == 1)
+    site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[LINK]))
+    site.ids.gate.set()
+    with pytest.raises(CoordinatorRefusal) as refused:
+        await committing
+    assert refused.value.code is ErrorCode.coordinator_load_in_progress
+    assert site.state() is TransactionState.ONGOING
+
+
 async def test_nothing_is_committed_under_a_fence_and_what_was_committed_before_is_counted_until_it_is_marked(
     site: Site, clock: ManualClock
 ) -> None:
     """F-f."""
-    record = LinkRecord(
-        name="a-b",
-        source_site="a",
-        target_site="b",
-        epoch=1,
-        active_site="a",
-        phase=LinkPhase.FENCED,
-        topic_whitelist=[T0.topic],
-    )
     groups = GroupCoordinator(GroupLimits(), MemoryLog(), ImageRouting(lambda: site.image), clock)
     reports = GroupReports(lambda: site.image, groups, site.coordinator)
     await site.init()
     await site.add(0)
-    site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[record]))
+    site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[LINK]))
     with pytest.raises(CoordinatorRefusal) as refused:
         await site.end(0)
     assert refused.value.code is ErrorCode.coordinator_load_in_progress
@@ -254,7 +295,7 @@ async def test_nothing_is_committed_under_a_fence_and_what_was_committed_before_
     site.markers.gate.clear()
     committing = asyncio.create_task(site.end(0))
     await eventually(lambda: site.markers.waiting == 1)
-    site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[record]))
+    site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[LINK]))
     told = await reports.describe("a-b")
     assert (told.committing_transactions, list(told.transaction_partitions)) == (1, [0])
     site.markers.gate.set()

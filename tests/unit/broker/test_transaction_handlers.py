@@ -13,11 +13,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
-from broker.core.cluster_image import ClusterImage, apply_batch
+from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch
 from broker.core.group_messages import TopicPartition
 from broker.core.transaction_states import Transaction, TransactionState
 from broker.core.transactions import TransactionLimits
-from broker.services import RequestContext
+from broker.services import Cluster, RequestContext
 from broker.transaction_coordinator import TransactionCoordinator
 from broker.transaction_markers import TransactionEnd
 from broker.transaction_routing import TransactionRouting
@@ -78,6 +78,7 @@ async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
         brokers=[BrokerInfo(node_id=1, endpoints=[Endpoint(listener="CLIENT", host="host", port=1)])],
         topics=[
             TopicInfo(name=TRANSACTIONS_TOPIC, topic_id=b"x" * 16, partitions=partitions),
+            TopicInfo(name=OFFSETS_TOPIC, topic_id=b"o" * 16, partitions=partitions),
             TopicInfo(name="t", topic_id=b"t" * 16, partitions=partitions),
         ],
     )
@@ -89,7 +90,9 @@ async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
     asked_for: list[str] = []
     yield SimpleNamespace(
         image=image,
+        cluster=Cluster(image),
         clock=clock,
+        config=SimpleNamespace(offsets_partition_count=50),
         transactions=coordinator,
         transaction_routing=routing,
         transaction_markers=markers,
@@ -113,7 +116,7 @@ async def ask(services: Any, name: str, version: int, **values: Any) -> Any:
     )
     request = build_entity(schemas.request_type(module.API_KEY, version), values)
     response = await module.handle(services, context, request)
-    encoded = schemas.encode(response)
+    encoded = response if isinstance(response, bytes) else schemas.encode(response)
     if name == "describe_transactions":
         return response  # kio does not read the start time of what is not open
     return schemas.decode(schemas.response_type(module.API_KEY, version), encoded)
@@ -178,6 +181,18 @@ async def test_a_groups_partition_takes_part(services: Any, version: int) -> Non
     assert refused.error_code is ErrorCode.invalid_group_id
     # the group may be one that nobody has looked for yet
     assert services.asked_for == ["__consumer_offsets"]
+
+
+async def test_no_group_takes_part_whose_coordinator_cannot_be_found_yet(services: Any) -> None:
+    """A producer of librdkafka may wait for ever for what it looks for next, but repeats this request until its timeout."""
+    await init(services)
+    away = [PartitionState(partition=0, leader=-1)]
+    changed = ControlBatch(topics=[TopicInfo(name=OFFSETS_TOPIC, topic_id=b"o" * 16, partitions=away)])
+    services.image = apply_batch(services.image, changed)
+    given = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 0, "group_id": "g"}
+    refused = await ask(services, "add_offsets_to_txn", 3, **given)
+    assert refused.error_code is ErrorCode.coordinator_load_in_progress
+    assert not services.transactions.describe("tx").partitions
 
 
 @pytest.mark.parametrize("version", versions("end_txn"))

@@ -9,9 +9,17 @@ from tests.support.group_history import Commit, Given, Ownership, generation_vio
 ENDS = {0: 6}
 
 
-def owned(member: str, began_s: float, ended_s: float, *offsets: int, is_lost: bool = False) -> Ownership:
+def owned(
+    member: str, began_s: float, ended_s: float, *offsets: int, is_lost: bool = False, position: int | None = None
+) -> Ownership:
     return Ownership(
-        member=member, partition=0, began_s=began_s, ended_s=ended_s, is_lost=is_lost, offsets=list(offsets)
+        member=member,
+        partition=0,
+        began_s=began_s,
+        ended_s=ended_s,
+        is_lost=is_lost,
+        position=position,
+        offsets=list(offsets),
     )
 
 
@@ -43,6 +51,16 @@ def test_a_history_in_order_has_no_violation() -> None:
 def test_each_breach_is_found(letter: str, ownerships: list[Ownership], commits: list[Commit]) -> None:
     found = violations(ownerships, commits, ENDS)
     assert [line.split()[0] for line in found] == [letter], found
+
+
+def test_a_position_that_was_asked_for_counts_before_what_is_read() -> None:
+    first = owned("a", 0, 10, 0, 1, 2, position=0)
+    told_too_little = owned("b", 11, 20, position=1)
+    told_and_not_followed = owned("c", 21, 30, 4, 5, position=3)
+    at_last = owned("d", 31, 40, 3, position=3)
+    held = [first, told_too_little, told_and_not_followed, at_last]
+    found = violations(held, [committed("a", 3, 9)], ENDS)
+    assert [line.split()[0] for line in found] == ["S2", "S5"], found
 
 
 def test_who_lost_a_partition_unasked_may_believe_a_while_that_it_has_it() -> None:

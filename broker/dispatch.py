@@ -32,6 +32,7 @@ from broker.error_responses import error_response
 from broker.metrics import ApiMetrics
 from broker.services import BrokerServices, RequestContext
 from runtime.logs import get_logger
+from runtime.supervision import was_asked_to_end
 from wire.byte_reader import Malformed
 from wire.frames import (
     MalformedRequest,
@@ -328,6 +329,10 @@ class Dispatcher:
     async def _guarded(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
         try:
             await answering
+        except asyncio.CancelledError:
+            if was_asked_to_end():
+                raise
+            self._fail(exchange)
         except Exception:
             self._fail(exchange)
 
@@ -339,7 +344,7 @@ class Dispatcher:
             exchange.busy.begin()
         try:
             answering(done)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             self._fail(exchange)
 
     async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:

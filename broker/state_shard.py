@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 from broker.hosted_partition import PartitionFailure
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from runtime.supervision import in_background, note_death, was_asked_to_end
 from wire.records import Record, encode_batch
 
 log = get_logger(__name__)
@@ -227,7 +228,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             _Write(lane=name, decision=decision, content=content, size_bytes=size_bytes, is_applied=is_applied)
         )
         if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write())
+            self._writer = in_background("coordinator write", self._write())
 
     def _answer(self, token: int, reply: ReplyT) -> None:
         request = self._requests.pop(token, None)
@@ -252,11 +253,12 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         except PartitionFailure as failure:
             log.warning("append to an internal partition failed", partition=self.partition, reason=str(failure))
             self._fail(failure.code)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
+            if was_asked_to_end():
+                raise
             # Our bug, whatever it is: nobody shall wait for a shard that cannot go on.
             self._fail(ErrorCode.coordinator_not_available)
-            log.exception("internal partition ended", partition=self.partition)
-            raise
+            note_death("coordinator write", partition=self.partition)
         finally:
             self._writer = None
 

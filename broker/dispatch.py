@@ -19,6 +19,7 @@ import types
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from kio.static.primitive import i32Timedelta
@@ -177,7 +178,11 @@ class Exchange:
         Nothing of the frame may be needed then: requests of the same API that follow on the connection are handled meanwhile.
         """
         self._place = self.connection.take_place(self.header.api_key, self.frame_bytes)
-        waited.add_done_callback(lambda done: self._dispatcher.finish(self, answering, done))
+        waited.add_done_callback(lambda done: self.answer_by(partial(answering, done)))
+
+    def answer_by(self, answering: Callable[[], None]) -> None:
+        """Answer after the wait with what the function makes of it; a failure in it is treated as one of the handler."""
+        self._dispatcher.finish(self, answering)
 
     def count_as(self, metrics: ApiMetrics) -> None:
         """Count the request with those of its kind and not with all of its API."""
@@ -336,14 +341,12 @@ class Dispatcher:
         except Exception:
             self._fail(exchange)
 
-    def finish(
-        self, exchange: Exchange, answering: Callable[[asyncio.Future[Any]], None], done: asyncio.Future[Any]
-    ) -> None:
+    def finish(self, exchange: Exchange, answering: Callable[[], None]) -> None:
         """Let the function answer with what it waited for."""
         if exchange.busy is not None:
             exchange.busy.begin()
         try:
-            answering(done)
+            answering()
         except (Exception, asyncio.CancelledError):
             self._fail(exchange)
 

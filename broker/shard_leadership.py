@@ -7,7 +7,7 @@ the transaction coordinator, on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -16,7 +16,7 @@ from broker.hosted_partition import PartitionFailure
 from broker.state_shard import CoordinatorRefusal, InternalLog, StateShard
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
-from runtime.supervision import in_background, note_death
+from runtime.supervision import Supervisor, in_background, note_death
 from wire.record_batch import InvalidBatch
 
 log = get_logger(__name__)
@@ -52,6 +52,7 @@ class ShardLeadership(Generic[ShardT]):
         self.shards: dict[int, ShardT] = {}
         self._loads = asyncio.Semaphore(LOADS_AT_ONCE_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loops = Supervisor()
         self._is_stopped = False
 
     def __iter__(self) -> Iterator[ShardT]:
@@ -146,6 +147,10 @@ class ShardLeadership(Generic[ShardT]):
         if not shard.is_ended:
             shard.end(code)
 
+    def keep(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a loop until the coordinator stops."""
+        self._loops.start(name, run)
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the background until the coordinator stops."""
         task = in_background("coordinator", work)
@@ -155,6 +160,7 @@ class ShardLeadership(Generic[ShardT]):
     async def stop(self) -> None:
         """Write what is decided, answer everybody who waits, leave no timer behind."""
         self._is_stopped = True
+        await self._loops.stop()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

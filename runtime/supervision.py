@@ -150,9 +150,7 @@ class Supervisor:
             del self._tasks[name]
         await asyncio.gather(*ending.values(), return_exceptions=True)
 
-    async def _keep(
-        self, name: str, kind: str, run: Callable[[], Awaitable[None]], on_death: OnDeath | None
-    ) -> None:
+    async def _keep(self, name: str, kind: str, run: Callable[[], Awaitable[None]], on_death: OnDeath | None) -> None:
         waits = _Waits(self._chance)
         reason = ""
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -41,6 +42,9 @@ class Asked:
 
     def rest_ms(self, _bandwidth_ms: float) -> int:
         return 0
+
+    def answer_by(self, answering: Callable[[], None]) -> None:
+        answering()
 
     def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
         response = parse_produce_response(b"".join(parts), 0, VERSION)

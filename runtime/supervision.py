@@ -56,6 +56,20 @@ def was_asked_to_end() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+class BrokenOff(Exception):
+    """What a task awaited was cancelled, and not by whoever owns the task."""
+
+
+async def not_broken_off(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Do the work where its end by cancellation must not pass for an end in order: BrokenOff when somebody else cancelled it."""
+    try:
+        return await work()
+    except asyncio.CancelledError as error:
+        if was_asked_to_end():
+            raise
+        raise BrokenOff("what a task awaited was cancelled by somebody else") from error
+
+
 class _Waits:
     """The growing waits between the deaths of one piece of work."""
 

@@ -121,6 +121,7 @@ async def test_an_agent_starts_although_a_znode_cannot_be_understood_and_hears_o
 async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(path: str, value: bytes) -> None:
     own = znodes.link_path(LINK.name)
     nodes = Nodes()
+    nodes.nodes[znodes.topic_path("t")] = b""  # what is carried by no link is not read
     nodes.nodes[own] = znodes.encode_link(LINK)
     cache = SiteCache("a", nodes)  # type: ignore[arg-type]
     await cache.start()

@@ -146,10 +146,6 @@ class Supervisor:
         self.restarts.setdefault(kind, 0)
         self._tasks[name] = asyncio.get_running_loop().create_task(self._keep(name, kind, run, on_death), name=name)
 
-    def is_running(self, name: str) -> bool:
-        """Whether there is such a loop."""
-        return name in self._tasks
-
     def leave(self, name: str) -> None:
         """Have one loop end, without waiting for it."""
         task = self._tasks.pop(name, None)

@@ -22,7 +22,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
@@ -30,13 +30,16 @@ from runtime.addresses import HostPort
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
-from runtime.zookeeper import SessionState, Watch, ZooKeeper
+from runtime.supervision import in_background
+from runtime.zookeeper import SessionState, ZooKeeper
 from wire import znodes
 from wire.client import KafkaClient
 from wire.client_errors import KafkaClientError
+from wire.clients.classic_group_reads import GroupReads
 from wire.clients.core.classic_group import (
     STRATEGIES,
     UnequalSubscriptions,
+    check_filters,
     consumer_id,
     thread_ids,
     threads_by_topic,
@@ -49,7 +52,6 @@ from wire.clients.streams import FOREVER_MS, Stream
 from wire.consumer_znodes import (
     STATIC,
     ConsumerRegistration,
-    decode_registration,
     encode_registration,
     id_path,
     ids_path,
@@ -70,12 +72,10 @@ STEPS: Final = (
     "before starting",
     "start",
 )
-CLIENT_LISTENER: Final = "CLIENT"
 LISTENS_PER_SESSION: Final = 12
 SILENCE_SHARE_MAX: Final = 2 / 3
 """Of a session's time, after which nothing is read: the rest is for fetchers to end and for clocks to differ."""
 FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, znodes.MalformedZnode)
-Answer = TypeVar("Answer")
 _log = get_logger("clients.zookeeper_consumer")
 
 
@@ -190,8 +190,8 @@ class ZooKeeperConsumer:
         self._store: OffsetStore | None = None
         self._claimed: dict[Place, str] = {}
         self._uncommitted: dict[Place, int] = {}
-        self._armed: set[str] = set()
         self._changed = asyncio.Event()
+        self._reads = GroupReads(zookeeper, self.options.group_id, self._changed)
         self._rebalancing = asyncio.Lock()
         self._needs_registration = False
         self._has_released = False
@@ -233,13 +233,16 @@ class ZooKeeperConsumer:
     async def create_streams(self, subscription: Mapping[str, int], *, pattern: str = STATIC) -> list[Stream]:
         """The streams of each topic, or of one regular expression (pattern white_list or black_list); once. StreamsExist.
 
-        RebalanceFailed when the first rebalance does not succeed; OperationalFailure when another member has this consumer's id.
+        RebalanceFailed when the first rebalance does not succeed; OperationalFailure when another member has this consumer's id;
+        ValueError for a filter that is no regular expression.
         """
         if self._registration is not None:
             raise StreamsExist("a consumer makes its streams once; those that it made go on")
-        self._registration = ConsumerRegistration(
+        registration = ConsumerRegistration(
             subscription=dict(subscription), pattern=pattern, timestamp_ms=self._clock.now_ms()
         )
+        check_filters(registration)
+        self._registration = registration
         for number in range(max(subscription.values())):
             (thread,) = thread_ids(self.consumer_id, number + 1)[number:]
             self._streams[thread] = Stream(
@@ -252,12 +255,28 @@ class ZooKeeperConsumer:
         self._zookeeper.on_session(self._on_session)
         loop = asyncio.get_running_loop()
         self._heard_at_ms = self._clock.monotonic_ms()
-        self._tasks.append(loop.create_task(self._listen()))
+        self._keep(loop.create_task(self._listen()))
         await self.rebalance()
-        self._tasks.append(loop.create_task(self._watch()))
+        self._keep(loop.create_task(self._watch()))
         if self.options.is_auto_commit:
-            self._tasks.append(loop.create_task(self._commit_now_and_then()))
+            self._keep(loop.create_task(self._commit_now_and_then()))
         return list(self._streams.values())
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """A defect has ended a part of the consumer: its streams end with it, because nothing that they gave would be whole."""
+        self.failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        for stream in self._streams.values():
+            stream.end(self.failure)
+        self._tasks.append(in_background("leaving a group", self._leave()))
 
     async def commit(self) -> None:
         """Commit the consumed offsets, tried again a few times. The store's errors."""
@@ -317,7 +336,7 @@ class ZooKeeperConsumer:
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             self._needs_registration = self._has_lost_session = True
-            self._armed.clear()
+            self._reads.forget_watches()
         if state is SessionState.CONNECTED:
             self._changed.set()
 
@@ -355,23 +374,6 @@ class ZooKeeperConsumer:
             self._is_cut_off = True
             _log.warning("ZooKeeper is not heard: nothing is read until it is", group=self.options.group_id)
             await self._stop_fetchers()
-
-    async def _watched(self, path: str, ask: Callable[[Watch | None], Awaitable[Answer]]) -> Answer:
-        """Ask with a watch, unless one is set on the path. A question that failed has set none that could be relied on."""
-        if path in self._armed:
-            return await ask(None)
-
-        def fired(_: object) -> None:
-            self._armed.discard(path)
-            self._changed.set()
-
-        # Noted before it is asked: the watch may fire before the answer is looked at.
-        self._armed.add(path)
-        try:
-            return await ask(fired)
-        except BaseException:
-            self._armed.discard(path)
-            raise
 
     async def _watch(self) -> None:
         """Rebalance after every change; the last word of a consumer that cannot is a failure in all of its streams."""
@@ -438,9 +440,9 @@ class ZooKeeperConsumer:
 
     async def _attempt(self) -> None:
         self._has_released = False
-        registrations, topics = await self._read_group()
+        registrations, topics = await self._reads.group()
         await self._step("read group")
-        brokers = await self._read_brokers()
+        brokers = await self._reads.brokers()
         await self._step("read brokers")
         if not brokers:
             _log.warning("no broker is registered: waiting for one", group=self.options.group_id)
@@ -462,7 +464,7 @@ class ZooKeeperConsumer:
         self._has_released = True
         await self._step("release")
         threads = threads_by_topic(registrations, topics, excludes_internal=self.options.excludes_internal)
-        partitions = {topic: await self._partitions(topic) for topic in threads}
+        partitions = {topic: await self._reads.partitions(topic) for topic in threads}
         owners = STRATEGIES[self.options.strategy](threads, partitions)
         own = {place: thread for place, thread in owners.items() if thread in self._streams}
         await self._step("assign")
@@ -480,47 +482,6 @@ class ZooKeeperConsumer:
         if self._on_step is not None:
             await self._on_step(name)
 
-    async def _read_group(self) -> tuple[dict[str, ConsumerRegistration], list[str]]:
-        group = self.options.group_id
-        found = {}
-        members = await self._watched(
-            ids_path(group), lambda watch: self._zookeeper.children(ids_path(group), watch=watch)
-        )
-        for consumer in members:
-            path = id_path(group, consumer)
-            told = await self._zookeeper.get_or_none(path)
-            if told is not None:
-                found[consumer] = decode_registration(path, told[0])
-        topics: list[str] = []
-        if any(registration.pattern != STATIC for registration in found.values()):
-            await self._zookeeper.ensure_path(znodes.TOPICS)
-            topics = await self._watched(
-                znodes.TOPICS, lambda watch: self._zookeeper.children(znodes.TOPICS, watch=watch)
-            )
-        return found, topics
-
-    async def _read_brokers(self) -> list[HostPort]:
-        await self._zookeeper.ensure_path(znodes.BROKER_IDS)
-        node_ids = await self._zookeeper.children(znodes.BROKER_IDS)
-        if not node_ids:
-            node_ids = await self._watched(
-                znodes.BROKER_IDS, lambda watch: self._zookeeper.children(znodes.BROKER_IDS, watch=watch)
-            )
-        addresses = []
-        for node_id in node_ids:
-            told = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
-            if told is not None:
-                endpoints = znodes.decode_broker(int(node_id), told[0]).endpoints
-                # Kafka's own registrations name listeners by their protocol; ours have one for clients.
-                for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]
-                addresses += [HostPort(endpoint.host, endpoint.port) for endpoint in (for_clients or endpoints)[:1]]
-        return addresses
-
-    async def _partitions(self, topic: str) -> list[int]:
-        path = znodes.topic_path(topic)
-        told = await self._watched(path, lambda watch: self._zookeeper.get_or_none(path, watch=watch))
-        return [] if told is None else sorted(znodes.decode_topic(topic, told[0]).partitions)
-
     async def _have_reader(self, brokers: Sequence[HostPort]) -> None:
         if self._reader is not None:
             return
@@ -533,6 +494,7 @@ class ZooKeeperConsumer:
         else:
             self._store = in_broker if self.options.is_dual_commit is False else DualOffsets(in_broker, in_zookeeper)
         self._reader = Reader(client, fetch_client, self._router, self.options.reader, self._clock)
+        self._reader.on_failure = self._break
         self._reader.start()
 
     async def _stop_fetchers(self) -> None:

@@ -36,6 +36,15 @@ def thread_ids(consumer: str, count: int) -> list[str]:
     return [f"{consumer}-{number}" for number in range(count)]
 
 
+def check_filters(registration: ConsumerRegistration) -> None:
+    """ValueError, with the reason, when one of the consumer's filters is no regular expression."""
+    for expression in registration.subscription if registration.pattern != STATIC else ():
+        try:
+            matches_filter("", expression, is_blacklist=False)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"filter {expression!r} is not a regular expression: {error}") from error
+
+
 def matches_filter(topic: str, expression: str, *, is_blacklist: bool) -> bool:
     """Whether a filter takes a topic: by its whole name; commas mean alternatives, as in Kafka's filters."""
     found = re.fullmatch(expression.strip().strip('"').replace(" ", "").replace(",", "|"), topic) is not None

@@ -18,6 +18,7 @@ from cli.bridge.metrics import GAUGES as BRIDGE_GAUGES
 from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from mirror.metrics import MirrorMetrics
+from runtime.metrics import TaskDeaths
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
@@ -74,6 +75,7 @@ def _bridge_families() -> Iterable[Metric]:
 def tables() -> dict[str, str]:
     """The table of each daemon, as Markdown."""
     families = {
+        "every daemon": TaskDeaths().collect(),
         "broker": _broker_families(),
         "controller": _controller_families(),
         "mirror": _mirror_families(),

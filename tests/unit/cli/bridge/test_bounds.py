@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -137,7 +137,7 @@ class MoodyLibrary:
         self.reports.append(arguments[4])
 
     def poll(self, timeout_s: float) -> None:
-        time.sleep(min(timeout_s, 0.001))
+        threading.Event().wait(min(timeout_s, 0.001))  # as the library holds its thread
         self._meet("poll")
         while self.reports:
             self.reports.pop()(None, SimpleNamespace(partition=int, offset=int, timestamp=lambda: (0, 0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -274,3 +275,18 @@ async def test_an_image_that_one_listener_does_not_survive_reaches_the_others_an
     with pytest.raises(ValueError, match="a defect"):
         await service.Apply(ControlBatch(is_full=True, broker_epoch=7), NotImplemented)
     assert heard == [cluster.image]
+
+
+async def test_an_image_is_in_force_although_somebody_waits_for_what_cannot_be_asked_of_it() -> None:
+    cluster = Cluster(ClusterImage(site="a", node_id=1))
+    waits = [
+        asyncio.ensure_future(
+            cluster.wait_for(lambda image: bool(image.full_version > 0 and image.topics["t"]), timeout_ms=60_000)
+        ),
+        asyncio.ensure_future(cluster.wait_for(lambda image: image.full_version > 0, timeout_ms=60_000)),
+    ]
+    await asyncio.sleep(0)
+    cluster.replace(replace(cluster.image, full_version=1))
+    odd, sound = await asyncio.gather(*waits, return_exceptions=True)
+    assert isinstance(odd, KeyError)
+    assert sound is True

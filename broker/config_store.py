@@ -16,6 +16,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError
 
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
+from runtime.supervision import Supervisor
 from runtime.zookeeper import SessionState, ZooKeeper
 from wire import znodes
 
@@ -51,13 +52,15 @@ class ZooKeeperConfigStore:
         self._zookeeper = zookeeper
         self._node_id = node_id
         self._take: Taker | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._is_stale = asyncio.Event()
+        self._loops = Supervisor()
 
     async def follow(self, take: Taker) -> None:
         """Read both nodes, and again whenever one changes or a session is new."""
         self._take = take
         await self._zookeeper.ensure_path(znodes.BROKER_CONFIGS)
         await self._read()
+        self._loops.start("broker configs", self._read_again_and_again)
         self._zookeeper.on_session(self._on_session)
 
     async def _read(self) -> None:
@@ -68,7 +71,7 @@ class ZooKeeperConfigStore:
 
     async def _stored(self, name: str) -> Stored:
         path = znodes.broker_config_path(name)
-        found = await self._zookeeper.get_or_none(path, watch=lambda _: self._read_again())
+        found = await self._zookeeper.get_or_none(path, watch=lambda _: self._is_stale.set())
         if found is None:
             return {}
         try:
@@ -79,17 +82,19 @@ class ZooKeeperConfigStore:
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
-            self._read_again()
+            self._is_stale.set()
 
-    def _read_again(self) -> None:
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-        self._task = asyncio.get_running_loop().create_task(self._read_until_done())
-
-    async def _read_until_done(self) -> None:
-        async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=100, max_ms=READ_AGAIN_MS_MAX):
-            with attempt:
-                await self._read()
+    async def _read_again_and_again(self) -> None:
+        while True:
+            await self._is_stale.wait()
+            async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=100, max_ms=READ_AGAIN_MS_MAX):
+                with attempt:
+                    self._is_stale.clear()
+                    try:
+                        await self._read()
+                    except BaseException:
+                        self._is_stale.set()
+                        raise
 
     async def change(self, name: str, change: Change) -> None:
         """Read, change and write, again when another broker was quicker. ConfigStoreUnavailable."""
@@ -118,5 +123,4 @@ class ZooKeeperConfigStore:
 
     async def stop(self) -> None:
         """Follow no longer."""
-        if self._task is not None:
-            self._task.cancel()
+        await self._loops.stop()

@@ -16,6 +16,7 @@ from typing import Final
 from broker.config import BrokerSettings
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
+from runtime.supervision import in_background
 
 log = get_logger(__name__)
 
@@ -70,7 +71,7 @@ class HostAddresses:
         unknown = [host for host in hosts if not self._addresses(host)]
         self.stop()
         if unknown:
-            self._looking = asyncio.get_running_loop().create_task(self._look_up_each(unknown, then))
+            self._looking = in_background("host addresses", self._look_up_each(unknown, then))
 
     async def _look_up_each(self, hosts: Iterable[str], then: Callable[[], None]) -> None:
         for host in hosts:

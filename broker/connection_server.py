@@ -19,6 +19,7 @@ from broker.core.connection_rates import ConnectionRates
 from broker.request_memory import RequestMemory
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from runtime.supervision import note_death
 
 log = get_logger(__name__)
 
@@ -230,14 +231,22 @@ class ConnectionServer:
         if is_memory_check:
             self._checked_at_ms = now_ms
         for connection in tuple(self.connections):
-            if is_memory_check:
-                self._check_progress(connection)
-            if now_ms - connection.used_at_ms > self._limits.idle_ms_max and (
-                connection.is_idle or not connection.progress_bytes
-            ):
-                self.reaped_count += 1
-                connection.close("idle for too long")
+            try:
+                self._look_at(connection, now_ms, is_memory_check=is_memory_check)
+            except Exception:
+                note_death(
+                    "connection sweep", client=connection.address
+                )  # the others, and the next sweep, come all the same
         self._schedule_sweep()
+
+    def _look_at(self, connection: Connection, now_ms: float, *, is_memory_check: bool) -> None:
+        if is_memory_check:
+            self._check_progress(connection)
+        if now_ms - connection.used_at_ms > self._limits.idle_ms_max and (
+            connection.is_idle or not connection.progress_bytes
+        ):
+            self.reaped_count += 1
+            connection.close("idle for too long")
 
     def _check_progress(self, connection: Connection) -> None:
         progress, connection.progress_bytes = connection.progress_bytes, 0

@@ -25,6 +25,7 @@ from broker.core.cluster_image import (
 from broker.replicas import Replicas
 from broker.services import Cluster
 from runtime.logs import get_logger, state_change_logger
+from runtime.supervision import in_background, note_death
 from wire.control import broker_pb2 as pb
 from wire.control import broker_pb2_grpc, cluster_pb2
 
@@ -82,8 +83,16 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             state_change.info(
                 "link", link=link.name, epoch=link.epoch, active_site=link.active_site, role=image.role_in(link).value
             )
+        broken: list[Exception] = []
         for listener in self._listeners:
-            await listener(before, image)
+            try:
+                await listener(before, image)
+            except Exception as error:
+                # the image is in force: the other listeners are told of what will not come again
+                note_death("image listener")
+                broken.append(error)
+        if broken:
+            raise broken[0]  # the controller sends everything once more
         return failures
 
     async def Apply(  # noqa: N802  named by the proto
@@ -104,10 +113,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     def _remember_departed(self, before: ClusterImage) -> None:
         """Brokers that have just gone are listed for a while longer."""
         if self._cluster.image.departed.keys() - before.departed.keys():
-            loop = asyncio.get_running_loop()
             if self._forgetting is not None:
                 self._forgetting.cancel()
-            self._forgetting = loop.create_task(self._forget_departed(), name="brokers that went")
+            self._forgetting = in_background("brokers that went", self._forget_departed())
 
     async def _forget_departed(self) -> None:
         await asyncio.sleep(DEPARTED_LISTED_S)

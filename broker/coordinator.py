@@ -104,7 +104,7 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Begin to let offsets expire."""
-        self._led.spawn(self._expire_again_and_again())
+        self._led.keep("expiry of offsets", self._expire_again_and_again)
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Take over a new image (an `ImageListener`)."""

@@ -19,6 +19,7 @@ import types
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from kio.static.primitive import i32Timedelta
@@ -32,6 +33,7 @@ from broker.error_responses import error_response
 from broker.metrics import ApiMetrics
 from broker.services import BrokerServices, RequestContext
 from runtime.logs import get_logger
+from runtime.supervision import was_asked_to_end
 from wire.byte_reader import Malformed
 from wire.frames import (
     MalformedRequest,
@@ -183,7 +185,11 @@ class Exchange:
         Nothing of the frame may be needed then: requests of the same API that follow on the connection are handled meanwhile.
         """
         self._place = self.connection.take_place(self.header.api_key, self.frame_bytes)
-        waited.add_done_callback(lambda done: self._dispatcher.finish(self, answering, done))
+        waited.add_done_callback(lambda done: self.answer_by(partial(answering, done)))
+
+    def answer_by(self, answering: Callable[[], None]) -> None:
+        """Answer after the wait with what the function makes of it; a failure in it is treated as one of the handler."""
+        self._dispatcher.finish(self, answering)
 
     def keep_place(self, on_close: Callable[[], None]) -> None:
         """What was asked is done, and the answer waits: requests of the same API that follow on the connection are handled meanwhile.
@@ -342,18 +348,20 @@ class Dispatcher:
     async def _guarded(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
         try:
             await answering
+        except asyncio.CancelledError:
+            if was_asked_to_end():
+                raise
+            self._fail(exchange)
         except Exception:
             self._fail(exchange)
 
-    def finish(
-        self, exchange: Exchange, answering: Callable[[asyncio.Future[Any]], None], done: asyncio.Future[Any]
-    ) -> None:
+    def finish(self, exchange: Exchange, answering: Callable[[], None]) -> None:
         """Let the function answer with what it waited for."""
         if exchange.busy is not None:
             exchange.busy.begin()
         try:
-            answering(done)
-        except Exception:
+            answering()
+        except (Exception, asyncio.CancelledError):
             self._fail(exchange)
 
     async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.core.cluster_image import ClusterImage
 from broker.services import Cluster
 from runtime.clock import Clock
 from runtime.listening import until_refused
+from runtime.supervision import Supervisor
 
 if TYPE_CHECKING:
     from broker.connections import Connection
@@ -34,8 +36,9 @@ class Doubts:
         self._cluster = cluster
         self._clock = clock
         self._node_id = node_id
-        self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
-        """Broker and its epoch to the task that watches it."""
+        self._watches: dict[tuple[int, int], str] = {}
+        """Broker and its epoch to the loop that watches it."""
+        self._loops = Supervisor()
         self._doubted_at_ms: dict[tuple[int, int], float] = {}
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -48,13 +51,12 @@ class Doubts:
             if broker.grpc_address and broker.node_id != self._node_id
         }
         for key in self._watches.keys() - wanted.keys():
-            self._watches.pop(key).cancel()
+            self._loops.leave(self._watches.pop(key))
             self._doubted_at_ms.pop(key, None)
         for key, address in wanted.items():
             if key not in self._watches:
-                self._watches[key] = asyncio.get_running_loop().create_task(
-                    self._watch(key, address), name=f"doubts about broker {key[0]}"
-                )
+                self._watches[key] = f"doubts about broker {key[0]} of epoch {key[1]}"
+                self._loops.start(self._watches[key], partial(self._watch, key, address), kind="doubts")
 
     async def _watch(self, key: tuple[int, int], address: str) -> None:
         while True:
@@ -102,7 +104,5 @@ class Doubts:
 
     async def stop(self) -> None:
         """Watch nobody any more."""
-        watches, self._watches = list(self._watches.values()), {}
-        for watch in watches:
-            watch.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
+        self._watches.clear()
+        await self._loops.stop()

@@ -22,6 +22,7 @@ from broker.replicas import Replicas
 from broker.transaction_markers import TransactionEnd, TransactionMarkers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
+from runtime.supervision import until_done
 
 log = get_logger(__name__)
 
@@ -43,7 +44,8 @@ class HangingTransactions:
             return
         for hosted in self._replicas:
             if hosted.key not in self._ending and _left_open(hosted, after):
-                task = asyncio.get_running_loop().create_task(self._end_all(hosted, after))
+                work = until_done("hanging transactions", partial(self._end_all, hosted, after))
+                task = asyncio.get_running_loop().create_task(work)
                 self._ending[hosted.key] = task
                 task.add_done_callback(partial(self._forget, hosted.key))
 

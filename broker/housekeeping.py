@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from broker.config import BrokerSettings
 from broker.dynamic_configs import DynamicConfigs
@@ -16,6 +17,7 @@ from broker.log.log_store import LogStore
 from broker.replicas import Replicas
 from broker.services import Cluster
 from runtime.logs import get_logger
+from runtime.supervision import Supervisor
 
 log = get_logger(__name__)
 
@@ -46,7 +48,7 @@ class Housekeeping:
         self._replicas = replicas
         self._cluster = cluster
         self._on_retained = on_retained
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loops = Supervisor()
 
     def start(self) -> None:
         """Begin all jobs."""
@@ -60,9 +62,9 @@ class Housekeeping:
             ("checkpoint", self._checkpoint, lambda now: now.log_checkpoint_interval_ms, 0),
             ("high watermark checkpoint", self._mark, lambda now: now.high_watermark_checkpoint_interval_ms, 0),
         )
-        loop = asyncio.get_running_loop()
         for name, job, interval, delay_ms in jobs:
-            self._tasks.append(loop.create_task(self._repeat(name, job, interval=interval, delay_ms=delay_ms)))
+            run = partial(self._repeat, name, job, interval=interval, delay_ms=delay_ms)
+            self._loops.start(name, run)
 
     async def _repeat(
         self, name: str, job: Callable[[], Awaitable[None]], *, interval: Interval, delay_ms: float
@@ -73,9 +75,6 @@ class Housekeeping:
                 await job()
             except StorageError as error:
                 log.warning("background work on the logs failed", job=name, reason=str(error))
-            except Exception:
-                # a bug in one turn must not end retention or flushes for good; its story is in the log
-                log.exception("background work on the logs failed inside the broker", job=name)
             await asyncio.sleep(interval(self._configs.current) / 1000)
 
     async def _retain(self) -> None:
@@ -112,7 +111,4 @@ class Housekeeping:
 
     async def stop(self) -> None:
         """End all jobs; one that is under way is cancelled at its next pause."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await self._loops.stop()

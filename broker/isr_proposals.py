@@ -20,6 +20,7 @@ from broker.replicas import PartitionKey, Replicas
 from broker.services import Cluster
 from runtime.clock import Clock
 from runtime.logs import STATE_CHANGE, LogLines, get_logger
+from runtime.supervision import Supervisor
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 
@@ -50,7 +51,7 @@ class IsrProposals:
         self._broker_epoch = broker_epoch
         self._open: dict[PartitionKey, HostedPartition] = {}
         self._has_news = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loops = Supervisor()
         self._epochs_of: ClusterImage | None = None
         self._broker_epochs: dict[int, int] = {}
         self.expansions = 0
@@ -59,18 +60,12 @@ class IsrProposals:
 
     def start(self) -> None:
         """Begin to send, and to look for replicas that lag."""
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._send_again_and_again(), name="isr proposals"),
-            loop.create_task(self._shrink_again_and_again(), name="isr shrinking"),
-        ]
+        self._loops.start("isr proposals", self._send_again_and_again)
+        self._loops.start("isr shrinking", self._shrink_again_and_again)
 
     async def stop(self) -> None:
         """Propose nothing more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await self._loops.stop()
 
     def consider(self, hosted: HostedPartition, replica: int) -> None:
         """A follower has fetched: propose it when it has caught up."""
@@ -116,6 +111,7 @@ class IsrProposals:
     # --- sending
 
     async def _send_again_and_again(self) -> None:
+        self._has_news.set()  # what was open when the loop died
         while True:
             await self._has_news.wait()
             self._has_news.clear()
@@ -123,15 +119,8 @@ class IsrProposals:
                 await self._send()
             except ControllerUnavailable as error:
                 log.warning("in-sync replicas cannot be changed now", partitions=len(self._open), reason=str(error))
-                await self._begin_anew()
-            except Exception:
-                # a defect of ours: it must neither end all changes from here nor go unseen
-                log.exception("changing in-sync replicas broke and begins anew", partitions=len(self._open))
-                await self._begin_anew()
-
-    async def _begin_anew(self) -> None:
-        self._has_news.set()
-        await asyncio.sleep(RETRY_MS / 1000)
+                self._has_news.set()
+                await asyncio.sleep(RETRY_MS / 1000)
 
     def _request(self) -> pb.AlterPartitionsRequest:
         epochs = self._registered()

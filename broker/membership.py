@@ -12,6 +12,7 @@ import base64
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
@@ -23,6 +24,7 @@ from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
+from runtime.supervision import Supervisor
 from runtime.zookeeper import SessionState, ZooKeeper
 from wire import znodes
 
@@ -41,7 +43,8 @@ class Membership:
         self._zookeeper = zookeeper
         self._clock = clock
         self._registration: znodes.BrokerRegistration | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._has_new_session = asyncio.Event()
+        self._loops = Supervisor()
         self.broker_epoch = 0
         self.session_changes: Counter[SessionState] = Counter()
         """How often the session came into each state since the broker registered."""
@@ -74,6 +77,7 @@ class Membership:
         self._registration = registration
         await self._zookeeper.ensure_path(znodes.BROKER_IDS)
         await self._create(registration)
+        self._loops.start("registration", partial(self._register_again_and_again, registration))
         self._zookeeper.on_session(self._on_session)
 
     async def _create(self, registration: znodes.BrokerRegistration) -> None:
@@ -113,34 +117,40 @@ class Membership:
     def _on_session(self, state: SessionState) -> None:
         self.session_changes[state] += 1
         log.warning("ZooKeeper session", state=state.value)
-        if state is SessionState.CONNECTED and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._register_again())
+        if state is SessionState.CONNECTED:
+            self._has_new_session.set()
 
-    async def _register_again(self) -> None:
-        registration = self._registration
-        if registration is None:
-            return
-        policy = jittered_backoff(retry_on=(KazooException, OperationalFailure), initial_ms=100, max_ms=2000)
-        async for attempt in policy:
-            with attempt:
-                await self._create(registration)
+    async def _register_again_and_again(self, registration: znodes.BrokerRegistration) -> None:
+        while True:
+            await self._has_new_session.wait()
+            policy = jittered_backoff(retry_on=(KazooException, OperationalFailure), initial_ms=100, max_ms=2000)
+            async for attempt in policy:
+                with attempt:
+                    self._has_new_session.clear()
+                    try:
+                        await self._create(registration)
+                    except BaseException:
+                        self._has_new_session.set()
+                        raise
 
     async def controller_address(self) -> str:
         """gRPC address of the active controller, empty when none is elected or ZooKeeper is away."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
                 data, _ = await self._zookeeper.get(znodes.CONTROLLER)
+            return znodes.decode_controller(data).grpc_address
         except NoNodeError:
             return ""
         except (KazooException, TimeoutError) as error:
             log.warning("the active controller cannot be looked up", reason=type(error).__name__)
             return ""
-        return znodes.decode_controller(data).grpc_address
+        except znodes.MalformedZnode as error:
+            log.warning("the active controller is unknown", reason=str(error))
+            return ""
 
     async def unregister(self) -> None:
         """Delete the registration, so that the controller does not wait for the session to expire."""
-        if self._task is not None:
-            self._task.cancel()
+        await self._loops.stop()
         await self.configs.stop()
         registration, self._registration = self._registration, None
         if registration is None:

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.cluster_image import ClusterImage
 from broker.replicas import PartitionKey, Replicas
 from runtime.logs import get_logger, state_change_logger
+from runtime.supervision import Supervisor
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 
@@ -40,21 +41,19 @@ class OfflineReplicaReports:
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch
-        self._reported: frozenset[PartitionKey] = frozenset()
+        self._reported: frozenset[PartitionKey] | None = frozenset()
+        """What the controller was told last, None when it is not known whether it has heard."""
         self._has_news = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
         replicas.on_offline_changed = self._has_news.set
 
     def start(self) -> None:
         """Begin to report."""
-        self._task = asyncio.get_running_loop().create_task(self._report_again_and_again(), name="offline replicas")
+        self._loops.start("offline replicas", self._report_again_and_again)
 
     async def stop(self) -> None:
         """Report nothing more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._loops.stop()
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """After a full image nothing counts as reported (an `ImageListener`)."""
@@ -63,6 +62,7 @@ class OfflineReplicaReports:
             self._has_news.set()
 
     async def _report_again_and_again(self) -> None:
+        self._has_news.set()
         while True:
             await self._has_news.wait()
             self._has_news.clear()
@@ -81,15 +81,19 @@ class OfflineReplicaReports:
         if lost == self._reported:
             return True
         self._reported = lost  # a full image that comes meanwhile empties it again
-        reply = await self._controller.report_offline_replicas(
-            pb.ReportOfflineReplicasRequest(
-                node_id=self._node_id,
-                broker_epoch=self._broker_epoch(),
-                partitions=[pb.PartitionName(topic=topic, partition=index) for topic, index in sorted(lost)],
+        try:
+            reply = await self._controller.report_offline_replicas(
+                pb.ReportOfflineReplicasRequest(
+                    node_id=self._node_id,
+                    broker_epoch=self._broker_epoch(),
+                    partitions=[pb.PartitionName(topic=topic, partition=index) for topic, index in sorted(lost)],
+                )
             )
-        )
+        except BaseException:
+            self._reported = None
+            raise
         if reply.error_code:
-            self._reported = frozenset()
+            self._reported = None
             log.info("replicas offline are refused", code=ErrorCode(reply.error_code).name)
             return False
         state_change.info("replicas offline are reported", partitions=len(lost))

@@ -13,8 +13,11 @@ from typing import Final, Protocol
 
 from broker.core.waiting import WaitingRequest, WaitingRequests
 from runtime.clock import Clock
+from runtime.supervision import note_death
 
 TICK_MS: Final = 5.0
+KIND: Final = "waiting request"
+"""Of a failure, among the deaths of tasks."""
 
 
 class Waiter(Protocol):
@@ -82,8 +85,8 @@ class Purgatory:
         changes, self._changes = self._changes, {}
         for key, grown_bytes in changes.items():
             for entry in self._waiting.watchers(key):
-                if entry.request.changed(key, grown_bytes) and self._waiting.remove(entry):
-                    entry.request.complete()
+                if _is_over(entry.request, key, grown_bytes) and self._waiting.remove(entry):
+                    _complete(entry.request)
         self._note_emptied()
 
     def _tick_at(self, at_ms: float) -> None:
@@ -98,7 +101,7 @@ class Purgatory:
     def _tick(self) -> None:
         self._timer, self._next_tick_ms = None, math.inf
         for waiter in self._waiting.expire(self._clock.monotonic_ms()):
-            waiter.complete()
+            _complete(waiter)
         self._note_emptied()
         if len(self._waiting):
             self._tick_at(self._waiting.next_expiry_ms())
@@ -109,5 +112,22 @@ class Purgatory:
             self._timer.cancel()
             self._timer, self._next_tick_ms = None, math.inf
         for waiter in self._waiting.drain():
-            waiter.complete()
+            _complete(waiter)
         self._note_emptied()
+
+
+def _is_over(waiter: Waiter, key: Hashable, grown_bytes: int) -> bool:
+    """Whether the wait is over; also when it cannot say so, because then nobody else would end it before its time."""
+    try:
+        return waiter.changed(key, grown_bytes)
+    except Exception:
+        note_death(KIND)
+        return True
+
+
+def _complete(waiter: Waiter) -> None:
+    """Complete one request; if that fails, the others are completed all the same."""
+    try:
+        waiter.complete()
+    except Exception:
+        note_death(KIND)

@@ -24,6 +24,7 @@ from broker.replicas import PartitionKey, Replicas
 from runtime.addresses import HostPort
 from runtime.clock import Clock
 from runtime.logs import LogLines, get_logger
+from runtime.supervision import Supervisor
 from wire.broker_requests import OffsetQuery, request_fetch, request_offsets
 from wire.client_errors import KafkaClientError, Unreachable, error_code
 from wire.connection import Connection, ConnectionOptions, open_connection
@@ -124,7 +125,8 @@ class ReplicaFetcher:
         self._failures = 0
         self.is_broken = False
         """Whether its last round ended in a defect."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"follower of broker {source}")
+        self._loops = Supervisor()
+        self._loops.start(f"follower of broker {source}", self._run, kind="follower", on_death=self._begin_anew)
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -160,8 +162,7 @@ class ReplicaFetcher:
 
     async def stop(self) -> None:
         """Fetch nothing any more."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._loops.stop()
         self._disconnect("the follower stops")
 
     # --- the loop
@@ -172,12 +173,11 @@ class ReplicaFetcher:
                 await self._round()
             except KafkaClientError as error:
                 await self._stand_back(error)
-            except Exception:
-                # a defect of ours: it must neither end replication from there nor go unseen
-                self.is_broken = True
-                log.exception("following broke and begins anew", leader=self.source, partitions=len(self))
-                self._disconnect("the follower begins anew")
-                await asyncio.sleep(self._settings.replica_fetch_backoff_ms / 1000)
+
+    async def _begin_anew(self, reason: str) -> None:
+        self.is_broken = True
+        log.error("following broke and begins anew", leader=self.source, partitions=len(self), reason=reason)
+        self._disconnect("the follower begins anew")
 
     async def _round(self) -> None:
         self._has_changed.clear()

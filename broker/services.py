@@ -50,8 +50,15 @@ class Cluster:
         """Put a newer image in place and wake those who wait for what it has."""
         self.image = image
         for condition, future in tuple(self._waiting):
-            if not future.done() and condition(image):
-                future.set_result(None)
+            if future.done():
+                continue
+            try:
+                is_met = condition(image)
+            except Exception as error:
+                future.set_exception(error)  # it is for who asked, and not for the controller that sent the image
+            else:
+                if is_met:
+                    future.set_result(None)
 
     async def wait_for(self, condition: Callable[[ClusterImage], bool], *, timeout_ms: float) -> bool:
         """True when an image fulfils the condition in time; admin handlers let a client see what it has just changed."""

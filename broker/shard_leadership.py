@@ -7,7 +7,7 @@ the transaction coordinator, on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -16,6 +16,7 @@ from broker.hosted_partition import PartitionFailure
 from broker.state_shard import CoordinatorRefusal, InternalLog, StateShard
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
+from runtime.supervision import Supervisor, in_background, note_death
 from wire.record_batch import InvalidBatch
 
 log = get_logger(__name__)
@@ -51,6 +52,7 @@ class ShardLeadership(Generic[ShardT]):
         self.shards: dict[int, ShardT] = {}
         self._loads = asyncio.Semaphore(LOADS_AT_ONCE_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loops = Supervisor()
         self._is_stopped = False
 
     def __iter__(self) -> Iterator[ShardT]:
@@ -98,9 +100,12 @@ class ShardLeadership(Generic[ShardT]):
             log.warning(
                 "internal partition cannot be loaded", topic=self._topic, partition=shard.partition, reason=str(error)
             )
-            if not shard.is_ended:
-                shard.end(ErrorCode.coordinator_not_available)
-                self.shard_failed(shard)
+            self._load_failed(shard)
+            return
+        except Exception:
+            # our bug: nobody shall be told for ever that the partition is being loaded
+            note_death("coordinator load", topic=self._topic, partition=shard.partition)
+            self._load_failed(shard)
             return
         if shard.is_ended:
             shard.end(ErrorCode.not_coordinator)
@@ -114,6 +119,11 @@ class ShardLeadership(Generic[ShardT]):
             elapsed_ms=round(self._clock.monotonic_ms() - started_ms, 1),
         )
         self._on_loaded(shard)
+
+    def _load_failed(self, shard: ShardT) -> None:
+        if not shard.is_ended:
+            shard.end(ErrorCode.coordinator_not_available)
+            self.shard_failed(shard)
 
     def shard_failed(self, shard: StateShard[Any, Any, Any]) -> None:
         """The shard has ended by itself: replay its partition after a while."""
@@ -137,15 +147,20 @@ class ShardLeadership(Generic[ShardT]):
         if not shard.is_ended:
             shard.end(code)
 
+    def keep(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a loop until the coordinator stops."""
+        self._loops.start(name, run)
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the background until the coordinator stops."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = in_background("coordinator", work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
         """Write what is decided, answer everybody who waits, leave no timer behind."""
         self._is_stopped = True
+        await self._loops.stop()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

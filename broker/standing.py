@@ -20,6 +20,7 @@ from broker.services import Cluster
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from runtime.retries import jittered_backoff
+from runtime.supervision import Supervisor, until_done
 
 state_change = state_change_logger()
 
@@ -58,20 +59,20 @@ class Standing:
         self._patience_ms = session_timeout_ms / 2
         self._ran_at_ms = float("inf")
         self._stop_count = 0
-        self._beating: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
         self._asking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to notice stops."""
         self._ran_at_ms = self._clock.monotonic_ms()
-        self._beating = asyncio.get_running_loop().create_task(self._beat(), name="standing")
+        self._loops.start("standing", self._beat)
 
     async def stop(self) -> None:
         """Ask nobody any more."""
-        tasks = [task for task in (self._beating, self._asking) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loops.stop()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
 
     def holds(self) -> bool:
         """False while it is not known whether another broker leads by now."""
@@ -81,7 +82,8 @@ class Standing:
             self._stop_count += 1
             state_change.warning("this broker did not run for a while; it asks what it still leads", away_ms=away_ms)
             if self._asking is None:
-                self._asking = asyncio.get_running_loop().create_task(self._ask(), name="standing in doubt")
+                asking = until_done("standing in doubt", self._ask)  # what is not confirmed stays in doubt
+                self._asking = asyncio.get_running_loop().create_task(asking, name="standing in doubt")
                 self._asking.add_done_callback(self._settled)
         return self._asking is None
 
@@ -109,7 +111,6 @@ class Standing:
         return found is not None and found.broker_epoch == self._registered.broker_epoch
 
     def _settled(self, asking: asyncio.Task[None]) -> None:
-        self._asking = None
         if not asking.cancelled():
-            asking.result()
+            self._asking = None
             state_change.info("what this broker leads is confirmed", broker_epoch=self._registered.broker_epoch)

@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 from broker.hosted_partition import PartitionFailure
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from runtime.supervision import in_background, note_death, was_asked_to_end
 from wire.records import Record, encode_batch
 
 log = get_logger(__name__)
@@ -258,7 +259,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         if awaited is None:
             self._is_writing = False
         else:
-            self._writer = asyncio.get_running_loop().create_task(self._write(awaited))
+            self._writer = in_background("coordinator write", self._write(awaited))
 
     async def _write(self, awaited: _Awaited[DecisionT] | None) -> None:
         try:
@@ -269,7 +270,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
                 for write in awaited.writes:
                     self._finish(write)
                 awaited = self._write_until_one_waits()
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if was_asked_to_end():
+                raise
             self._writing_failed(error)
         finally:
             self._writer = None
@@ -288,15 +291,14 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
                 self._finish(write)
         return None
 
-    def _writing_failed(self, error: Exception) -> None:
+    def _writing_failed(self, error: BaseException) -> None:
         if isinstance(error, PartitionFailure):
             log.warning("append to an internal partition failed", partition=self.partition, reason=str(error))
             self._fail(error.code)
             return
         # Our bug, whatever it is: nobody shall wait for a shard that cannot go on.
         self._fail(ErrorCode.coordinator_not_available)
-        log.error("internal partition ended", partition=self.partition, exc_info=error)
-        raise error
+        note_death("coordinator write", partition=self.partition)
 
     def _next_writes(self) -> list[_Write[DecisionT]]:
         writes: list[_Write[DecisionT]] = []

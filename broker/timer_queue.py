@@ -13,6 +13,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from runtime.clock import Clock
+from runtime.supervision import note_death
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -64,7 +65,10 @@ class TimerQueue(Generic[KeyT]):
                 continue
             del self._deadlines_ms[key]
             fired += 1
-            self._fire(key)
+            try:
+                self._fire(key)
+            except Exception:
+                note_death("timer", key=key)  # of one; the others are due all the same
         self._arm()
         return fired
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from broker.config import BrokerSettings
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from runtime.logs import get_logger
+from runtime.supervision import in_background
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.transaction_records import TRANSACTIONS_TOPIC
@@ -43,7 +44,7 @@ class TopicCreator:
         if not wanted:
             return []
         self._under_way.update(wanted)
-        task = asyncio.get_running_loop().create_task(self._create(wanted))
+        task = in_background("topic creation", self._create(wanted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return wanted

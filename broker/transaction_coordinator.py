@@ -95,7 +95,7 @@ class TransactionCoordinator:
 
     def start(self) -> None:
         """Begin to forget transactional ids that nobody uses."""
-        self._led.spawn(self._expire_again_and_again())
+        self._led.keep("expiry of transactional ids", self._expire_again_and_again)
 
     async def on_image(self, _before: ClusterImage, _after: ClusterImage) -> None:
         """Take over a new image (an `ImageListener`)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 from broker.core import transaction_records
@@ -32,6 +33,7 @@ from broker.state_shard import Access, Content, InternalLog, StateShard
 from broker.timer_queue import TimerQueue
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from runtime.supervision import until_done
 from wire.byte_reader import Malformed
 from wire.records import Record, decode_records
 
@@ -145,7 +147,9 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
                     assert_never(effect)
 
     def _send_markers(self, transaction: Transaction) -> None:
-        task = asyncio.get_running_loop().create_task(self._carry_out(transaction))
+        # left undone, the transaction would be neither open nor over as long as this broker coordinates it
+        work = until_done("transaction markers", partial(self._carry_out, transaction))
+        task = asyncio.get_running_loop().create_task(work)
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 

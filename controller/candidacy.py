@@ -81,6 +81,9 @@ class Candidacy:
             waits.append(asyncio.ensure_future(_refused(known.grpc_address)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                if wait.done():
+                    wait.result()  # who could not look has seen nothing
             return not changed.is_set()
         finally:
             for wait in waits:

@@ -19,6 +19,7 @@ from controller.images import PendingChanges, TopicMessages
 from controller.metrics import ControllerMetrics
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
+from runtime.supervision import not_broken_off
 from wire.control.broker_pb2 import ControlBatch, ControlReply
 from wire.control.clients import BrokerControlChannels
 
@@ -56,7 +57,7 @@ class BrokerChannel:
         self._applied_version = 0
         self._has_news = asyncio.Event()
         self._has_applied = asyncio.Condition()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(not_broken_off(self._run))
         self._task.add_done_callback(on_end)
 
     def publish(self, publish: Publish, *, version: int) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from kazoo.exceptions import KazooException
 
@@ -30,6 +29,7 @@ from controller.tenure import Deposed, Tenure
 from controller.topic_watches import TopicWatches
 from controller.watches import follow
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
+from runtime.supervision import not_broken_off
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
 from wire import znodes
 from wire.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
@@ -38,6 +38,8 @@ from wire.control.cluster_pb2 import LinkRecord
 COMMANDS_QUEUED_MAX = 1000
 FIRST_BALANCE_AFTER_S = 5
 """After taking office, as Kafka's controller."""
+
+Work = Callable[[], Awaitable[None]]
 
 _log = get_logger(__name__)
 
@@ -138,14 +140,8 @@ class ActiveController:
     async def _serve_and_watch(self) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                for watch in self._watches():
-                    tasks.create_task(watch)
-                tasks.create_task(self._retry_deletions())
-                tasks.create_task(self._requests.complete_again_and_again())
-                tasks.create_task(self._topic_watches.run())
-                if self._balance is not None:
-                    tasks.create_task(self._balance_leaders(self._balance))
-                tasks.create_task(self._channels.raise_failure())
+                for work in self._works():
+                    tasks.create_task(not_broken_off(work))
                 await self._serve()
         except BaseExceptionGroup as group:
             cause = group.exceptions[0]
@@ -235,19 +231,30 @@ class ActiveController:
                     pass
         leaderships.write()
 
-    def _watches(self) -> list[Coroutine[Any, Any, None]]:
-        watches = [
-            follow(self._reader.brokers, self._on_brokers),
-            follow(self._reader.topic_names, self._on_topic_names),
-            follow(self._reader.deletion_marks, self._on_deletion_marks),
-            follow(self._reader.config_changes, self._on_config_changes),
-            follow(self._reader.links, self._on_links),
-            follow(partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
-            follow(partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
+    def _works(self) -> list[Work]:
+        """What goes on beside the commands; the end of any of it ends the tenure."""
+        works = [
+            *self._watches(),
+            self._retry_deletions,
+            self._requests.complete_again_and_again,
+            self._topic_watches.run,
+            self._channels.raise_failure,
+        ]
+        return works if self._balance is None else [*works, partial(self._balance_leaders, self._balance)]
+
+    def _watches(self) -> list[Work]:
+        watches: list[Work] = [
+            partial(follow, self._reader.brokers, self._on_brokers),
+            partial(follow, self._reader.topic_names, self._on_topic_names),
+            partial(follow, self._reader.deletion_marks, self._on_deletion_marks),
+            partial(follow, self._reader.config_changes, self._on_config_changes),
+            partial(follow, self._reader.links, self._on_links),
+            partial(follow, partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
+            partial(follow, partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
         ]
         if self._heeds_altered_configs:
             read = partial(self._reader.unclean_election, self.tenure.controller_id)
-            watches.append(follow(read, self._on_unclean_election))
+            watches.append(partial(follow, read, self._on_unclean_election))
         return watches
 
     async def _on_brokers(self, brokers: dict[int, Broker]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
+from functools import partial
 
 from kazoo.exceptions import KazooException, NodeExistsError
 from prometheus_client import CollectorRegistry
@@ -27,6 +28,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
+from runtime.supervision import Supervisor, note_death
 from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
 from wire import znodes
 from wire.control import controller_pb2, controller_pb2_grpc
@@ -59,7 +61,7 @@ class ControllerCandidate:
         self._candidacy: Candidacy | None = None
         self._active: ActiveController | None = None
         self._cluster_id = ""
-        self._task: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
         service = Controller(settings, office=lambda: self._active, known_controller=self._known_controller)
         controller_pb2_grpc.add_ControllerServicer_to_server(service, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(controller_pb2.DESCRIPTOR.services_by_name["Controller"].full_name)
@@ -102,14 +104,11 @@ class ControllerCandidate:
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
             clock=self._clock,
         )
-        self._task = asyncio.create_task(self._stand(zookeeper, self._candidacy), name="controller candidate")
+        self._loops.start("controller candidate", partial(self._stand, zookeeper, self._candidacy))
 
     async def stop(self) -> None:
         """Resign if elected, and leave."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._loops.stop()
         if self._zookeeper is not None:
             await self._zookeeper.stop()
 
@@ -142,9 +141,9 @@ class ControllerCandidate:
                 _log.error("the tenure failed", controller_epoch=tenure.epoch, problem=reason)
             except Exception as error:
                 reason = f"a defect of the controller: {error!r}"
-                _log.exception(
-                    "the tenure broke; the next one starts from what is stored", controller_epoch=tenure.epoch
-                )
+                note_death(
+                    "controller tenure", controller_epoch=tenure.epoch
+                )  # the next one starts from what is stored
             finally:
                 self._active = None
                 self._metrics.record_resignation()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from controller.core import commands as ask
 from controller.core.cluster import Broker, Cluster
 from controller.liveness import until_identified
 from runtime.listening import until_refused
+from runtime.supervision import Supervisor
 
 PROBE_S = 0.2
 """How long a controller that takes over waits for brokers that neither accept connections nor refuse them."""
@@ -38,7 +40,7 @@ async def _is_refused(address: str) -> bool:
     waits: list[asyncio.Future[Any]] = [refused, asyncio.ensure_future(accepted.wait())]
     try:
         await asyncio.wait(waits, timeout=PROBE_S, return_when=asyncio.FIRST_COMPLETED)
-        return refused.done() and not accepted.is_set()
+        return refused.done() and refused.exception() is None and not accepted.is_set()
     finally:
         for wait in waits:
             wait.cancel()
@@ -50,19 +52,20 @@ class Sentinels:
     def __init__(self, tell: Tell, *, own_node: int) -> None:
         self._tell = tell
         self._own_node = own_node
-        self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._watched: dict[tuple[int, int], str] = {}
+        """Broker and its epoch to the loop that watches it."""
+        self._loops = Supervisor()
 
     def follow(self, cluster: Cluster) -> None:
         """Have a sentinel for exactly the registered brokers; the one that shares this process cannot die alone."""
         registered = [*cluster.brokers.values(), *cluster.presumed_dead.values()]
         wanted = {(broker.node_id, broker.epoch): broker for broker in registered if broker.registration.grpc_address}
-        for key in self._tasks.keys() - wanted.keys():
-            self._tasks.pop(key).cancel()
+        for key in self._watched.keys() - wanted.keys():
+            self._loops.leave(self._watched.pop(key))
         for key, broker in wanted.items():
-            if key not in self._tasks and broker.node_id != self._own_node:
-                self._tasks[key] = asyncio.get_running_loop().create_task(
-                    self._watch(broker), name=f"sentinel of broker {broker.node_id}"
-                )
+            if key not in self._watched and broker.node_id != self._own_node:
+                self._watched[key] = f"sentinel of broker {key[0]} of epoch {key[1]}"
+                self._loops.start(self._watched[key], partial(self._watch, broker), kind="sentinel")
 
     async def _watch(self, broker: Broker) -> None:
         address = broker.registration.grpc_address
@@ -74,7 +77,5 @@ class Sentinels:
 
     async def close(self) -> None:
         """Watch nobody any more."""
-        tasks, self._tasks = list(self._tasks.values()), {}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._watched.clear()
+        await self._loops.stop()

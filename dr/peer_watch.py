@@ -19,6 +19,7 @@ from dr.links_store import LinksStore, LinkUnknown
 from dr.site_cache import CUT_OFF, SiteCache
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
+from runtime.supervision import Supervisor
 from wire.control.broker_pb2 import ConfirmLinkRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import GetSiteViewRequest
@@ -71,7 +72,7 @@ class PeerWatch:
         self._log = get_logger("dr.peer_watch")
         self._state_change = state_change_logger()
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
 
     def peer(self, site: str) -> Peer:
         """What is known of a peer; unreachable until it has answered once."""
@@ -88,14 +89,11 @@ class PeerWatch:
     def start(self) -> None:
         """Begin; a change of the own links is acted on at once."""
         self._cache.on_change(self._wake.set)
-        self._task = asyncio.create_task(self._run(), name="peer watch")
+        self._loops.start("peer watch", self._run)
 
     async def stop(self) -> None:
         """End the task."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._loops.stop()
 
     async def _run(self) -> None:
         while True:
@@ -121,17 +119,24 @@ class PeerWatch:
         for gone in self._peers.keys() - peers:
             del self._peers[gone]
         self._confirmed = {name: epoch for name, epoch in self._confirmed.items() if name in self._cache.facts.links}
-        await asyncio.gather(*(self._follow_peer(name, links_between(links, self._site, name)) for name in peers))
+        ended = await asyncio.gather(
+            *(self._follow_peer(name, links_between(links, self._site, name)) for name in peers), return_exceptions=True
+        )
+        for outcome in ended:
+            if outcome is not None:
+                raise outcome  # when every peer has had its turn
 
     async def _follow_peer(self, name: str, links: list[LinkRecord]) -> None:
         peer = self.peer(name)
         if not await self._ask(name, peer, links):
             return
         theirs = {record.name: record for record in peer.view.links}
-        for own in links:
-            if own.name in theirs:
-                await self._compare(own, theirs[own.name])
-        await self._push_view(peer)
+        try:
+            for own in links:
+                if own.name in theirs:
+                    await self._compare(own, theirs[own.name])
+        finally:  # what the links' comparison stumbles over keeps nobody from finding the peer's brokers
+            await self._push_view(peer)
 
     async def _ask(self, name: str, peer: Peer, links: Iterable[LinkRecord]) -> bool:
         addresses = dict.fromkeys(address for link in links for address in link.sites[name].agents)

@@ -16,6 +16,7 @@ from kazoo.protocol.states import WatchedEvent
 from dr.core.site_view import GROUP_OFFSETS_TOPIC, SiteFacts, matters_to_peers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
+from runtime.supervision import Supervisor
 from runtime.zookeeper import NodeStat, ZooKeeper
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
@@ -39,7 +40,7 @@ class SiteCache:
         self._dirty: set[str] = set()
         self._dirty_lists: set[str] = set()
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
         self._facts: SiteFacts | None = None
         self._listeners: list[Callable[[], None]] = []
         self.changes = 0
@@ -50,28 +51,29 @@ class SiteCache:
 
     async def start(self) -> None:
         """Read everything once, then follow."""
-        await self._refresh()
-        self._task = asyncio.create_task(self._follow(), name="site cache")
+        await self._look()
+        self._loops.start("site cache", self._follow)
 
     async def stop(self) -> None:
         """Stop following."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._loops.stop()
 
     async def _follow(self) -> None:
+        self._wake.set()  # what changed when the loop died
         while True:
             await self._wake.wait()
             self._wake.clear()
-            try:
-                async for attempt in jittered_backoff(retry_on=CUT_OFF):
-                    with attempt:
-                        await self._refresh()
-            except znodes.MalformedZnode as error:
-                # whoever asks is told so too; what is written next is read all the same
-                self._facts = None
-                log.error("the site cannot be understood", path=error.path, problem=error.problem)  # noqa: TRY400
+            async for attempt in jittered_backoff(retry_on=CUT_OFF):
+                with attempt:
+                    await self._look()
+
+    async def _look(self) -> None:
+        try:
+            await self._refresh()
+        except znodes.MalformedZnode as error:
+            # whoever asks is told so too; what is written next is read all the same
+            self._facts = None
+            log.error("the site cannot be understood", path=error.path, problem=error.problem)  # noqa: TRY400
 
     @property
     def facts(self) -> SiteFacts:
@@ -110,11 +112,15 @@ class SiteCache:
 
     def _brokers(self) -> dict[int, tuple[znodes.BrokerRegistration, int]]:
         brokers = {}
-        for name in self._children.get(znodes.BROKER_IDS, ()):
-            stored = self._data.get(znodes.broker_path(int(name)))
+        for node_id in self._node_ids():
+            stored = self._data.get(znodes.broker_path(node_id))
             if stored is not None:
-                brokers[int(name)] = (znodes.decode_broker(int(name), stored[0]), stored[1].czxid)
+                brokers[node_id] = (znodes.decode_broker(node_id, stored[0]), stored[1].czxid)
         return brokers
+
+    def _node_ids(self) -> list[int]:
+        """Registered brokers; a name that is no node id was written by no broker, and the controller passes it over, too."""
+        return [int(name) for name in self._children.get(znodes.BROKER_IDS, ()) if name.isdecimal()]
 
     def _links(self) -> dict[str, LinkRecord]:
         links = {}
@@ -131,7 +137,7 @@ class SiteCache:
     def _wanted(self) -> set[str]:
         """Paths whose data matter, given what is known so far."""
         wanted = {znodes.CLUSTER_ID, znodes.CONTROLLER}
-        wanted.update(znodes.broker_path(int(name)) for name in self._children.get(znodes.BROKER_IDS, ()))
+        wanted.update(map(znodes.broker_path, self._node_ids()))
         wanted.update(znodes.link_path(name) for name in self._children.get(znodes.LINKS, ()))
         for topic in self._watched_topics():
             path = znodes.topic_path(topic)
@@ -188,7 +194,7 @@ class SiteCache:
             self._children[path] = []
             if stat is not None:
                 self._children_changed(path, None)
-        except CUT_OFF:
+        except BaseException:
             self._dirty_lists.add(path)
             raise
 
@@ -202,7 +208,7 @@ class SiteCache:
             self._data[path] = None
             if stat is not None:
                 self._data_changed(path, None)
-        except CUT_OFF:
+        except BaseException:
             self._dirty.add(path)
             raise
 

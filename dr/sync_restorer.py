@@ -6,11 +6,14 @@ stores the change wins, and the others find it done.
 
 from __future__ import annotations
 
+import grpc
+
+from dr.channels import problem_of
 from dr.core.sync_policies import is_suspended, may_restore, restored
 from dr.links_store import LinksStore, LinkUnknown
 from dr.own_brokers import OwnBrokers
 from runtime.clock import Clock
-from runtime.logs import state_change_logger
+from runtime.logs import get_logger, state_change_logger
 from wire.control.cluster_pb2 import LinkRecord
 
 
@@ -22,13 +25,18 @@ class SyncRestorer:
         self._store = store
         self._brokers = brokers
         self._clock = clock
+        self._log = get_logger("dr.sync_restorer")
         self._state_change = state_change_logger()
 
     async def look(self, record: LinkRecord) -> None:
         """Restore the policy when it is time to."""
         if not is_suspended(record) or record.active_site != self._site:
             return
-        replies = [answer.reply for answer in await self._brokers.describe(record.name)]
+        try:
+            replies = [answer.reply for answer in await self._brokers.describe(record.name)]
+        except grpc.aio.AioRpcError as error:
+            self._log.warning("own brokers do not say what they enforce", link=record.name, error=problem_of(error))
+            return
         if not may_restore(record, site=self._site, replies=replies):
             return
         wanted = restored(record, now_ms=self._clock.now_ms())

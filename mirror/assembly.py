@@ -17,7 +17,7 @@ from mirror.board import FlowBoard
 from mirror.config import MirrorConfig
 from mirror.core.assignment import FetcherKey
 from mirror.core.flow_events import LinkRole, LinkTurned, Side
-from mirror.core.flow_state import FlowState
+from mirror.core.flow_state import FlowState, InvariantBroken
 from mirror.core.partitions import PartitionKey
 from mirror.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
 from mirror.core.window import QueuedBatches
@@ -33,7 +33,6 @@ from mirror.queue import ByteQueue
 from mirror.resets import Resets
 from mirror.service import MirrorParts
 from mirror.standby_reports import StandbyReports
-from mirror.supervision import Supervisor
 from mirror.throttle import Throttle
 from mirror.topic_sync import TopicSync
 from mirror.verifier import Verifier
@@ -41,6 +40,7 @@ from mirror.workers import FetcherPool, ProducerPool
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.process import OperationalFailure
+from runtime.supervision import Supervisor
 from wire.compressed_stream import CompressionTally
 
 STALE_GRACE_MS = 1_000
@@ -124,7 +124,7 @@ class Mirror:
             timeout_ms=config.queue_enqueue_timeout_ms,
         )
         self.pauses = Pauses(self.board, config.pause_file, owns=ports.owns)
-        self._supervisor = Supervisor(chance=chance, on_broken=self._fail)
+        self._supervisor = Supervisor(chance=chance, fatal=(InvariantBroken,), on_broken=self._fail)
         self._prober = Prober(self.board, source=ports.source, target=ports.target)
         self._link_watch = LinkWatch(
             ports.read_link,

@@ -13,6 +13,7 @@ from mirror.board import FlowBoard
 from mirror.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
 from mirror.core.partitions import PartitionKey
 from mirror.ports import Differs, EpochEnd, Leader, LogEnds, Refused, SitePort, Unreachable
+from runtime.supervision import note_death, was_asked_to_end
 
 _Question = tuple[int, int]  # generation, epoch
 _NO_EPOCH = -1
@@ -53,23 +54,29 @@ class Prober:
         is_source, node_id = place
         try:
             while questions := self._waiting.pop(place, None):
-                if node_id < 0:
-                    await asyncio.sleep(0)  # never answer inside the question
-                    self._nobody_leads(questions, is_source=is_source)
-                elif is_source:
-                    await self._ask_source(questions)
-                else:
-                    await self._ask_target(questions)
+                try:
+                    if node_id < 0:
+                        await asyncio.sleep(0)  # never answer inside the question
+                        self._not_found(questions, "has no leader", is_source=is_source)
+                    elif is_source:
+                        await self._ask_source(questions)
+                    else:
+                        await self._ask_target(questions)
+                except (Exception, asyncio.CancelledError) as error:
+                    if was_asked_to_end():
+                        raise
+                    note_death("prober", node=node_id)  # without an answer the flows would wait for ever
+                    self._not_found(questions, f"could not be asked for: {error!r}", is_source=is_source)
         finally:
             del self._running[place]
 
-    def _nobody_leads(self, questions: Mapping[PartitionKey, _Question], *, is_source: bool) -> None:
+    def _not_found(self, questions: Mapping[PartitionKey, _Question], why: str, *, is_source: bool) -> None:
         for key, (generation, _) in questions.items():
             if is_source:
-                reason = f"{key} has no leader at the source"
+                reason = f"{key} {why} at the source"
                 self._board.submit(key, SourceNotFound(generation=generation, reason=reason))
             else:
-                reason = f"{key} has no leader at the target"
+                reason = f"{key} {why} at the target"
                 self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
 
     async def _ask_target(self, questions: Mapping[PartitionKey, _Question]) -> None:

@@ -22,6 +22,7 @@ from mirror.link_watch import LinkStanding
 from mirror.ports import AppendAnswer, AppendPart, AppendPort, Unreachable
 from mirror.queue import ByteQueue
 from runtime.clock import Clock
+from runtime.supervision import BrokenOff
 from wire.record_batch import iterate_headers, verify_crc
 
 RETRY_MS = 100
@@ -233,8 +234,9 @@ class Producer:
     def _request_ended(self, request: asyncio.Task[None]) -> None:
         """What escapes a request ends the producer: its windows no longer know what is in flight."""
         self._requests.discard(request)
-        if not request.cancelled() and request.exception() is not None:
-            self._failure = request.exception()
+        failure = BrokenOff("a request was cancelled") if request.cancelled() else request.exception()
+        if failure is not None:
+            self._failure = failure
             self._wake.set()
 
     async def _request(self, node_id: int, parts: Sequence[AppendPart], sent: Sequence[_Sent]) -> None:

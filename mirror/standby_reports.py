@@ -17,6 +17,7 @@ from mirror.core.partitions import PartitionKey
 from mirror.link_watch import LinkStanding
 from mirror.ports import ProgressPort, Unreachable
 from runtime.logs import get_logger
+from runtime.supervision import in_background
 from wire.links import SyncPolicy, sync_policy
 
 ALL_INTERVAL_S = 0.2
@@ -53,7 +54,7 @@ class StandbyReports:
                     self._changed.clear()
                     continue
                 for node_id, offsets in self._by_leader().items():
-                    telling = asyncio.create_task(self._tell(node_id, offsets))
+                    telling = in_background("standby reports", self._tell(node_id, offsets))
                     self._telling[node_id] = telling
                     telling.add_done_callback(partial(self._told, node_id))
         finally:

@@ -14,7 +14,7 @@ from mirror.core.flow_events import Start
 from mirror.core.partitions import PartitionKey
 from mirror.fetchers import Fetcher
 from mirror.producers import Producer
-from mirror.supervision import Supervisor
+from runtime.supervision import Supervisor
 from wire.clients.core.slots import stable_slot
 
 FETCHER = "fetcher"
@@ -80,7 +80,7 @@ class FetcherPool:
                 self._board.submit(key, Start(reason))
 
         name = f"{FETCHER} {fetcher_key.node_id}/{fetcher_key.stream}/{fetcher_key.rank}"
-        self._supervisor.start(name, run, on_death=replace)
+        self._supervisor.start(name, run, kind=FETCHER, on_death=replace)
 
 
 class ProducerPool:
@@ -148,4 +148,4 @@ class ProducerPool:
                 if self.lane_of(key) == lane:
                     self._board.submit(key, Start(reason))
 
-        self._supervisor.start(f"{PRODUCER} {lane}", run, on_death=replace)
+        self._supervisor.start(f"{PRODUCER} {lane}", run, kind=PRODUCER, on_death=replace)

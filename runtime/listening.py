@@ -45,7 +45,7 @@ async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> N
             refusals += 1
             await asyncio.sleep(CONFIRMATION_PAUSE_S)
             continue
-        except (OSError, TimeoutError):
+        except (OSError, UnicodeError):  # the latter for a name that no host can have: no refusal either
             is_brief = True
         # A dying process may close its connections before its listener, which still takes one more: look again soon. When that
         # goes on, something else accepts and closes, such as a proxy before a dead process.

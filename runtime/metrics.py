@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from runtime.supervision import deaths
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry that already has the process, platform and garbage-collector metrics."""
+    """A registry that already has the process, platform and garbage-collector metrics, and the deaths of tasks."""
     registry = CollectorRegistry()
+    registry.register(TaskDeaths())
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
+
+
+class TaskDeaths(Collector):
+    """What `runtime/supervision.py` has counted in this process."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """One sample for each kind of work that has died, and one without deaths as long as none has."""
+        family = CounterMetricFamily(
+            "antipode_task_deaths", "Tasks that died of a defect and began anew or were given up", labels=["task"]
+        )
+        for task, count in sorted(deaths().items()):
+            family.add_metric([task], count)
+        yield family
 
 
 class MetricsServer:

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
+from runtime.supervision import note_what_escapes
+
 
 class ExitCode(enum.IntEnum):
     """What a command's exit says."""
@@ -45,6 +47,7 @@ def run_daemon(main: DaemonMain) -> ExitCode:
 async def _with_signals(main: DaemonMain) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    note_what_escapes(loop)
 
     def ask_to_stop(number: signal.Signals) -> None:
         stop.set()

@@ -32,6 +32,7 @@ from kazoo.retry import KazooRetry
 
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
+from runtime.supervision import Supervisor, note_death
 from runtime.zookeeper_reads import MultiRead
 
 log = get_logger(__name__)
@@ -163,7 +164,7 @@ class ZooKeeper:
         self._listeners: list[SessionListener] = []
         self._state = SessionState.LOST
         self._is_stopped = False
-        self._reviving: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
 
     @property
     def state(self) -> SessionState:
@@ -192,7 +193,7 @@ class ZooKeeper:
             )
         self._state = SessionState.CONNECTED
         self._tell_session()
-        self._reviving = self._loop.create_task(self._revive_again_and_again(), name="ZooKeeper sessions")
+        self._loops.start("ZooKeeper sessions", self._revive_again_and_again)
 
     async def _revive_again_and_again(self) -> None:
         while True:
@@ -209,9 +210,7 @@ class ZooKeeper:
         """Close the session (ephemeral nodes go at once) and end kazoo's threads."""
         if not self._is_stopped:
             self._is_stopped = True
-            if self._reviving is not None:
-                self._reviving.cancel()
-                await asyncio.gather(self._reviving, return_exceptions=True)
+            await self._loops.stop()
             await asyncio.to_thread(self._shut)
 
     def _shut(self) -> None:
@@ -229,7 +228,12 @@ class ZooKeeper:
         if state is SessionState.CONNECTED:
             self._tell_session()
         for listener in tuple(self._listeners):
-            listener(state)
+            try:
+                listener(state)
+            except Exception:
+                note_death(
+                    "ZooKeeper session listener"
+                )  # the others hear of it all the same: it will not be told again
 
     def _tell_session(self) -> None:
         client_id = self._client.client_id

@@ -121,8 +121,12 @@ class Connection:
                 self.versions = await self._negotiate()
                 if options.compression is not None:
                     await self._compress(options.compression)
-        except (OSError, TimeoutError) as error:
-            reason = "timed out" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+        except (
+            OSError,
+            UnicodeError,
+            OverflowError,
+        ) as error:  # the latter: what a peer gave as host and port cannot be any
+            reason = "timed out" if isinstance(error, TimeoutError) else (getattr(error, "strerror", "") or str(error))
             self.close(reason)
             raise Unreachable(f"cannot connect: {reason}", node=str(self.address)) from error
         except BaseException:

@@ -50,8 +50,18 @@ class InvalidPattern(ValueError):
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise InvalidPattern(f"pattern {pattern!r} is not a regular expression: {error}") from error
+
+
+def check_pattern(pattern: str) -> None:
+    """InvalidPattern when nothing can be matched with it."""
+    _compiled(pattern)
+
+
+def patterns_of(link: LinkRecord) -> list[str]:
+    """Every pattern of the link's filters."""
+    return [*link.topic_whitelist, *link.topic_blacklist, *link.group_whitelist, *link.group_blacklist]
 
 
 def matches(name: str, *, whitelist: Sequence[str], blacklist: Sequence[str]) -> bool:

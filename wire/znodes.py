@@ -22,6 +22,7 @@ from google.protobuf import json_format
 
 from wire.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, quota_text
 from wire.control.cluster_pb2 import LinkRecord
+from wire.links import InvalidPattern, check_pattern, patterns_of
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"
@@ -505,6 +506,11 @@ def decode_link(name: str, payload: bytes) -> LinkRecord:
         raise MalformedZnode(path, str(error)) from error
     if link.name != name:
         fields.fail(f"field 'name' is {link.name!r}, not the name of the node")
+    try:
+        for pattern in patterns_of(link):
+            check_pattern(pattern)
+    except InvalidPattern as error:
+        raise MalformedZnode(path, str(error)) from error
     return link
 
 

@@ -204,7 +204,7 @@ class Fetch:
 
     def complete(self) -> None:
         """Answer with what there is now."""
-        self._answer(self._read())
+        self._exchange.answer_by(lambda: self._answer(self._read()))
 
     # --- reading
 

@@ -200,6 +200,9 @@ class _WaitingAppend:
 
     def complete(self) -> None:
         """Answer; a mirror sends again what took too long, and it is found to be there."""
+        self._exchange.answer_by(self._answer)
+
+    def _answer(self) -> None:
         for outcome in self._missing:
             few = outcome.hosted is not None and not outcome.hosted.state.has_enough_in_sync
             why = "fewer replicas are in sync than min.insync.replicas" if few else "an in-sync replica is slow"

@@ -349,6 +349,9 @@ class WaitingProduce:
 
     def complete(self) -> None:
         """Answer; what is still missing timed out."""
+        self._exchange.answer_by(self._answer)
+
+    def _answer(self) -> None:
         self._failed.update(dict.fromkeys(self._missing, ErrorCode.request_timed_out))
         image = self._services.image
         topics = []

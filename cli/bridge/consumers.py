@@ -16,6 +16,7 @@ from cli.bridge.core.instance_settings import InstanceSettings
 from cli.bridge.core.refusals import Refused, instance_exists, instance_not_found, invalid_consumer_config, too_many
 from cli.bridge.metrics import BridgeMetrics
 from runtime.logs import get_logger
+from runtime.supervision import Supervisor, in_background
 
 SWEEPS_PER_LIFE = 10
 SWEEP_PAUSE_S_MAX = 1.0
@@ -32,13 +33,14 @@ class Consumers:
         self._metrics = metrics
         self._instances: dict[tuple[str, str], ConsumerInstance] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._loops = Supervisor()
         self._executor = ThreadPoolExecutor(max_workers=settings.instances_max, thread_name_prefix="bridge-consumer")
         metrics.add_gauge("consumer_instances", lambda: len(self._instances))
 
     def start(self) -> None:
         """Begin to look for instances that nobody asks."""
-        loop = asyncio.get_running_loop()
-        self._running = [loop.create_task(self._sweep()), loop.create_task(self._tend())]
+        self._loops.start("expired consumer instances", self._sweep)
+        self._loops.start("idle consumer instances", self._tend)
 
     def interrupt_reads(self) -> None:
         """Reads that wait answer with what they have: the bridge stops."""
@@ -47,8 +49,7 @@ class Consumers:
 
     async def stop(self) -> None:
         """Close every instance; each leaves its group."""
-        for task in self._running:
-            task.cancel()
+        await self._loops.stop()
         for key in list(self._instances):
             self._close(key)
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -93,7 +94,7 @@ class Consumers:
 
     def _close(self, key: tuple[str, str]) -> asyncio.Task[None]:
         instance = self._instances.pop(key)
-        task = asyncio.get_running_loop().create_task(_closed(instance))
+        task = in_background("closing a consumer instance", _closed(instance))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task

@@ -23,6 +23,7 @@ from cli.bridge.metrics import BridgeMetrics
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
+from runtime.supervision import Supervisor
 
 HEAD_BYTES_MAX = 64 * 1024
 SWEEPS_PER_TIMEOUT = 10
@@ -135,20 +136,21 @@ class HttpServer:
                 timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
             )
         )
+        self._loops = Supervisor()
         metrics.add_gauge("connections", lambda: len(self._server.server_state.connections))
 
     async def start(self) -> tuple[HostPort, ...]:
         """Bind and serve; where. ConfigurationError when an address cannot be had."""
         sockets = _bound(self._settings.listeners)
-        self._serving = asyncio.create_task(self._server.serve(sockets))
-        self._sweeping = asyncio.create_task(self._sweep())
+        self.serving = asyncio.create_task(self._server.serve(sockets))
+        self._loops.start("HTTP connections", self._sweep)
         return tuple(HostPort(*bound.getsockname()[:2]) for bound in sockets)
 
     async def stop(self) -> None:
         """Take no more requests; wait for the running ones, for a while."""
         self._server.should_exit = True
-        await self._serving
-        self._sweeping.cancel()
+        await self._loops.stop()
+        await self.serving
 
     async def _sweep(self) -> None:
         timeout_s = self._settings.client_timeout_ms / 1000

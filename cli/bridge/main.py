@@ -20,6 +20,7 @@ from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
+from runtime.process import OperationalFailure
 
 log = get_logger(__name__)
 
@@ -80,6 +81,15 @@ class Bridge:
         log.info("serving", listeners=",".join(f"http://{address}" for address in addresses))
         return addresses
 
+    async def until_failed(self, stop: asyncio.Event) -> bool:
+        """Wait until `stop` is set (False), or HTTP is served no more although nobody asked for that."""
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([stopping, self._http.serving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        return not stop.is_set()
+
     async def stop(self) -> None:
         """Running requests are answered, consumers leave their groups, accepted records are acknowledged."""
         await self._running.aclose()
@@ -108,9 +118,11 @@ class Bridge:
 
 
 async def run_bridge(properties: Mapping[str, str], stop: asyncio.Event) -> None:
-    """A bridge until `stop` is set. ConfigurationError says what is in the way."""
+    """A bridge until `stop` is set. ConfigurationError says what is in the way, OperationalFailure that it cannot go on."""
     bridge = Bridge(load_bridge_settings(properties))
     await bridge.start()
-    await stop.wait()
+    has_failed = await bridge.until_failed(stop)
     log.info("stopping")
     await bridge.stop()
+    if has_failed:
+        raise OperationalFailure("the bridge's HTTP server ended by itself; see the log for what came before")

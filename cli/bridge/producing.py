@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from cli.bridge.core.refusals import kafka_failed
 from cli.bridge.metrics import BridgeMetrics
 from runtime.logs import get_logger
+from runtime.supervision import note_death
 
 POLL_S = 0.1
 RECORDS_PER_TURN = 500
@@ -212,18 +213,20 @@ class RecordProducer:
 
     async def submit(self, topic: str, records: Sequence[OutgoingRecord]) -> list[asyncio.Future[Outcome]]:
         """Hand the records to librdkafka once there is room; what becomes of each follows. Refused when there is no room in time."""
-        await self.room.take(sum(record.size_bytes for record in records), within_ms=self._block_ms_max)
-        if self._is_broken.is_set():
-            self._replace()
-        waiting: list[asyncio.Future[Outcome]] = []
+        untaken_bytes = sum(record.size_bytes for record in records)
+        await self.room.take(untaken_bytes, within_ms=self._block_ms_max)
+        waiting = []
         try:
+            if self._is_broken.is_set():
+                self._replace()
             for record in records:
                 future: asyncio.Future[Outcome] = self._loop.create_future()
-                await self._produce(topic, record, _Sent(self._arrivals, future, record.size_bytes))
                 waiting.append(future)
-        finally:
-            # Who is cancelled while librdkafka's queue is full hands over no more: of the rest nobody will hear.
-            self.room.give_back(sum(record.size_bytes for record in records[len(waiting) :]))
+                await self._produce(topic, record, _Sent(self._arrivals, future, record.size_bytes))
+                untaken_bytes -= record.size_bytes
+        except BaseException:
+            self.room.give_back(untaken_bytes)  # of these librdkafka will tell nothing
+            raise
         return waiting
 
     async def _produce(self, topic: str, record: OutgoingRecord, sent: _Sent) -> None:
@@ -249,14 +252,23 @@ class RecordProducer:
 
     def _serve_callbacks(self) -> None:
         while not self._is_over.is_set():
-            self._producer.poll(POLL_S)
-            for retired in self._retired[:]:
-                retired.poll(0)
-                if not len(retired):
-                    self._retired.remove(retired)
-            if self._arrivals:
-                arrived, self._arrivals[:] = self._arrivals[:], []
-                self._loop.call_soon_threadsafe(self._settle, arrived)
+            try:
+                self._serve_once()
+            except Exception:
+                if self._loop.is_closed():
+                    return
+                note_death("bridge producer")  # without this thread no record would be answered any more
+                self._is_over.wait(POLL_S)
+
+    def _serve_once(self) -> None:
+        self._producer.poll(POLL_S)
+        for retired in self._retired[:]:
+            retired.poll(0)
+            if not len(retired):
+                self._retired.remove(retired)
+        if self._arrivals:
+            arrived, self._arrivals[:] = self._arrivals[:], []
+            self._loop.call_soon_threadsafe(self._settle, arrived)
 
     def _settle(self, arrived: Sequence[tuple[_Sent, Outcome]]) -> None:
         """On the loop: those who wait are told."""

@@ -10,7 +10,16 @@ import re
 from collections.abc import Iterable, Sequence
 
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.links import InvalidPattern, SiteRole, SyncPolicy, carries_topic, is_internal_topic, matches, role_of
+from wire.links import (
+    InvalidPattern,
+    SiteRole,
+    SyncPolicy,
+    carries_topic,
+    check_pattern,
+    is_internal_topic,
+    patterns_of,
+    role_of,
+)
 
 NODE_IDS_PER_SITE = 1000
 """Node ids of a site are its number times this, plus 0 to 999."""
@@ -43,10 +52,9 @@ def record_problems(record: LinkRecord) -> list[str]:
 
 def _pattern_problems(record: LinkRecord) -> list[str]:
     problems: list[str] = []
-    lists = (record.topic_whitelist, record.topic_blacklist, record.group_whitelist, record.group_blacklist)
-    for pattern in (pattern for patterns in lists for pattern in patterns):
+    for pattern in patterns_of(record):
         try:
-            matches("", whitelist=(pattern,), blacklist=())
+            check_pattern(pattern)
         except InvalidPattern as error:
             problems.append(str(error))
     return problems

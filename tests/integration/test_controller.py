@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.images import PendingChanges
 from runtime.grpc_server import open_channel
+from runtime.supervision import deaths
 from runtime.zookeeper import ZooKeeper
 from tests.support.controller_site import CandidateProcess
 from tests.support.eventually import eventually
@@ -421,3 +422,15 @@ async def test_a_defect_on_the_way_to_a_broker_ends_the_tenure_instead_of_leavin
     monkeypatch.setattr(PendingChanges, "batch", broken)
     await create(client, "t")
     await eventually(lambda: candidate.candidate.controller_epoch > epoch and broker.leader_of("t") == 1)
+
+
+async def test_a_candidate_stands_again_once_somebody_has_mended_the_epoch_that_it_could_not_read(
+    stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
+) -> None:
+    await zookeeper.create(znodes.CONTROLLER_EPOCH, b"not a number")
+    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
+    await eventually(lambda: deaths().get("controller candidate"))
+    assert not candidate.is_active
+    await zookeeper.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(7))
+    await eventually(lambda: candidate.is_active)
+    assert candidate.candidate.controller_epoch == 8

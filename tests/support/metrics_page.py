@@ -19,6 +19,7 @@ from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from dr.metrics import SiteAgentMetrics
 from mirror.metrics import MirrorMetrics
+from runtime.metrics import TaskDeaths
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
@@ -77,6 +78,7 @@ def _bridge_families() -> Iterable[Metric]:
 def tables() -> dict[str, str]:
     """The table of each daemon, as Markdown."""
     families = {
+        "every daemon": TaskDeaths().collect(),
         "broker": _broker_families(),
         "controller": _controller_families(),
         "mirror": _mirror_families(),

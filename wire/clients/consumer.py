@@ -16,10 +16,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self
 
-from kio.schema.errors import ErrorCode
-
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
+from runtime.supervision import Supervisor, note_death
 from wire.broker_requests import CommittedOffset, Committer
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError, KafkaClientError, broker_error
@@ -36,7 +35,7 @@ from wire.clients.core.group_protocol import (
 from wire.clients.core.opening import records_in
 from wire.clients.core.positions import Position
 from wire.clients.core.readings import Place, Start
-from wire.clients.membership import NO_MEMBER_ANY_MORE, GroupMember, GroupOptions, Membership
+from wire.clients.membership import NEVER_A_MEMBER, NO_MEMBER_ANY_MORE, GroupMember, GroupOptions, Membership
 from wire.clients.reader import Chunk, Reader, ReaderOptions
 from wire.group_membership import Joined
 from wire.record_batch import InvalidBatch
@@ -163,6 +162,7 @@ class Consumer:
         self._client, self._fetch_client, self._group_client = new_client(), new_client(), new_client()
         self._prefetch = Prefetch(self.options.prefetch_bytes, self._is_current)
         self.reader = Reader(self._client, self._fetch_client, self._prefetch, self.options.reader, self._clock)
+        self.reader.on_failure = lambda _: self._prefetch.news.set()
         self._topics: tuple[str, ...] = ()
         self._pattern: re.Pattern[str] | None = None
         self._is_manual = False
@@ -172,7 +172,7 @@ class Consumer:
         self._membership: Membership | None = None
         self._joining: asyncio.Task[tuple[Membership, dict[Place, Start]]] | None = None
         self._staying: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
         self._commits: dict[asyncio.Task[None], Callable[[Exception | None], None]] = {}
         self._commit_order = asyncio.Lock()
         self._joined_counts: Mapping[str, int] | None = None
@@ -183,6 +183,7 @@ class Consumer:
         self._is_woken = False
         self._is_polling = False
         self._is_closed = False
+        self._is_watching = False
         self.last_problem = ""
 
     def _group_options(self) -> GroupOptions:
@@ -213,8 +214,9 @@ class Consumer:
         self._listener = listener or QuietListener()
         self._is_manual = False
         self._needs_join = True
-        if self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch_topics())
+        if not self._is_watching:
+            self._is_watching = True
+            self._loops.start("topics of a subscription", self._watch_topics)
 
     def assign(self, starts: Mapping[Place, Start]) -> None:
         """Read these partitions from these places on, without the group."""
@@ -425,19 +427,23 @@ class Consumer:
     async def _joined(self, joining: asyncio.Task[tuple[Membership, dict[Place, Start]]]) -> None:
         try:
             membership, starts = await joining
-        except Exception as error:
-            # whatever it was: a consumer that is polled again tries again, and tells the application again
-            self._needs_join = True
-            self._join_not_before_ms = self._clock.monotonic_ms() + self.options.retry_backoff_ms
+        except KafkaClientError as error:
             self.last_problem = str(error)
-            is_fatal = isinstance(error, BrokerError) and error.code in _FATAL
-            if is_fatal or not isinstance(error, KafkaClientError):
+            if isinstance(error, BrokerError) and error.code in NEVER_A_MEMBER:
                 raise
+            self._join_later()
             return
+        except Exception:
+            self._join_later()  # told once; who goes on polling must not wait for a group that it never joins
+            raise
         self._membership = membership
         self.reader.begin(starts)
         self._staying = asyncio.get_running_loop().create_task(self._stay(membership))
         await self._listener.assigned(frozenset(starts))
+
+    def _join_later(self) -> None:
+        self._needs_join = True
+        self._join_not_before_ms = self._clock.monotonic_ms() + self.options.retry_backoff_ms
 
     async def _stay(self, membership: Membership) -> None:
         """Heartbeats; a coordinator that is lost is looked for again until the session must be over."""
@@ -459,6 +465,10 @@ class Consumer:
                     self._is_expelled = True
                     break
                 await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+            except Exception:
+                note_death("heartbeats")  # the coordinator hears nothing more: others will get what is read here
+                self._is_expelled = True
+                break
         self._needs_join = True
         self._prefetch.news.set()
 
@@ -569,7 +579,8 @@ class Consumer:
                     await self._listener.revoked(self.assignment)
         except (TimeoutError, CommitRefused, KafkaClientError) as error:
             _log.info("offsets could not be committed while closing", reason=str(error) or "timed out")
-        tasks = [task for task in (self._joining, self._staying, self._watching) if task is not None]
+        await self._loops.stop()
+        tasks = [task for task in (self._joining, self._staying) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -578,14 +589,3 @@ class Consumer:
         await self.reader.close()
         for client in (self._client, self._fetch_client, self._group_client):
             await client.close()
-
-
-_FATAL: Final = frozenset(
-    {
-        ErrorCode.group_authorization_failed,
-        ErrorCode.inconsistent_group_protocol,
-        ErrorCode.invalid_session_timeout,
-        ErrorCode.invalid_group_id,
-        ErrorCode.fenced_instance_id,
-    }
-)

@@ -26,6 +26,17 @@ NO_MEMBER_ANY_MORE: Final = frozenset(
     {ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_instance_id}
 )
 
+NEVER_A_MEMBER: Final = frozenset(
+    {
+        ErrorCode.group_authorization_failed,
+        ErrorCode.inconsistent_group_protocol,
+        ErrorCode.invalid_session_timeout,
+        ErrorCode.invalid_group_id,
+        ErrorCode.fenced_instance_id,
+    }
+)
+"""Trying again does not help."""
+
 Assign = Callable[[Joined], Awaitable[Mapping[str, bytes]]]
 """What the leader gives each member."""
 

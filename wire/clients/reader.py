@@ -117,6 +117,8 @@ class Reader:
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetches = 0
         self.failure: BaseException | None = None
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        """Hears of a defect that has ended a part of the reading."""
 
     @property
     def fetcher_nodes(self) -> list[int]:
@@ -381,6 +383,8 @@ class Reader:
         task.add_done_callback(self._note_failure)
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:
-        """A bug ends a task: whoever reads looks at `failure`."""
-        if not task.cancelled() and task.exception() is not None:
-            self.failure = task.exception()
+        """A bug ends a task: whoever reads looks at `failure`, or is told."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failure = error
+            self.on_failure(error)

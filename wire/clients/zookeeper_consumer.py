@@ -30,6 +30,7 @@ from runtime.addresses import HostPort
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
+from runtime.supervision import in_background
 from runtime.zookeeper import SessionState, ZooKeeper
 from wire import znodes
 from wire.client import KafkaClient
@@ -256,12 +257,28 @@ class ZooKeeperConsumer:
         self._zookeeper.on_session(self._on_session)
         loop = asyncio.get_running_loop()
         self._heard_at_ms = self._clock.monotonic_ms()
-        self._tasks.append(loop.create_task(self._listen()))
+        self._keep(loop.create_task(self._listen()))
         await self.rebalance()
-        self._tasks.append(loop.create_task(self._watch()))
+        self._keep(loop.create_task(self._watch()))
         if self.options.is_auto_commit:
-            self._tasks.append(loop.create_task(self._commit_now_and_then()))
+            self._keep(loop.create_task(self._commit_now_and_then()))
         return list(self._streams.values())
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """A defect has ended a part of the consumer: its streams end with it, because nothing that they gave would be whole."""
+        self.failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        for stream in self._streams.values():
+            stream.end(self.failure)
+        self._tasks.append(in_background("leaving a group", self._leave()))
 
     async def commit(self) -> None:
         """Commit the consumed offsets, tried again a few times. The store's errors."""
@@ -496,6 +513,7 @@ class ZooKeeperConsumer:
         else:
             self._store = in_broker if self.options.is_dual_commit is False else DualOffsets(in_broker, in_zookeeper)
         self._reader = Reader(client, fetch_client, self._router, self.options.reader, self._clock)
+        self._reader.on_failure = self._break
         self._reader.start()
 
     async def _stop_fetchers(self) -> None:

@@ -17,6 +17,7 @@ import grpc
 
 from runtime.grpc_server import open_channel
 from runtime.retries import jittered_backoff
+from runtime.supervision import was_asked_to_end
 from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch, ControlReply
 from wire.control.broker_pb2_grpc import BrokerControlStub
@@ -152,8 +153,7 @@ class ControllerClient:
                 raise _AskAnother(problem) from error
             raise ControllerUnavailable(problem) from error
         except (asyncio.CancelledError, grpc.aio.UsageError) as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            if isinstance(error, asyncio.CancelledError) and was_asked_to_end():
                 raise
             # not the caller was cancelled: another call found the candidate gone and closed the channel
             raise _AskAnother(f"controller candidate {address} was given up") from error

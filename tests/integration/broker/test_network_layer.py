@@ -555,3 +555,25 @@ async def test_a_broker_that_stops_does_not_wait_for_connections_that_rest(start
     await server.stop(grace_s=60)
     assert await reader.read() == framed(b"request0")
     writer.close()
+
+
+async def test_idle_connections_are_closed_although_one_of_them_cannot_be(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, port = start(Held(), idle_ms_max=200)
+    odd_reader, odd = await asyncio.open_connection("127.0.0.1", port)
+    await eventually(lambda: server.connections)
+    (first,) = server.connections
+    close, moods = type(first).close, iter([True])
+
+    def moody(connection: Connection, *arguments: Any, **options: Any) -> None:
+        if connection is first and next(moods, False):
+            raise ValueError("a defect")
+        close(connection, *arguments, **options)
+
+    monkeypatch.setattr(type(first), "close", moody)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await reader.read() == b""
+    assert await odd_reader.read() == b""
+    for each in (odd, writer):
+        each.close()

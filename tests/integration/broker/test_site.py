@@ -10,6 +10,7 @@ import pytest
 
 from broker.gauges import BrokerState
 from broker.main import Broker
+from runtime.zookeeper import SessionState
 from tests.support.eventually import eventually
 from tests.support.kafka_clients import Record, aiokafka_consume, librdkafka_produce
 from tests.support.site_broker import SiteBroker
@@ -54,8 +55,8 @@ async def test_a_broker_that_lost_its_session_registers_again_and_goes_on(site: 
     await asyncio.to_thread(librdkafka_produce, site.bootstrap, "t", RECORDS[:10])
     before = site.membership.broker_epoch
     await site.zookeeper.delete("/brokers/ids/1")
-    await site.membership._register_again()
-    assert site.membership.broker_epoch > before
+    site.membership._on_session(SessionState.CONNECTED)
+    await eventually(lambda: site.membership.broker_epoch > before)
     await eventually(lambda: site.broker._cluster.image.brokers.get(1) is not None)
     placed = await asyncio.to_thread(librdkafka_produce, site.bootstrap, "t", RECORDS[10:20])
     assert [place.offset for place in placed] == list(range(10, 20))

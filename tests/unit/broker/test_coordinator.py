@@ -28,6 +28,7 @@ from broker.core.group_turn import GroupLimits
 from broker.core.transactions import TransactionLimits
 from broker.group_reports import GroupReports
 from broker.group_routing import ImageRouting
+from broker.hosted_partition import PartitionFailure
 from broker.state_shard import CoordinatorRefusal
 from broker.transaction_coordinator import TransactionCoordinator
 from broker.transaction_routing import TransactionRouting
@@ -555,3 +556,39 @@ async def test_what_heartbeats_built_upon_is_forgotten_when_its_append_fails(sit
         return True
 
     await eventually(is_read_again)
+
+
+@pytest.mark.parametrize("error", [PartitionFailure(ErrorCode.kafka_storage_error), ValueError("a defect")])
+async def test_a_partition_whose_load_failed_for_whatever_reason_is_loaded_again(
+    site: Site, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures, read_all = iter([error]), site.log.read_all
+
+    async def moody(partition: int) -> AsyncIterator[bytes]:
+        for failure in failures if partition == HOME else ():
+            raise failure
+        async for batches in read_all(partition):
+            yield batches
+
+    monkeypatch.setattr(site.log, "read_all", moody)
+    await site.loaded()
+    await eventually(lambda: HOME in site.coordinator.loaded_partitions)
+    assert await site.commit(1) is ErrorCode.none
+
+
+@pytest.mark.parametrize("error", [ValueError("a defect"), asyncio.CancelledError()])
+async def test_who_waits_for_an_append_that_breaks_is_told_and_the_partition_is_loaded_again(
+    site: Site, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.loaded()
+    failures, append = iter([error]), site.log.append
+
+    async def moody(partition: int, records: bytes) -> int:
+        for failure in failures:
+            raise failure
+        return await append(partition, records)
+
+    monkeypatch.setattr(site.log, "append", moody)
+    assert await asyncio.wait_for(refusal(site.commit(1)), 30) is ErrorCode.coordinator_not_available
+    await eventually(lambda: HOME in site.coordinator.loaded_partitions)
+    assert await site.commit(2) is ErrorCode.none

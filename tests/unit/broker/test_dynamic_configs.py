@@ -49,6 +49,21 @@ def test_listeners_hear_only_of_changes(configs):
     assert [settings.properties["log.retention.ms"] for settings in heard] == ["9"]
 
 
+def test_a_change_of_which_a_listener_did_not_take_all_is_told_again(configs):
+    heard, moods = [], iter([True])
+
+    def moody(settings):
+        for _ in moods:
+            raise ValueError("a defect")
+        heard.append(settings.properties["log.retention.ms"])
+
+    configs.on_change(moody)
+    with pytest.raises(ValueError, match="a defect"):
+        configs.take({"log.retention.ms": "9"}, {})
+    configs.take({"log.retention.ms": "9"}, {})
+    assert heard == ["9"]
+
+
 def test_what_is_stored_and_not_usable_is_left_out_alone(configs):
     configs.take({"max.connections": "none", "max.connections.per.ip": "7", "log.dirs": "else", "custom": "x"}, {})
     assert (configs.current.connections_max, configs.current.connections_per_address_max) == (50, 7)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.core.cluster_image import ClusterImage, PartitionImage, partition_image
@@ -145,5 +147,68 @@ async def test_a_broker_that_the_controller_refuses_is_not_proposed_with_each_of
         proposals.consider(hosted, 2)  # type: ignore[arg-type]
         assert hosted.state.proposed_isr is None
         assert not hosted.state.joining
+    finally:
+        await proposals.stop()
+
+
+class MoodyState:
+    """A partition's state with a look for laggards of the test's own."""
+
+    def __init__(self, state: Partition, shrunk: Any) -> None:
+        self._state = state
+        self.shrunk_isr = shrunk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+
+class MoodyController(SlowController):
+    """Meets these errors before it is asked in earnest."""
+
+    def __init__(self, *moods: BaseException) -> None:
+        super().__init__()
+        self._moods = iter(moods)
+
+    async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
+        """As the client of a controller."""
+        for mood in self._moods:
+            raise mood
+        return await super().alter_partitions(request)
+
+
+async def test_a_proposal_is_sent_again_whatever_kept_it_from_the_controller(clock: ManualClock) -> None:
+    hosted, controller = Hosted(), MoodyController(ValueError("a defect"), asyncio.CancelledError())
+    image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2, 3)})
+    parts: tuple[Any, ...] = (OnePartition(hosted), Cluster(image), controller, Settings(), clock)
+    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    hosted.state.change(partition_image(state(1, 1, 3)), now_ms=0)
+    proposals.start()
+    try:
+        proposals._propose(hosted, (1,))  # type: ignore[arg-type]
+        await eventually(lambda: controller.asked)
+    finally:
+        await proposals.stop()
+
+
+async def test_lagging_replicas_are_looked_for_again_after_a_look_that_broke(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted, controller = Hosted(), SlowController()
+    image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2, 3)})
+    settings: Any = SimpleNamespace(node_id=1, replica_lag_ms_max=10.0)
+    parts: tuple[Any, ...] = (OnePartition(hosted), Cluster(image), controller, settings, clock)
+    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    hosted.state.change(partition_image(state(1, 1, 3)), now_ms=0)
+    moods = iter([KeyError("a defect")])
+
+    def shrunk(**_: object) -> tuple[int, ...]:
+        for mood in moods:
+            raise mood
+        return (1,)
+
+    monkeypatch.setattr(hosted, "state", MoodyState(hosted.state, shrunk))
+    proposals.start()
+    try:
+        await eventually(lambda: controller.asked)
     finally:
         await proposals.stop()

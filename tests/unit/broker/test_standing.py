@@ -107,6 +107,16 @@ async def test_who_lost_its_registration_waits_for_the_next_one_and_for_the_imag
     await eventually(scene.standing.holds)
 
 
+async def test_a_question_that_breaks_leaves_the_broker_in_doubt_until_another_one_is_answered(scene: Scene) -> None:
+    scene.stand_still()
+    assert not scene.standing.holds()
+    scene.registration.answers.put_nowait(ValueError("a defect"))
+    await eventually(lambda: scene.registration.asked_count == 2)
+    assert not scene.standing.holds()
+    scene.registration.answers.put_nowait(True)
+    await eventually(scene.standing.holds)
+
+
 async def test_an_answer_from_before_another_stop_does_not_count(scene: Scene) -> None:
     scene.stand_still()
     assert not scene.standing.holds()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -305,3 +305,19 @@ async def test_nothing_is_committed_under_a_fence_and_what_was_committed_before_
         return (await reports.describe("a-b")).committing_transactions == 0
 
     await eventually(is_marked)
+
+
+async def test_markers_whose_sending_breaks_are_sent_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    await site.init()
+    await site.add(0)
+    failures: Iterator[BaseException] = iter([ValueError("a defect"), asyncio.CancelledError()])
+    send = site.markers.send
+
+    async def moody(transaction: Transaction, coordinator_epoch: int) -> None:
+        for failure in failures:
+            raise failure
+        await send(transaction, coordinator_epoch)
+
+    monkeypatch.setattr(site.markers, "send", moody)
+    await site.end(0)
+    await eventually(lambda: site.state() is TransactionState.COMPLETE_COMMIT)

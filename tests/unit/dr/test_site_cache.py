@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kazoo.exceptions import NoNodeError
+import pytest
+from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.states import WatchedEvent
 
 from dr.site_cache import SiteCache
@@ -21,10 +22,16 @@ class Nodes:
 
     def __init__(self) -> None:
         self.nodes: dict[str, bytes] = {}
+        self.failures: list[Exception] = []
+        """What the next reads of data raise."""
+        self.children_seen: set[str] = set()
+        """Paths that a list told of."""
         self._watches: dict[str, Any] = {}
 
     async def get(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat]:
         """The data of a znode."""
+        if self.failures:
+            raise self.failures.pop()
         self._watches[path] = watch
         if path not in self.nodes:
             raise NoNodeError
@@ -37,7 +44,23 @@ class Nodes:
 
     async def children(self, path: str, *, watch: Any) -> list[str]:
         """The names below a path."""
-        return sorted(node.rpartition("/")[2] for node in self.nodes if node.rpartition("/")[0] == path)
+        self._watches[path] = watch
+        found = [node for node in self.nodes if node.rpartition("/")[0] == path]
+        self.children_seen.update(found)
+        return sorted(node.rpartition("/")[2] for node in found)
+
+    def add(self, path: str, value: bytes) -> None:
+        """Make a znode."""
+        self.nodes[path] = value
+        self._fire(path.rpartition("/")[0])
+
+    def remove(self, path: str) -> None:
+        """Delete a znode."""
+        del self.nodes[path]
+        self._fire(path.rpartition("/")[0])
+
+    def _fire(self, path: str) -> None:
+        self._watches[path](WatchedEvent("CHILD", "CONNECTED", path))
 
     def put(self, path: str, value: bytes) -> None:
         """Write a znode."""
@@ -71,3 +94,62 @@ def _is_refused(cache: SiteCache) -> bool:
         return cache.facts is None
     except znodes.MalformedZnode:
         return True
+
+
+async def test_an_agent_starts_although_a_znode_cannot_be_understood_and_hears_of_its_repair() -> None:
+    path = znodes.link_path(LINK.name)
+    nodes = Nodes()
+    nodes.nodes[path] = b"not a link"
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert _is_refused(cache)
+        nodes.put(path, znodes.encode_link(LINK))
+        await eventually(lambda: not _is_refused(cache))
+    finally:
+        await cache.stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (f"{znodes.BROKER_IDS}/none", b"{}"),
+        (znodes.link_path("a-c"), b'{"name": "a-c", "topic_whitelist": ["("]}'),
+        (znodes.link_path("a-c"), b'{"name": "a-c", "topic_whitelist": ["a{99999999999999}"]}'),
+    ],
+)
+async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(path: str, value: bytes) -> None:
+    own = znodes.link_path(LINK.name)
+    nodes = Nodes()
+    nodes.nodes[znodes.topic_path("t")] = b""  # what is carried by no link is not read
+    nodes.nodes[own] = znodes.encode_link(LINK)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        nodes.add(path, value)
+        await eventually(lambda: path in nodes.children_seen)
+        nodes.remove(path)
+        mended = LinkRecord()
+        mended.CopyFrom(LINK)
+        mended.epoch = 2
+        nodes.put(own, znodes.encode_link(mended))
+        await eventually(lambda: not _is_refused(cache) and cache.facts.links[LINK.name].epoch == 2)
+    finally:
+        await cache.stop()
+
+
+async def test_what_could_not_be_read_once_is_read_again() -> None:
+    path = znodes.link_path(LINK.name)
+    nodes = Nodes()
+    nodes.nodes[path] = znodes.encode_link(LINK)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        mended = LinkRecord()
+        mended.CopyFrom(LINK)
+        mended.epoch = 2
+        nodes.failures = [NoAuthError()]
+        nodes.put(path, znodes.encode_link(mended))
+        await eventually(lambda: cache.facts.links[LINK.name].epoch == 2)
+    finally:
+        await cache.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -337,3 +339,37 @@ async def test_a_link_that_was_deleted_and_made_again_at_a_lower_epoch_is_mirror
         await eventually(lambda: mirror.link().epoch == 1)
         world.source.produce("orders", 0, 3)
         await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING})
+
+
+@pytest.mark.parametrize("error", [ValueError("a malformed answer"), asyncio.CancelledError()])
+@pytest.mark.parametrize("asked", ["target", "source"])
+async def test_a_question_to_a_site_that_breaks_is_asked_again(
+    asked: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_with()
+    site = world.target if asked == "target" else world.source
+    log_ends, failures = site.log_ends, iter([error])
+
+    async def moody(leaders: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return await log_ends(leaders)
+
+    monkeypatch.setattr(site, "log_ends", moody)
+    async with mirroring(world):
+        await eventually(world.is_equal)
+
+
+async def test_a_producer_whose_request_somebody_cancels_sends_again() -> None:
+    world = world_with()
+    cancellations = iter([asyncio.CancelledError()])
+
+    def cancelled() -> ErrorCode | None:
+        for cancellation in cancellations:
+            raise cancellation
+        return None
+
+    world.before_append = cancelled
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        await eventually(lambda: mirror.queue.used_bytes == 0)

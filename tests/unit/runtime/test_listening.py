@@ -94,3 +94,10 @@ async def test_an_address_that_makes_no_sense_says_nothing() -> None:
     watching.cancel()
     with suppress(asyncio.CancelledError):
         await watching
+
+
+async def test_a_name_that_no_host_can_have_is_no_refusal() -> None:
+    watching = asyncio.create_task(until_refused("a..b:1"))
+    await asyncio.wait([watching], timeout=0.2)
+    assert not watching.done()
+    watching.cancel()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from runtime.addresses import HostPort
 from tests.support.scripted_broker import API_VERSIONS, ScriptedBroker, in_pieces, versions_answer
 from wire import frames, schemas
 from wire.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
@@ -249,3 +250,9 @@ async def test_pool_reaches_a_broker_that_comes_back(broker: ScriptedBroker) -> 
     await broker.start()
     assert (await pool.get(broker.address)).is_open
     await pool.close()
+
+
+@pytest.mark.parametrize("address", [HostPort("a..b", 9092), HostPort("127.0.0.1", 99_999)])
+async def test_an_address_that_no_broker_can_have_is_unreachable(address: HostPort) -> None:
+    with pytest.raises(Unreachable):
+        await open_connection(address, ConnectionOptions())

@@ -289,3 +289,23 @@ async def test_two_plans_are_carried_out_in_two_processes_and_the_next_in_one_of
         assert len(cleaners._idle) == 2
     finally:
         await cleaners.stop()
+
+
+async def test_a_log_that_ends_its_cleaner_does_not_keep_the_others_from_their_turn(tmp_path):
+    logs = []
+    for name in ("one", "two", "three"):
+        log = open_log(tmp_path / name, config=compacted())
+        for number in range(40):
+            put(log, b"k%d" % (number % 3), b"%d" % number)
+        settle(log)
+        logs.append(log)
+    cleanings = iter([StorageError("compacting", "one", "the cleaner process ended")])
+
+    async def moody(plan):
+        for failure in cleanings:
+            raise failure
+        return await in_a_thread(RealDisk())(plan)
+
+    cleaning = LogCleaning(logs[0]._descriptors, moody, now_ms=lambda: NOW_MS)
+    assert len(await cleaning.run(logs)) == 2
+    assert len(await cleaning.run(logs)) == 1

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,7 +15,7 @@ from cli.bridge.bodies import BodyRoom
 from cli.bridge.config import load_bridge_settings
 from cli.bridge.core.refusals import Refused
 from cli.bridge.metrics import BridgeMetrics
-from cli.bridge.producing import OutgoingRecord, RecordProducer, Room
+from cli.bridge.producing import Delivered, OutgoingRecord, RecordProducer, Room
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 from tests.support.eventually import eventually
@@ -133,3 +137,61 @@ def test_a_setting_that_cannot_be_used_is_named(key: str, value: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_bridge_settings({**NEEDED, key: value})
     assert refused.value.key == key
+
+
+class MoodyLibrary:
+    """As much of librdkafka's producer as the bridge uses; `moods` are what its next calls meet."""
+
+    def __init__(self, **moods: list[Exception]) -> None:
+        self.moods = moods
+        self.reports: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+    def produce(self, *arguments: Any) -> None:
+        self._meet("produce")
+        self.reports.append(arguments[4])
+
+    def poll(self, timeout_s: float) -> None:
+        threading.Event().wait(min(timeout_s, 0.001))  # as the library holds its thread
+        self._meet("poll")
+        while self.reports:
+            self.reports.pop()(None, SimpleNamespace(partition=int, offset=int, timestamp=lambda: (0, 0)))
+
+    def _meet(self, where: str) -> None:
+        if self.moods.get(where):
+            raise self.moods[where].pop()
+
+
+@pytest.fixture
+async def producer() -> AsyncIterator[RecordProducer]:
+    metrics = BridgeMetrics(CollectorRegistry())
+    made = RecordProducer({"bootstrap.servers": "127.0.0.1:1"}, metrics, buffer_bytes=10, block_ms_max=60_000)
+    yield made
+    await made.stop(within_ms=0)
+
+
+def start_on(producer: RecordProducer, library: MoodyLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.bridge.producing.Producer", lambda _: library)
+    producer.start()
+
+
+RECORD = OutgoingRecord(key=None, value=b"12345", partition=0, timestamp_ms=0, headers=())
+
+
+async def test_acknowledgements_come_after_a_callback_of_the_library_has_failed(
+    producer: RecordProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_on(producer, MoodyLibrary(poll=[ValueError("a defect")]), monkeypatch)
+    outcomes = await asyncio.wait_for(producer.send_all("t", [RECORD]), 30)
+    assert outcomes == [Delivered(partition=0, offset=0, timestamp_ms=0)]
+
+
+async def test_records_that_the_library_does_not_take_leave_their_room_to_others(
+    producer: RecordProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_on(producer, MoodyLibrary(produce=[TypeError("a header of another kind")]), monkeypatch)
+    with pytest.raises(TypeError):
+        await producer.send_all("t", [RECORD, RECORD])
+    assert len(await asyncio.wait_for(producer.send_all("t", [RECORD, RECORD]), 30)) == 2

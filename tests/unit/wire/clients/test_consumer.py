@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +13,16 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually
 from tests.support.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
+from wire.byte_reader import Malformed
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError
 from wire.clients.consumer import AlreadyPolling, Consumer, ConsumerOptions, NothingSubscribed, WokenUp
+from wire.clients.core.group_protocol import Subscription, decode_assignment, encode_subscription
 from wire.clients.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
 from wire.clients.core.readings import Phase, Place, Start
+from wire.clients.membership import Membership
 from wire.clients.reader import Chunk, DamagedLog, ReaderOptions
+from wire.group_membership import Joined
 from wire.record_batch import InvalidBatch
 
 P0, P1 = ("t", 0), ("t", 1)
@@ -415,11 +420,86 @@ async def test_a_member_whose_application_fails_to_give_back_reads_no_more_and_j
     assert consumer.assignment == frozenset()
     assert consumer._joining is not None
     assert not consumer._joining.done()
-    await asyncio.gather(*_ended(consumer), return_exceptions=True)
+    await _end(consumer)
 
 
-def _ended(consumer: Consumer) -> list[asyncio.Task[Any]]:
-    tasks = [task for task in (consumer._joining, consumer._watching) if task is not None]
-    for task in tasks:
-        task.cancel()
-    return tasks
+async def _end(consumer: Consumer) -> None:
+    await consumer._loops.stop()
+    assert consumer._joining is not None
+    consumer._joining.cancel()
+    await asyncio.wait([consumer._joining])
+
+
+class ScriptedMember:
+    """A group whose only member is the consumer; `moods` are what joining and staying in it meet."""
+
+    def __init__(self, **moods: list[BaseException]) -> None:
+        self.moods = moods
+        self.options = SimpleNamespace(group_id="g")
+        self.joins = 0
+        self.parts: Mapping[str, bytes] = {}
+
+    async def join(self, _: object, assign: Any) -> Membership:
+        self.joins += 1
+        for mood in self._next("join"):
+            raise mood
+        members = {"m-1": encode_subscription(Subscription(topics=("t",))), "odd": b"\x00"}
+        joined = Joined(1, "m-1", "m-1", members, "range")
+        self.parts = await assign(joined)
+        return Membership(joined=joined, assignment=self.parts["m-1"], asked_at_ms=0)
+
+    async def stay(self, *_: object) -> None:
+        for mood in self._next("stay"):
+            raise mood
+        await asyncio.Event().wait()
+
+    def _next(self, where: str) -> list[BaseException]:
+        return [self.moods[where].pop()] if self.moods.get(where) else []
+
+    async def leave(self) -> None:
+        """Nobody hears of it."""
+
+
+@asynccontextmanager
+async def grouped(
+    cluster: ScriptedCluster, member: ScriptedMember, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Consumer]:
+    async def committed(*_: object) -> dict[Place, Any]:
+        return {}
+
+    policy = ResetPolicy.EARLIEST
+    async with consuming(cluster, policy, group_id="g", assignors=("range",), retry_backoff_ms=5) as consumer:
+        monkeypatch.setattr(consumer, "_member", member)
+        monkeypatch.setattr(consumer._group_client, "committed", committed)
+        yield consumer
+
+
+async def test_a_member_whose_subscription_is_malformed_gets_nothing_and_the_others_their_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    member = ScriptedMember()
+    async with ScriptedCluster() as cluster, grouped(cluster, member, monkeypatch) as consumer:
+        cluster.fill(0, 3)
+        consumer.subscribe(["t"])
+        assert await read(consumer, 3) == [0, 1, 2]
+        assert not decode_assignment(member.parts["odd"])
+
+
+async def test_a_join_that_breaks_is_told_and_the_next_polls_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = ScriptedMember(join=[Malformed("an assignment that nobody understands")])
+    async with ScriptedCluster() as cluster, grouped(cluster, member, monkeypatch) as consumer:
+        cluster.fill(0, 3)
+        consumer.subscribe(["t"])
+        with pytest.raises(Malformed):
+            await consumer.poll(10_000)
+        assert await read(consumer, 3) == [0, 1, 2]
+
+
+async def test_a_member_whose_heartbeats_break_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = ScriptedMember(stay=[KeyError("a defect")])
+    async with ScriptedCluster() as cluster, grouped(cluster, member, monkeypatch) as consumer:
+        consumer.subscribe(["t"])
+        reading = asyncio.create_task(read_on(consumer, []))
+        await eventually(lambda: member.joins == 2)
+        reading.cancel()
+        await asyncio.wait([reading])

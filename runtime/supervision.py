@@ -1,0 +1,206 @@
+"""Long-lived work that nobody awaits: the one way to start it, so that none of it ends in silence.
+
+Three kinds. Loops that are stateless between their rounds belong to a `Supervisor`: whatever ends one is logged with its stack and counted,
+and it begins anew after a jittered wait. Work that has an end but must not be left undone is tried again by `until_done` in the same way.
+What may be given up, because somebody asks for it again, is started by `in_background`, which only logs and counts. Where state may be
+broken after a failure, `fatal` names the errors that end the process instead, by way of `on_broken`.
+
+A task that was not asked to end may still meet CancelledError, when what it awaits is cancelled by somebody else (gRPC does that to the
+calls of a channel that is closed): that is a death like any other, told apart by `asyncio.Task.cancelling`.
+
+Deaths are counted for the whole process, as `process_*` and `python_*` are; `runtime/metrics.py` shows them. What escapes a callback, a
+thread or a task that nobody looks at is counted too (`note_what_escapes`), under the name UNSUPERVISED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from runtime.logs import get_logger
+
+RESTART_INITIAL_MS: Final = 50
+RESTART_MAX_MS: Final = 2000
+HEALTHY_AFTER_S: Final = 10.0
+"""Work that ran this long before it died begins anew without the waits of earlier deaths."""
+
+UNSUPERVISED: Final = "unsupervised"
+
+ResultT = TypeVar("ResultT")
+OnDeath = Callable[[str], Awaitable[None]]
+"""Hears the reason of a death after the wait, before the work begins anew."""
+
+_log = get_logger("supervision")
+_deaths: Counter[str] = Counter()
+
+
+def deaths() -> dict[str, int]:
+    """How often work of each kind has died in this process."""
+    return dict(_deaths)
+
+
+def note_death(kind: str, *, name: str = "", **facts: object) -> None:
+    """Count and log, with its stack, the failure that is being handled."""
+    _deaths[kind] += 1
+    _log.exception("a task died", task=name or kind, **facts)
+
+
+def was_asked_to_end() -> bool:
+    """Whether the running task itself was cancelled, and not merely what it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class BrokenOff(Exception):
+    """What a task awaited was cancelled, and not by whoever owns the task."""
+
+
+async def not_broken_off(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Do the work where its end by cancellation must not pass for an end in order: BrokenOff when somebody else cancelled it."""
+    try:
+        return await work()
+    except asyncio.CancelledError as error:
+        if was_asked_to_end():
+            raise
+        raise BrokenOff("what a task awaited was cancelled by somebody else") from error
+
+
+class _Waits:
+    """The growing waits between the deaths of one piece of work."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._deaths = 0
+        self._began_s = 0.0
+
+    def begin(self) -> None:
+        self._began_s = asyncio.get_running_loop().time()
+
+    async def rest(self) -> None:
+        lasted_s = asyncio.get_running_loop().time() - self._began_s
+        self._deaths = 1 if lasted_s > HEALTHY_AFTER_S else self._deaths + 1
+        cap_ms = min(RESTART_MAX_MS, RESTART_INITIAL_MS * 2 ** min(self._deaths, 10))
+        await asyncio.sleep(cap_ms * (0.5 + self._chance.random() / 2) / 1000)
+
+
+async def until_done(kind: str, work: Callable[[], Awaitable[ResultT]], *, name: str = "") -> ResultT:
+    """Do the work, again and again until it ends without a failure; what it returned."""
+    waits = _Waits(random.Random())  # noqa: S311  spreads retries
+    _deaths.setdefault(kind, 0)
+    while True:
+        waits.begin()
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            if was_asked_to_end():
+                raise
+            note_death(kind, name=name)
+        except Exception:
+            note_death(kind, name=name)
+        await waits.rest()
+
+
+def in_background(kind: str, work: Coroutine[Any, Any, ResultT], *, name: str = "") -> asyncio.Task[ResultT]:
+    """Start work of which nobody hears the end; the caller holds the task. A failure is logged and counted."""
+    _deaths.setdefault(kind, 0)
+    task = asyncio.get_running_loop().create_task(work, name=name or kind)
+    task.add_done_callback(partial(_look_at, kind))
+    return task
+
+
+def _look_at(kind: str, task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        _deaths[kind] += 1
+        _log.error("a task died", task=task.get_name(), exc_info=error)
+
+
+class Supervisor:
+    """Owns loops that end only with it. Whoever makes one stops it."""
+
+    def __init__(
+        self,
+        *,
+        chance: random.Random | None = None,
+        fatal: tuple[type[BaseException], ...] = (),
+        on_broken: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """An error of a `fatal` kind is no accident of one loop: it is given to `on_broken`, which ends the process or the like."""
+        self._chance = chance or random.Random()  # noqa: S311  spreads restarts
+        self._fatal = fatal
+        self._on_broken = on_broken
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.restarts: dict[str, int] = {}
+
+    def start(
+        self, name: str, run: Callable[[], Awaitable[None]], *, kind: str = "", on_death: OnDeath | None = None
+    ) -> None:
+        """Run `run`, again after each death; one that returns is dead too. `kind` is what names of many have in common."""
+        kind = kind or name
+        _deaths.setdefault(kind, 0)  # a rate needs the zero before the first death
+        self.restarts.setdefault(kind, 0)
+        self._tasks[name] = asyncio.get_running_loop().create_task(self._keep(name, kind, run, on_death), name=name)
+
+    def leave(self, name: str) -> None:
+        """Have one loop end, without waiting for it."""
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+
+    async def stop(self, prefix: str = "") -> None:
+        """End the loops whose names begin so."""
+        ending = {name: task for name, task in self._tasks.items() if name.startswith(prefix)}
+        for name, task in ending.items():
+            task.cancel()
+            del self._tasks[name]
+        await asyncio.gather(*ending.values(), return_exceptions=True)
+
+    async def _keep(self, name: str, kind: str, run: Callable[[], Awaitable[None]], on_death: OnDeath | None) -> None:
+        waits = _Waits(self._chance)
+        reason = ""
+        while True:
+            waits.begin()
+            try:
+                if reason and on_death is not None:
+                    await on_death(reason)
+                await run()
+                reason = f"{name} ended by itself"
+                _deaths[kind] += 1
+                _log.error("a task ended by itself", task=name)
+            except asyncio.CancelledError:
+                if was_asked_to_end():
+                    raise
+                reason = f"{name} died: what it awaited was cancelled"
+                note_death(kind, name=name)
+            except Exception as error:
+                if isinstance(error, self._fatal) and self._on_broken is not None:
+                    note_death(kind, name=name)
+                    self._on_broken(error)
+                    return
+                reason = f"{name} died: {type(error).__name__}: {error}"
+                note_death(kind, name=name)
+            self.restarts[kind] += 1
+            await waits.rest()
+
+
+def note_what_escapes(loop: asyncio.AbstractEventLoop) -> None:
+    """Log and count what escapes the callbacks and forgotten tasks of this loop, and the threads of this process."""
+
+    def escaped_loop(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        _deaths[UNSUPERVISED] += 1
+        facts = {key: repr(context[key]) for key in ("task", "future", "handle") if key in context}
+        _log.error(context.get("message", "the loop met an error"), exc_info=context.get("exception"), **facts)
+
+    def escaped_thread(args: threading.ExceptHookArgs) -> None:
+        _deaths[UNSUPERVISED] += 1
+        name = "" if args.thread is None else args.thread.name
+        _log.error("a thread died", thread=name, exc_info=args.exc_value)
+
+    _deaths.setdefault(UNSUPERVISED, 0)
+    loop.set_exception_handler(escaped_loop)
+    threading.excepthook = escaped_thread

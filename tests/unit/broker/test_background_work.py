@@ -1,0 +1,292 @@
+"""A broker's work in the background goes on after a failure that nobody expected, and nobody waits for ever because of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from broker.config_store import ZooKeeperConfigStore
+from broker.control_service import BrokerControlService
+from broker.core.cluster_image import ClusterImage
+from broker.membership import Membership
+from broker.offline_reports import OfflineReplicaReports
+from broker.purgatory import Purgatory
+from broker.services import Cluster
+from broker.timer_queue import TimerQueue
+from runtime.clock import SystemClock
+from runtime.zookeeper import NodeStat, SessionState
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from wire import znodes
+from wire.control import controller_pb2 as pb
+from wire.control.broker_pb2 import ControlBatch
+from wire.control.clients import ControllerUnavailable
+
+
+class Lost:
+    """Replicas of which one has no log directory any more."""
+
+    def __init__(self) -> None:
+        self.offline = {("t", 0): None}
+        self.on_offline_changed: Callable[[], None] = lambda: None
+
+
+class MoodyController:
+    """Fails in the ways that the test lists, then takes every report."""
+
+    def __init__(self, *moods: BaseException) -> None:
+        self._moods = iter(moods)
+        self.taken: list[pb.ReportOfflineReplicasRequest] = []
+
+    async def report_offline_replicas(self, request: pb.ReportOfflineReplicasRequest) -> pb.ReportOfflineReplicasReply:
+        for mood in self._moods:
+            raise mood
+        self.taken.append(request)
+        return pb.ReportOfflineReplicasReply()
+
+
+@pytest.mark.parametrize("mood", [ControllerUnavailable("away"), ValueError("a defect"), asyncio.CancelledError()])
+async def test_lost_replicas_are_reported_again_after_whatever_kept_the_report_from_the_controller(
+    mood: BaseException,
+) -> None:
+    controller: Any = MoodyController(mood)
+    lost: Any = Lost()
+    reports = OfflineReplicaReports(lost, controller, node_id=1, broker_epoch=lambda: 7)
+    reports.start()
+    try:
+        await eventually(lambda: controller.taken)
+        assert [(named.topic, named.partition) for named in controller.taken[0].partitions] == [("t", 0)]
+    finally:
+        await reports.stop()
+
+
+class Waiting:
+    """A request that waits; what it does when it is asked or completed may fail."""
+
+    def __init__(self, endings: list[str], name: str, *, fails_in: str = "") -> None:
+        self._endings = endings
+        self._name = name
+        self._fails_in = fails_in
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:
+        if self._fails_in == "changed":
+            raise ValueError("a defect")
+        return True
+
+    def complete(self) -> None:
+        if self._fails_in == "complete":
+            raise ValueError("a defect")
+        self._endings.append(self._name)
+
+
+@pytest.mark.parametrize("fails_in", ["changed", "complete"])
+@pytest.mark.parametrize("way", ["notified", "out of time", "stopped"])
+async def test_a_waiting_request_that_fails_does_not_keep_the_others_waiting(fails_in: str, way: str) -> None:
+    endings: list[str] = []
+    purgatory = Purgatory(SystemClock())
+    timeout_ms = 1 if way == "out of time" else 3_600_000
+    purgatory.wait(Waiting(endings, "broken", fails_in=fails_in), keys=["p"], timeout_ms=timeout_ms)
+    purgatory.wait(Waiting(endings, "neighbour"), keys=["p"], timeout_ms=timeout_ms)
+    purgatory.wait(Waiting(endings, "elsewhere"), keys=["q"], timeout_ms=timeout_ms)
+    if way == "notified":
+        purgatory.notify("p")
+        purgatory.notify("q")
+    elif way == "stopped":
+        purgatory.stop()
+    await eventually(lambda: {*endings} >= {"neighbour", "elsewhere"})
+    purgatory.stop()
+
+
+async def test_a_timer_that_fails_does_not_keep_the_others_from_firing(clock: ManualClock) -> None:
+    fired: list[str] = []
+
+    def fire(key: str) -> None:
+        if key == "broken":
+            raise ValueError("a defect")
+        fired.append(key)
+
+    timers = TimerQueue(clock, fire)
+    for key in ("broken", "sound"):
+        timers.start(key, 10)
+    clock.advance(10)
+    timers.run_due()
+    assert fired == ["sound"]
+
+
+class Registrations:
+    """As much of a ZooKeeper session as a broker's registration and configs use; `get_or_none` fails as often as the test says."""
+
+    def __init__(self) -> None:
+        self.session_id = 1
+        self.owners: dict[str, int] = {}
+        self.data: dict[str, bytes] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.listeners: list[Callable[[SessionState], None]] = []
+        self.watches: dict[str, Any] = {}
+
+    async def ensure_path(self, path: str) -> None:
+        """It is there."""
+
+    def on_session(self, listener: Callable[[SessionState], None]) -> None:
+        self.listeners.append(listener)
+
+    async def create(self, path: str, value: bytes, *, is_ephemeral: bool) -> str:
+        assert is_ephemeral
+        if path in self.owners:
+            raise NodeExistsError
+        self.owners[path], self.data[path] = self.session_id, value
+        return path
+
+    async def exists(self, path: str, *, watch: Any = None) -> NodeStat | None:
+        owner = self.owners.get(path)
+        found = (
+            None if owner is None else NodeStat(version=0, czxid=owner, mzxid=0, created_at_ms=0, ephemeral_owner=owner)
+        )
+        await self.gate.wait()
+        return found
+
+    async def get_or_none(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat] | None:
+        self.watches[path] = watch
+        if path not in self.data:
+            return None
+        return self.data[path], NodeStat(version=0, czxid=0, mzxid=0, created_at_ms=0, ephemeral_owner=0)
+
+    async def get(self, path: str) -> tuple[bytes, NodeStat]:
+        if path not in self.data:
+            raise NoNodeError
+        return self.data[path], NodeStat(version=0, czxid=0, mzxid=0, created_at_ms=0, ephemeral_owner=0)
+
+    def expire(self) -> None:
+        """The session ends with its nodes, and there is another one."""
+        self.owners.clear()
+        self.session_id += 1
+        for state in (SessionState.LOST, SessionState.CONNECTED):
+            for listener in self.listeners:
+                listener(state)
+
+
+class NoReplicas:
+    """Of a broker without partitions."""
+
+    async def apply(self, *_: object) -> list[object]:
+        return []
+
+
+class Settings:
+    """Of a broker, as far as its registration asks."""
+
+    node_id = 1
+    zookeeper_session_timeout_ms = 4_000
+
+
+PATH = znodes.broker_path(1)
+REGISTRATION = znodes.BrokerRegistration(node_id=1, endpoints=(), grpc_address="127.0.0.1:1", timestamp_ms=0)
+
+
+@pytest.fixture
+async def registrations() -> Registrations:
+    return Registrations()
+
+
+@pytest.fixture
+async def membership(registrations: Registrations) -> AsyncIterator[Membership]:
+    zookeeper: Any = registrations
+    settings: Any = Settings()
+    membership = Membership(settings, zookeeper, SystemClock())
+    await membership.register(REGISTRATION)
+    yield membership
+    registrations.data.clear()
+    registrations.owners.clear()
+    registrations.gate.set()
+    await membership.unregister()
+
+
+async def test_a_session_that_ends_while_the_broker_registers_in_it_is_followed_by_another_registration(
+    registrations: Registrations, membership: Membership
+) -> None:
+    registrations.gate.clear()
+    registrations.expire()
+    await eventually(lambda: registrations.owners.get(PATH) == 2)
+    registrations.gate.set()  # the answer that this session knew is on its way
+    registrations.expire()
+    await eventually(lambda: registrations.owners.get(PATH) == 3 and membership.broker_epoch == 3)
+
+
+async def test_a_broker_registers_again_although_something_failed_that_hears_of_it(
+    registrations: Registrations, membership: Membership
+) -> None:
+    moods = iter([True])
+
+    def on_registered(_: int) -> None:
+        if next(moods, False):
+            del registrations.owners[PATH]
+            raise ValueError("a defect")
+
+    membership.on_registered = on_registered
+    registrations.expire()
+    await eventually(lambda: PATH in registrations.owners)
+
+
+async def test_a_controller_node_that_cannot_be_understood_names_no_controller(
+    registrations: Registrations, membership: Membership
+) -> None:
+    registrations.data[znodes.CONTROLLER] = b"not a controller"
+    assert await membership.controller_address() == ""
+
+
+async def test_broker_configs_are_read_again_after_a_failure_to_take_them(registrations: Registrations) -> None:
+    zookeeper: Any = registrations
+    store, taken = ZooKeeperConfigStore(zookeeper, 1), list[Mapping[str, str]]()
+    moods = iter([False, True])
+
+    def take(for_all: Mapping[str, str], _: Mapping[str, str]) -> None:
+        if next(moods, False):
+            raise ValueError("a defect")
+        taken.append(for_all)
+
+    await store.follow(take)
+    path = znodes.broker_config_path("")
+    registrations.data[path] = znodes.encode_topic_config({"log.retention.ms": "1"})
+    registrations.watches[path](None)
+    await eventually(lambda: taken[-1] == {"log.retention.ms": "1"})
+    await store.stop()
+
+
+async def test_an_image_that_one_listener_does_not_survive_reaches_the_others_and_the_controller_hears_of_it() -> None:
+    cluster = Cluster(ClusterImage(site="a", node_id=1))
+    parts: Any = (1, cluster, NoReplicas())
+    service = BrokerControlService(*parts, broker_epoch=lambda: 7, describe_groups=NotImplemented)
+    heard: list[ClusterImage] = []
+
+    async def broken(_: ClusterImage, __: ClusterImage) -> None:
+        raise ValueError("a defect")
+
+    async def sound(_: ClusterImage, after: ClusterImage) -> None:
+        heard.append(after)
+
+    service.on_image(broken)
+    service.on_image(sound)
+    with pytest.raises(ValueError, match="a defect"):
+        await service.Apply(ControlBatch(is_full=True, broker_epoch=7), NotImplemented)
+    assert heard == [cluster.image]
+
+
+async def test_an_image_is_in_force_although_somebody_waits_for_what_cannot_be_asked_of_it() -> None:
+    cluster = Cluster(ClusterImage(site="a", node_id=1))
+    waits = [
+        asyncio.ensure_future(
+            cluster.wait_for(lambda image: bool(image.full_version > 0 and image.topics["t"]), timeout_ms=60_000)
+        ),
+        asyncio.ensure_future(cluster.wait_for(lambda image: image.full_version > 0, timeout_ms=60_000)),
+    ]
+    await asyncio.sleep(0)
+    cluster.replace(replace(cluster.image, full_version=1))
+    odd, sound = await asyncio.gather(*waits, return_exceptions=True)
+    assert isinstance(odd, KeyError)
+    assert sound is True

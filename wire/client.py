@@ -59,6 +59,9 @@ RESOURCE_TOPIC: Final = 2
 DYNAMIC_TOPIC_CONFIG: Final = 1
 """Config source of what is set on the topic itself (KIP-226)."""
 
+TOPICS_DESCRIBED_AT_ONCE: Final = 100
+"""Topics whose configs one request asks for: a broker of ours answers one request in one go, about 0.2 ms a topic."""
+
 _SET, _DELETE = 0, 1
 _ADMIN_TIMEOUT: Final = dt.timedelta(seconds=30)
 _NOT_READY: Final = (
@@ -359,6 +362,13 @@ class KafkaClient:
         self, names: Sequence[str], *, is_set_only: bool = True
     ) -> dict[str, dict[str, str | None]]:
         """Configs by topic: those set on the topic itself, or all. Topics that do not exist are left out. Raises BrokerError."""
+        configs: dict[str, dict[str, str | None]] = {}
+        for first in range(0, len(names), TOPICS_DESCRIBED_AT_ONCE):
+            some = names[first : first + TOPICS_DESCRIBED_AT_ONCE]
+            configs |= await self._some_topic_configs(some, is_set_only=is_set_only)
+        return configs
+
+    async def _some_topic_configs(self, names: Sequence[str], *, is_set_only: bool) -> dict[str, dict[str, str | None]]:
         resources = [
             {"resource_type": RESOURCE_TOPIC, "resource_name": name, "configuration_keys": None} for name in names
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -235,9 +234,9 @@ def test_lag_in_bytes_comes_from_the_mean_record() -> None:
 
 def test_lag_in_time_counts_from_the_last_moment_with_everything() -> None:
     def moved(progress: Progress, **changes: int) -> Progress:
-        changed = replace(progress, **changes)
+        changed = progress._replace(**changes)
         caught_up, marker, marker_at = next_marker(changed)
-        return replace(changed, caught_up_at_ms=caught_up, marker_offset=marker, marker_at_ms=marker_at)
+        return changed._replace(caught_up_at_ms=caught_up, marker_offset=marker, marker_at_ms=marker_at)
 
     progress = moved(Progress(), source_high_watermark=5, source_heard_at_ms=100, target_log_end_offset=5)
     progress = moved(progress, source_high_watermark=8, source_heard_at_ms=200)

@@ -227,8 +227,9 @@ class ProducersOfTarget(Protocol):
 class TopicActor(Protocol):
     """The target's controller, acting in the link's name."""
 
-    async def act(self, action: Action, *, link: str, link_epoch: int) -> str:
-        """Do it; empty when done (or done before), else why it was refused. Unreachable when no controller answers."""
+    async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
+        """Do actions of one kind, each of another topic, at once; for each of them empty when done (or done before), else why it was
+        refused. Unreachable when no controller answers: some may be done."""
         ...
 
     async def close(self) -> None:

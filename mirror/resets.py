@@ -122,7 +122,8 @@ class Resets:
         outcome = ResetOutcome.PLANNED
         if not is_dry_run:
             action = DeleteCopy(name=name, topic_id=copy.topic_id)
-            if refusal := await self._actor.act(action, link=link.name, link_epoch=link.epoch):
+            (refusal,) = await self._actor.act([action], link=link.name, link_epoch=link.epoch)
+            if refusal:
                 return TopicReset(
                     topic=name, outcome=ResetOutcome.REFUSED, reason=refusal, copy_id=copy.topic_id, partitions=logs
                 )

@@ -8,7 +8,7 @@ the reason. Configs are compared less often than topics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -39,6 +39,7 @@ from mirror.core.plan import (
     TopicView,
     Trouble,
     plan,
+    requests_of,
 )
 from mirror.core.tombstones import tombstones_kept_ms
 from mirror.link_watch import LinkStanding
@@ -186,9 +187,7 @@ class TopicSync:
         refusals: dict[str, Trouble] = {}
         made: dict[str, int] = {}
         has_changed = False
-        for action in actions:
-            act = partial(self._actor.act, action, link=link.name, link_epoch=link.epoch)
-            problem = await _asking(Side.TARGET, act)
+        async for action, problem in self._outcomes(actions, link):
             if isinstance(action, CreateTopic):
                 made[action.name] = 0 if problem else self._made.get(action.name, 0) + 1
             times = made.get(action.name, 1)
@@ -200,6 +199,13 @@ class TopicSync:
                 has_changed = has_changed or not isinstance(action, AlterConfigs)
         self._made = made
         return refusals, has_changed
+
+    async def _outcomes(self, actions: Sequence[Action], link: LinkStanding) -> AsyncIterator[tuple[Action, str]]:
+        """Each action with why it was refused, empty when it was done."""
+        for request in requests_of(actions):
+            act = partial(self._actor.act, request, link=link.name, link_epoch=link.epoch)
+            for outcome in zip(request, await _asking(Side.TARGET, act), strict=True):
+                yield outcome
 
     def _update_board(self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic], wanted: Plan) -> None:
         has_moved = False

@@ -34,6 +34,7 @@ from runtime.logs import get_logger
 from wire.broker_requests import CommittedOffset, TopicPartition
 from wire.client import KafkaClient, NewTopic, TopicOutcome
 from wire.client_errors import KafkaClientError
+from wire.client_errors import Unreachable as NotReached
 
 _log = get_logger("mirror.translate")
 
@@ -96,28 +97,32 @@ class TranslatedTarget:
         found = await self._target.configs(sorted(by_target))
         return {by_target[target]: configs for target, configs in found.items()}
 
-    async def act(self, action: Action, *, link: str, link_epoch: int) -> str:  # noqa: ARG002 (no epochs here)
-        """Do it; empty when done (or done before), else why it was refused."""
+    async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:  # noqa: ARG002 (no epochs here)
+        """Do actions of one kind; for each empty when done (or done before), else why it was refused."""
+        creations = [self._new_topic(action) for action in actions if isinstance(action, CreateTopic)]
         try:
-            outcome = await self._act(action, self._naming.target_name(action.name))
+            if creations:
+                found = {outcome.name: outcome for outcome in await self._client.create_topics(creations)}
+                return [_refusal(found.get(topic.name)) for topic in creations]
+            return [_refusal(await self._act(action)) for action in actions]
+        except NotReached as error:
+            raise Unreachable(str(error)) from error
         except KafkaClientError as error:
-            if isinstance(error, Unreachable):
-                raise
-            return str(error)
-        if outcome.error_code in (ErrorCode.none, ErrorCode.topic_already_exists):
-            return ""
-        return f"{outcome.error_code.name} {outcome.error_message or ''}".strip()
+            return [str(error)] * len(actions)
 
-    async def _act(self, action: Action, target: str) -> TopicOutcome:
+    def _new_topic(self, action: CreateTopic) -> NewTopic:
+        return NewTopic(
+            name=self._naming.target_name(action.name),
+            partition_count=action.partition_count,
+            replication_factor=self._replication_factor,
+            configs=action.configs,
+        )
+
+    async def _act(self, action: Action) -> TopicOutcome:
+        target = self._naming.target_name(action.name)
         match action:
             case CreateTopic():
-                new = NewTopic(
-                    name=target,
-                    partition_count=action.partition_count,
-                    replication_factor=self._replication_factor,
-                    configs=action.configs,
-                )
-                (outcome,) = await self._client.create_topics([new])
+                (outcome,) = await self._client.create_topics([self._new_topic(action)])
                 return outcome
             case GrowTopic():
                 return await self._client.grow_topic(target, action.partition_count)
@@ -209,3 +214,12 @@ class TranslatedTarget:
 
     def _at_target(self, key: PartitionKey) -> PartitionKey:
         return PartitionKey(self._naming.target_name(key.topic), key.partition)
+
+
+def _refusal(outcome: TopicOutcome | None) -> str:
+    """Empty when it is done, or was before."""
+    if outcome is None:
+        return "no answer"
+    if outcome.error_code in (ErrorCode.none, ErrorCode.topic_already_exists):
+        return ""
+    return f"{outcome.error_code.name} {outcome.error_message or ''}".strip()

@@ -8,7 +8,7 @@ The loggers of a broker are configs too: their levels (KIP-412). Versions: 1 to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -59,6 +59,10 @@ class _Entry(NamedTuple):
     documentation: str | None = None
 
 
+_Described = dict[tuple[frozenset[tuple[str, str]], frozenset[str]], tuple[Any, ...]]
+"""Configs of topics by what is set on them and what is asked for: most topics of a request have the same, worked out once."""
+
+
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a DescribeConfigs request."""
     build = builder(API_KEY, context.api_version)
@@ -69,29 +73,47 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         )
         if answer is not None:
             return answer
-    results = tuple(_describe(services, build, request, resource) for resource in request.resources)
+    described: _Described = {}
+    results = tuple(_describe(services, build, request, resource, described) for resource in request.resources)
     return build.response(results=results)
 
 
-def _describe(services: BrokerServices, build: Any, request: Any, resource: Any) -> Any:
+def _describe(services: BrokerServices, build: Any, request: Any, resource: Any, described: _Described) -> Any:
     error, message = _refusal(services, resource)
-    entries: Iterator[_Entry] = iter(())
-    if error is ErrorCode.none and resource.resource_type == TOPIC_RESOURCE:
-        entries = _topic_entries(services, resource.resource_name)
-    elif error is ErrorCode.none and resource.resource_type == LOGGER_RESOURCE:
-        entries = _logger_entries()
-    elif error is ErrorCode.none:
-        configs = services.configs
-        entries = _broker_entries(configs) if resource.resource_name else _default_entries(configs)
-    asked = resource.configuration_keys
+    if error is not ErrorCode.none:
+        configs: tuple[Any, ...] = ()
+    elif resource.resource_type == TOPIC_RESOURCE:
+        configs = _topic_configs(services, build, request, resource, described)
+    else:
+        configs = _parts(build, request, _entries(services, resource), resource.configuration_keys or ())
     return build.part(
         "DescribeConfigsResult",
         error_code=error,
         error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=tuple(_part(build, request, entry) for entry in entries if not asked or entry.name in asked),
+        configs=configs,
     )
+
+
+def _topic_configs(services: BrokerServices, build: Any, request: Any, resource: Any, described: _Described) -> Any:
+    overrides = services.image.topics[resource.resource_name].configs
+    asked = resource.configuration_keys or ()
+    key = (frozenset(overrides.items()), frozenset(asked))
+    if key not in described:
+        described[key] = _parts(build, request, _topic_entries(services, overrides), asked)
+    return described[key]
+
+
+def _entries(services: BrokerServices, resource: Any) -> Iterator[_Entry]:
+    """Those of a broker or its loggers."""
+    if resource.resource_type == LOGGER_RESOURCE:
+        return _logger_entries()
+    return _broker_entries(services.configs) if resource.resource_name else _default_entries(services.configs)
+
+
+def _parts(build: Any, request: Any, entries: Iterable[_Entry], asked: Collection[str]) -> tuple[Any, ...]:
+    return tuple(_part(build, request, entry) for entry in entries if not asked or entry.name in asked)
 
 
 def _refusal(services: BrokerServices, resource: Any) -> tuple[ErrorCode, str | None]:
@@ -129,8 +151,7 @@ def _part(build: Any, request: Any, entry: _Entry) -> Any:
     )
 
 
-def _topic_entries(services: BrokerServices, topic: str) -> Iterator[_Entry]:
-    overrides = services.image.topics[topic].configs
+def _topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> Iterator[_Entry]:
     for name, definition in TOPIC_CONFIGS.items():
         found = synonyms(definition, services.configs.layers, overrides)
         yield _Entry(

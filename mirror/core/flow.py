@@ -86,7 +86,7 @@ class Flow:
         self._name = name
         self._gap_policy = gap_policy
         facts = FlowFacts()
-        self.facts = replace(facts, progress=replace(facts.progress, started_at_ms=started_at_ms))
+        self.facts = facts._replace(progress=facts.progress._replace(started_at_ms=started_at_ms))
         self._story: deque[str] = deque(maxlen=STORY_LENGTH)
         self._deciders: dict[type, Callable[[Any, int], Decision]] = {
             Start: self._start,
@@ -160,8 +160,7 @@ class Flow:
         """A new generation; it waits before it asks the target when `attempts` have failed already."""
         facts = self.facts
         generation = facts.generation + 1
-        new = replace(
-            facts,
+        new = facts._replace(
             state=state or self._preparing_label(),
             reason=reason,
             step=Step.SETTLING,
@@ -179,8 +178,7 @@ class Flow:
         """Stop until somebody says otherwise; what is queued is dropped."""
         facts = self.facts
         generation = facts.generation + 1
-        new = replace(
-            facts,
+        new = facts._replace(
             state=state,
             reason=reason,
             step=Step.IDLE,
@@ -194,7 +192,7 @@ class Flow:
         facts = self.facts
         attempts = facts.attempts + 1
         label = state or self._preparing_label()
-        new = replace(facts, state=label, reason=reason, step=Step.WAITING, attempts=attempts)
+        new = facts._replace(state=label, reason=reason, step=Step.WAITING, attempts=attempts)
         retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in _NEEDS_A_PERSON)
         return Decision(new, (*extra, StopFetching(), retry), reason)
 
@@ -219,11 +217,11 @@ class Flow:
         if facts.step is not Step.SETTLING:
             return self._ignore()
         if facts.attempts > 0:
-            new = replace(facts, step=Step.WAITING)
+            new = facts._replace(step=Step.WAITING)
             is_slow = facts.state in _NEEDS_A_PERSON
             retry = RetryLater(generation=facts.generation, attempt=facts.attempts, is_slow=is_slow)
             return Decision(new, (retry,))
-        return Decision(replace(facts, step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
+        return Decision(facts._replace(step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
 
     def _retry_due(self, command: RetryDue, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
@@ -232,8 +230,8 @@ class Flow:
         if facts.is_chained:
             # What was fetched is still on its way to the target: go on from the end of the chain, not from the target.
             check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
-            return Decision(replace(facts, step=Step.CHECKING_SOURCE), (check,))
-        return Decision(replace(facts, step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
+            return Decision(facts._replace(step=Step.CHECKING_SOURCE), (check,))
+        return Decision(facts._replace(step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
 
     # Finding positions.
 
@@ -241,8 +239,7 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.FINDING_TARGET:
             return self._ignore()
-        new = replace(
-            facts,
+        new = facts._replace(
             step=Step.CHECKING_SOURCE,
             chain_offset=command.log_end_offset,
             chain_epoch=command.last_epoch,
@@ -286,8 +283,7 @@ class Flow:
         if missing:
             reason += f"; {missing} offsets before it had expired at the source"
         progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
-        new = replace(
-            facts,
+        new = facts._replace(
             state=self._running_label(),
             reason=reason,
             step=Step.STREAMING,
@@ -307,11 +303,11 @@ class Flow:
     def _source_leader_changed(self, command: SourceLeaderChanged, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         if facts.state is FlowState.PAUSED:
-            return Decision(replace(facts, is_chained=False))
+            return Decision(facts._replace(is_chained=False))
         if facts.step is not Step.STREAMING:
             return self._ignore()
         # After an unclean election it may have other records where the chain ends, and more of them.
-        new = replace(facts, state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
+        new = facts._replace(state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
         check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
         return Decision(new, (StopFetching(), check), command.reason)
 
@@ -329,8 +325,7 @@ class Flow:
                 f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch})",
             )
         doubt = tombstone_doubt(facts, run, now_ms=now_ms)
-        new = replace(
-            facts,
+        new = facts._replace(
             reason=doubt or facts.reason,
             chain_offset=run.next_offset,
             chain_epoch=run.last_epoch,
@@ -343,7 +338,7 @@ class Flow:
         return Decision(new, (hand_over, Fetch(generation=facts.generation, offset=run.next_offset)), doubt)
 
     def _tombstones_kept(self, command: TombstonesKept, now_ms: int) -> Decision:  # noqa: ARG002
-        return Decision(replace(self.facts, tombstones_kept_ms=command.kept_ms))
+        return Decision(self.facts._replace(tombstones_kept_ms=command.kept_ms))
 
     def _nothing_fetched(self, command: NothingFetched, now_ms: int) -> Decision:
         facts = self.facts
@@ -351,8 +346,7 @@ class Flow:
             return self._ignore()
         progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
         is_complete = progress.target_log_end_offset >= facts.chain_offset
-        new = replace(
-            facts,
+        new = facts._replace(
             source_log_start_offset=command.log_start_offset,
             progress=progress,
             attempts=0 if is_complete else facts.attempts,
@@ -384,7 +378,7 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.STREAMING or command.offset >= facts.chain_offset:
             return self._ignore()
-        new = replace(facts, chain_offset=command.offset, chain_epoch=command.epoch)
+        new = facts._replace(chain_offset=command.offset, chain_epoch=command.epoch)
         return Decision(new, (Fetch(generation=facts.generation, offset=command.offset),))
 
     def _acknowledged(self, command: Acknowledged, now_ms: int) -> Decision:  # noqa: ARG002
@@ -398,13 +392,13 @@ class Flow:
             mirrored_timestamp_ms=max(before.mirrored_timestamp_ms, command.max_timestamp_ms),
         )
         if facts.step is not Step.STREAMING:
-            return Decision(replace(facts, progress=progress))
+            return Decision(facts._replace(progress=progress))
         label = self._running_label()
         reason = (
             facts.reason if facts.state is label else f"mirroring; the target acknowledged {command.log_end_offset}"
         )
         told = "" if facts.state is label else reason
-        return Decision(replace(facts, state=label, reason=reason, attempts=0, progress=progress), (), told)
+        return Decision(facts._replace(state=label, reason=reason, attempts=0, progress=progress), (), told)
 
     def _append_refused(self, command: AppendRefused, now_ms: int) -> Decision:  # noqa: ARG002
         if not self.facts.is_chained:
@@ -433,7 +427,7 @@ class Flow:
         refresh = RefreshMetadata(side=Side.TARGET)
         if facts.state not in _RUNNING:
             return Decision(facts, (refresh,))
-        new = replace(facts, state=FlowState.PREPARING, reason=command.reason)
+        new = facts._replace(state=FlowState.PREPARING, reason=command.reason)
         return Decision(new, (refresh,), command.reason)
 
     # What people and links want.
@@ -462,21 +456,21 @@ class Flow:
             progress = facts.progress
             if label is FlowState.REVERSING:
                 # What this site has got since, it got from its own clients and not through this flow.
-                progress = replace(progress, caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
-            return replace(restarted, facts=replace(restarted.facts, role=command.role, progress=progress))
+                progress = progress._replace(caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
+            return replace(restarted, facts=restarted.facts._replace(role=command.role, progress=progress))
         if facts.role is command.role:
             return self._ignore()
-        new = replace(facts, role=command.role)
+        new = facts._replace(role=command.role)
         if facts.state in _RUNNING:
             label = FlowState.PROMOTING if command.role is LinkRole.DRAINING else FlowState.MIRRORING
-            new = replace(new, state=label, reason=command.reason)
+            new = new._replace(state=label, reason=command.reason)
         return Decision(new, (), command.reason)
 
     def _pause(self, command: Pause, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.state in _HELD:
             return self._ignore()
         # What was handed over may still arrive: only fetching stops.
-        new = replace(self.facts, state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)
+        new = self.facts._replace(state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)
         return Decision(new, (StopFetching(),), command.reason)
 
     def _resume(self, command: Resume, now_ms: int) -> Decision:  # noqa: ARG002
@@ -489,7 +483,7 @@ class Flow:
         if facts.state is FlowState.PROMOTED:
             return self._ignore()
         if facts.state is FlowState.RESET:
-            return Decision(replace(facts, reason=command.reason), (), command.reason)
+            return Decision(facts._replace(reason=command.reason), (), command.reason)
         return self._hold(FlowState.RESET, command.reason)
 
     def _topic_refused(self, command: TopicRefused, now_ms: int) -> Decision:  # noqa: ARG002
@@ -497,26 +491,25 @@ class Flow:
         if facts.state is FlowState.PROMOTED:
             return self._ignore()
         if facts.state is FlowState.REFUSED:
-            return Decision(replace(facts, reason=command.reason), (), command.reason)
+            return Decision(facts._replace(reason=command.reason), (), command.reason)
         held = self._hold(FlowState.REFUSED, command.reason)
         # There is no copy: whatever was known of one says nothing about how far behind it is.
-        return replace(held, facts=replace(held.facts, progress=without_ends(facts.progress)))
+        return replace(held, facts=held.facts._replace(progress=without_ends(facts.progress)))
 
     def _copy_renewed(self, command: CopyRenewed, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         if facts.state is FlowState.PROMOTED:
             return self._ignore()
-        progress = replace(without_ends(facts.progress), caught_up_at_ms=UNKNOWN)
-        renewed = replace(
-            facts, has_streamed=False, progress=progress, copy_began_ms=UNKNOWN, may_lack_tombstones=False
+        progress = without_ends(facts.progress)._replace(caught_up_at_ms=UNKNOWN)
+        renewed = facts._replace(
+            has_streamed=False, progress=progress, copy_began_ms=UNKNOWN, may_lack_tombstones=False
         )
         if facts.state is FlowState.PAUSED:
             return Decision(renewed)
         restarted = self._restart("the copy is made anew", state=FlowState.PREPARING)
         return replace(
             restarted,
-            facts=replace(
-                restarted.facts,
+            facts=restarted.facts._replace(
                 has_streamed=False,
                 progress=progress,
                 restart_offset=0,
@@ -538,7 +531,7 @@ class Flow:
         if facts.state not in (FlowState.RESET, FlowState.REFUSED) and not is_conflict:
             return self._ignore()
         new = self._restart("both sites have the same topic again", state=FlowState.PREPARING)
-        return replace(new, facts=replace(new.facts, has_streamed=False))
+        return replace(new, facts=new.facts._replace(has_streamed=False))
 
 
 _RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
@@ -571,6 +564,6 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
 
 
 def _moved(progress: Progress, **changes: int) -> Progress:
-    moved = replace(progress, **changes)
+    moved = progress._replace(**changes)
     caught_up_at_ms, marker_offset, marker_at_ms = next_marker(moved)
-    return replace(moved, caught_up_at_ms=caught_up_at_ms, marker_offset=marker_offset, marker_at_ms=marker_at_ms)
+    return moved._replace(caught_up_at_ms=caught_up_at_ms, marker_offset=marker_offset, marker_at_ms=marker_at_ms)

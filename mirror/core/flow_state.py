@@ -20,7 +20,7 @@ States (what an operator sees)          Steps (what the flow waits for)
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mirror.core.flow_events import LinkRole
 from mirror.core.lag import Progress
@@ -81,9 +81,8 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
 """From each state, the states that may follow it (itself always may, with another reason)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowFacts:
-    """Everything a flow knows; replaced as a whole by `Flow.apply`."""
+class FlowFacts(NamedTuple):
+    """Everything a flow knows; replaced as a whole by `Flow.apply`. A tuple as `Progress` is, for the same reason."""
 
     state: FlowState = FlowState.PREPARING
     reason: str = "not started"
@@ -111,7 +110,7 @@ class FlowFacts:
     may_lack_tombstones: bool = False
     # The target's log may begin anew here because the source has nothing older; 0 when there is no such place.
     restart_offset: int = 0
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress = Progress()
 
 
 class InvariantBroken(AssertionError):

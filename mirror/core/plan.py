@@ -8,12 +8,20 @@ topic that is gone from the source stays at the target until a person decides (a
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 WAY_OUT = "`antipode links reset`"
 """What a person does about a copy that cannot be mirrored on."""
+
+ACTIONS_AT_ONCE: Final = 100
+"""Actions of one request. To the target's controller a request is one decision, one transaction and one batch to each broker, so a
+topic of many costs a fraction of what one alone costs."""
+
+PARTITIONS_AT_ONCE: Final = 1_000
+"""Partitions made by one request that asks for several topics: it is answered well within its time on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +69,27 @@ class DeleteCopy:
 
 
 Action = CreateTopic | GrowTopic | AlterConfigs | DeleteCopy
+
+
+def requests_of(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
+    """The actions in as few requests as their bounds allow, each of one kind, each kind in the order given."""
+    by_kind: dict[type[Action], list[Action]] = {}
+    for action in actions:
+        by_kind.setdefault(type(action), []).append(action)
+    for alike in by_kind.values():
+        request: list[Action] = []
+        partitions = 0
+        for action in alike:
+            partitions += _partitions_asked(action)
+            if request and (len(request) >= ACTIONS_AT_ONCE or partitions > PARTITIONS_AT_ONCE):
+                yield tuple(request)
+                request, partitions = [], _partitions_asked(action)
+            request.append(action)
+        yield tuple(request)
+
+
+def _partitions_asked(action: Action) -> int:
+    return action.partition_count if isinstance(action, CreateTopic | GrowTopic) else 0
 
 
 class Finding(enum.Enum):

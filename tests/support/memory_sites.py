@@ -85,6 +85,12 @@ class MemorySite:
         self.is_up = True
         # What the site's controller answers to everything; empty: it does what it is asked.
         self.refusal = ""
+        # The same of one topic alone.
+        self.refusals: dict[str, str] = {}
+        # What the controller was asked, request by request.
+        self.requests: list[tuple[Action, ...]] = []
+        # Runs in front of each request to the controller and may raise.
+        self.before_act: Callable[[], None] = lambda: None
         self.changed = asyncio.Event()
 
     def add(self, topic: str, partitions: int, *, number: int = 1) -> None:
@@ -175,10 +181,13 @@ class MemorySite:
         self._check()
         self.synced_at_ms = synced_at_ms
 
-    async def act(self, action: Action, *, link: str, link_epoch: int) -> str:
+    async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
         self._check()
-        if self.refusal:
-            return self.refusal
+        self.before_act()
+        self.requests.append(tuple(actions))
+        return [self.refusals.get(action.name, self.refusal) or self._act(action) for action in actions]
+
+    def _act(self, action: Action) -> str:
         if isinstance(action, DeleteCopy):
             if self.ids.get(action.name) == action.topic_id:
                 self.delete(action.name)

@@ -19,7 +19,14 @@ from wire.broker_requests import (
     GroupListing,
     TopicPartition,
 )
-from wire.client import KafkaClient, NewTopic, call_client
+from wire.client import (
+    DYNAMIC_TOPIC_CONFIG,
+    RESOURCE_TOPIC,
+    TOPICS_DESCRIBED_AT_ONCE,
+    KafkaClient,
+    NewTopic,
+    call_client,
+)
 from wire.client_errors import BrokerError, TransientBrokerError, Unreachable, broker_error
 from wire.connection import Connection
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
@@ -237,6 +244,36 @@ async def test_topics_are_created_with_their_outcomes(site: Site, client: KafkaC
     request = next(request for broker in site.brokers.values() for request in broker.requests(19))
     assert request.topics[0].num_partitions == 3
     assert request.topics[0].configs[0].value == "b"
+
+
+async def test_configs_of_many_topics_are_asked_for_piece_by_piece_and_those_that_are_gone_left_out(
+    site: Site, client: KafkaClient
+) -> None:
+    def described(request: Any, header: Any) -> dict[str, Any]:
+        return {"throttle_time": NO_TIME, "results": [result(asked.resource_name) for asked in request.resources]}
+
+    def result(name: str) -> dict[str, Any]:
+        is_gone = name == "t0"
+        values = {"read_only": False, "is_sensitive": False, "synonyms": (), "config_type": 2, "documentation": None}
+        configs = [
+            {"name": "retention.ms", "value": name[1:], "config_source": DYNAMIC_TOPIC_CONFIG, **values},
+            {"name": "segment.ms", "value": "1", "config_source": 5, **values},
+        ]
+        return {
+            "error_code": ErrorCode.unknown_topic_or_partition if is_gone else ErrorCode.none,
+            "error_message": None,
+            "resource_type": RESOURCE_TOPIC,
+            "resource_name": name,
+            "configs": [] if is_gone else configs,
+        }
+
+    for broker in site.brokers.values():
+        broker.on(32, described)
+    names = [f"t{number}" for number in range(2 * TOPICS_DESCRIBED_AT_ONCE + 1)]
+    assert await client.topic_configs(names) == {name: {"retention.ms": name[1:]} for name in names[1:]}
+    asked = [len(request.resources) for broker in site.brokers.values() for request in broker.requests(32)]
+    assert asked == [TOPICS_DESCRIBED_AT_ONCE, TOPICS_DESCRIBED_AT_ONCE, 1]
+    assert await client.topic_configs([]) == {}
 
 
 async def test_epoch_ends_are_asked_as_the_given_replica(site: Site, client: KafkaClient) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -18,7 +17,18 @@ from mirror.core.flow_events import TargetRefusal
 from mirror.core.lag import Lag, Progress, measure, next_marker
 from mirror.core.offsets import GroupOffset, TargetRange, offset_to_commit
 from mirror.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
-from mirror.core.plan import AlterConfigs, CreateTopic, Finding, GrowTopic, TopicView, plan
+from mirror.core.plan import (
+    ACTIONS_AT_ONCE,
+    PARTITIONS_AT_ONCE,
+    Action,
+    AlterConfigs,
+    CreateTopic,
+    Finding,
+    GrowTopic,
+    TopicView,
+    plan,
+    requests_of,
+)
 from mirror.core.window import ChainBroken, QueuedBatches, SendWindow
 from tests.support.log_batches import batch
 from wire.clients.core.slots import stable_slot
@@ -110,6 +120,34 @@ def test_configs_that_are_not_known_are_left_alone() -> None:
     assert plan({"t": view(configs={"a": "1"})}, {"t": view()}).actions == ()
 
 
+ACTIONS = st.one_of(
+    st.builds(
+        CreateTopic, name=st.text(), topic_id=st.uuids(), partition_count=st.integers(1, 3_000), configs=st.just({})
+    ),
+    st.builds(GrowTopic, name=st.text(), partition_count=st.integers(1, 3_000)),
+    st.builds(AlterConfigs, name=st.text(), set=st.just({}), remove=st.just(())),
+)
+
+
+@given(st.lists(ACTIONS, max_size=300))
+def test_requests_hold_all_actions_by_kind_in_their_order_within_the_bounds(actions: list[Action]) -> None:
+    requests = list(requests_of(actions))
+    for kind in (CreateTopic, GrowTopic, AlterConfigs):
+        of_kind = [action for request in requests for action in request if isinstance(action, kind)]
+        assert of_kind == [action for action in actions if isinstance(action, kind)]
+    for request in requests:
+        assert len({type(action) for action in request}) == 1
+        assert len(request) <= ACTIONS_AT_ONCE
+        partitions = sum(getattr(action, "partition_count", 0) for action in request)
+        assert len(request) == 1 or partitions <= PARTITIONS_AT_ONCE
+
+
+def test_many_small_topics_make_few_requests_and_none_makes_none() -> None:
+    topics = {f"t{number}": view(4) for number in range(1_000)}
+    assert [len(request) for request in requests_of(plan(topics, {}).actions)] == [100] * 10
+    assert not list(requests_of(()))
+
+
 def test_what_no_action_cures_is_found_with_both_ids() -> None:
     other = UUID(int=2)
     source = {"replaced": view(topic_id=other), "shrunk": view(1)}
@@ -196,9 +234,9 @@ def test_lag_in_bytes_comes_from_the_mean_record() -> None:
 
 def test_lag_in_time_counts_from_the_last_moment_with_everything() -> None:
     def moved(progress: Progress, **changes: int) -> Progress:
-        changed = replace(progress, **changes)
+        changed = progress._replace(**changes)
         caught_up, marker, marker_at = next_marker(changed)
-        return replace(changed, caught_up_at_ms=caught_up, marker_offset=marker, marker_at_ms=marker_at)
+        return changed._replace(caught_up_at_ms=caught_up, marker_offset=marker, marker_at_ms=marker_at)
 
     progress = moved(Progress(), source_high_watermark=5, source_heard_at_ms=100, target_log_end_offset=5)
     progress = moved(progress, source_high_watermark=8, source_heard_at_ms=200)

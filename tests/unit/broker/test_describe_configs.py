@@ -1,0 +1,44 @@
+"""Configs of many topics in one answer: those with the same overrides are alike, the others have their own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.core.topic_configs import ConfigLayer, ConfigSource
+from broker.handlers import describe_configs
+
+OVERRIDES = {
+    "plain": {},
+    "short": {"retention.ms": "1000"},
+    "also-plain": {},
+    "compacted": {"cleanup.policy": "compact"},
+    "also-short": {"retention.ms": "1000"},
+}
+
+
+@pytest.mark.parametrize("keys", [None, ["retention.ms"]], ids=["all", "named"])
+async def test_each_topic_of_a_request_is_described_with_its_own_configs(keys: list[str] | None) -> None:
+    services: Any = SimpleNamespace(
+        config=SimpleNamespace(node_id=1),
+        image=SimpleNamespace(topics={name: SimpleNamespace(configs=configs) for name, configs in OVERRIDES.items()}),
+        configs=SimpleNamespace(layers=[ConfigLayer(ConfigSource.STATIC, {"log.retention.ms": "5000"})]),
+    )
+    context: Any = SimpleNamespace(api_version=describe_configs.MAX_VERSION, is_own_tool=True)
+    resources = [
+        SimpleNamespace(resource_type=describe_configs.TOPIC_RESOURCE, resource_name=name, configuration_keys=keys)
+        for name in OVERRIDES
+    ]
+    request = SimpleNamespace(resources=resources, include_synonyms=True, include_documentation=False)
+    answer = await describe_configs.handle(services, context, request)
+    for result in answer.results:
+        found = {config.name: config for config in result.configs}
+        assert keys is None or set(found) == set(keys)
+        overridden = {
+            name: config.value for name, config in found.items() if config.config_source == ConfigSource.TOPIC
+        }
+        wanted = OVERRIDES[result.resource_name]
+        assert overridden == {name: value for name, value in wanted.items() if keys is None or name in keys}
+        assert found["retention.ms"].value == wanted.get("retention.ms", "5000")

@@ -16,7 +16,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError
 
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
-from runtime.zookeeper import SessionState, ZooKeeper
+from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from wire import znodes
 
 log = get_logger(__name__)
@@ -56,8 +56,8 @@ class ZooKeeperConfigStore:
     async def follow(self, take: Taker) -> None:
         """Read both nodes, and again whenever one changes or a session is new."""
         self._take = take
-        await self._zookeeper.ensure_path(znodes.BROKER_CONFIGS)
-        await self._read()
+        await until_answered(lambda: self._zookeeper.ensure_path(znodes.BROKER_CONFIGS))
+        await until_answered(self._read)
         self._zookeeper.on_session(self._on_session)
 
     async def _read(self) -> None:

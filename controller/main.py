@@ -27,7 +27,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
-from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
+from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session, until_answered
 from wire import znodes
 from wire.control import controller_pb2, controller_pb2_grpc
 
@@ -91,7 +91,7 @@ class ControllerCandidate:
         self._zookeeper = zookeeper
         await zookeeper.start(timeout_ms=settings.zookeeper_connection_timeout_ms)
         try:
-            self._cluster_id = await self._settle_cluster_id(zookeeper)
+            self._cluster_id = await until_answered(lambda: self._settle_cluster_id(zookeeper))
         except BaseException:
             await zookeeper.stop()
             raise

@@ -16,7 +16,7 @@ from kazoo.protocol.states import WatchedEvent
 from dr.core.site_view import GROUP_OFFSETS_TOPIC, SiteFacts, matters_to_peers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
-from runtime.zookeeper import NodeStat, ZooKeeper
+from runtime.zookeeper import NodeStat, ZooKeeper, until_answered
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
 
@@ -50,7 +50,7 @@ class SiteCache:
 
     async def start(self) -> None:
         """Read everything once, then follow."""
-        await self._refresh()
+        await until_answered(self._refresh)
         self._task = asyncio.create_task(self._follow(), name="site cache")
 
     async def stop(self) -> None:

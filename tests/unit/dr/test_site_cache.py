@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import WatchedEvent
 
 from dr.site_cache import SiteCache
@@ -71,3 +71,23 @@ def _is_refused(cache: SiteCache) -> bool:
         return cache.facts is None
     except znodes.MalformedZnode:
         return True
+
+
+async def test_a_connection_that_is_lost_while_everything_is_read_first_does_not_end_the_start() -> None:
+    class LostOnce(Nodes):
+        is_lost = True
+
+        async def get(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat]:
+            if self.is_lost:
+                self.is_lost = False
+                raise ConnectionLoss
+            return await super().get(path, watch=watch)
+
+    nodes = LostOnce()
+    nodes.nodes[znodes.link_path(LINK.name)] = znodes.encode_link(LINK)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert cache.facts.links[LINK.name].epoch == 1
+    finally:
+        await cache.stop()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from mirror import supervision
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
-from mirror.ports import Leader
+from mirror.ports import FetchAnswer, FetchPart, Leader
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
+from tests.support.memory_sites import MemoryFetch
 
 FIRST = PartitionKey("orders", 0)
 
@@ -86,3 +89,38 @@ async def test_an_answer_of_a_broker_that_leads_no_more_says_nothing_about_the_s
         assert "histories diverge" in mirror.board.row(FIRST).facts.reason
     assert not world.is_prefix()  # as it was, and nothing was put behind it
     assert world.target.logs[FIRST].end == 9
+
+
+class Unreadable:
+    """Records that nobody can look at."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bug in a fetcher")
+
+
+async def test_what_a_fetcher_had_in_hand_when_it_died_is_fetched_again_by_whoever_has_the_partition_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leader moves while the dead fetcher is not replaced yet; and no more records come."""
+    monkeypatch.setattr(supervision, "RESTART_INITIAL_MS", 400)
+    world = world_with(partitions=2, batches=0)
+    fetch = MemoryFetch.fetch
+    spoiled: list[PartitionKey] = []
+
+    async def spoiling_once(port: MemoryFetch, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        answers = await fetch(port, node_id, parts)
+        if spoiled or len(answers) < 2:
+            return answers
+        spoiled.append(answers[1].key)
+        return [answers[0], replace(answers[1], records=Unreadable())]
+
+    async with mirroring(world) as mirror:
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
+        monkeypatch.setattr(MemoryFetch, "fetch", spoiling_once)
+        for partition in range(2):
+            world.source.produce("orders", partition)
+        await eventually(lambda: spoiled)
+        world.source.leader = Leader(1002, 1)
+        await eventually(lambda: mirror.board.row(FIRST).source == world.source.leader)
+        await eventually(world.is_equal)
+        assert mirror.restarts["fetcher"] == 1

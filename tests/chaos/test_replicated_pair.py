@@ -25,6 +25,7 @@ from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually
 from tests.support.processes import RunningProcess
 from tests.support.site_comparison import caught_up, check_prefix, log_ends, site_client
+from tests.support.translate_links import until_a_random_moment
 from wire.client_errors import KafkaClientError
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
@@ -70,14 +71,13 @@ async def victim(sites: EmbeddedSites, chance: random.Random, role: str) -> Runn
 async def kill_and_start(sites: EmbeddedSites, chance: random.Random, number: int) -> None:
     """One or two victims, each down for a random time; whether they are ready again is waited for or not."""
     roles = chance.sample(VICTIMS, k=chance.choice((1, 1, 2)))
-    down_s = chance.uniform(0, BACK_AFTER_S_MAX)
     is_awaited = chance.choice((True, False))
     found = {process.name: process for process in [await victim(sites, chance, role) for role in roles]}
     victims = dict(sorted(found.items(), reverse=True))  # a broker that is waited for needs its ZooKeeper
-    print(f"{number}: {', '.join(f'{r}' for r in roles)} ({', '.join(victims)}), {down_s:.1f} s", flush=True)
+    print(f"{number}: {', '.join(roles)} ({', '.join(victims)})", flush=True)
     for process in victims.values():
         process.kill()
-    await asyncio.sleep(down_s)  # how long it is down is what is varied
+    await until_a_random_moment(chance, BACK_AFTER_S_MAX)
     for process in victims.values():
         if is_awaited:
             await asyncio.to_thread(sites.restart, process)

@@ -115,8 +115,8 @@ async def test_exact_links_outlast_faults_longer_than_every_time_limit(
         for number, (fault, line) in enumerate(zip(LINE_FAULTS, site.lines, strict=True)):
             topic = f"{TOPIC}-{number}"
             await pair.create(topic, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
-            await pair.link_over(line, site, topic)
-            pair.start_mirror({**LINE, "link.name": topic})
+            await pair.add_link(topic)
+            pair.start_mirror({**LINE, "link.name": topic, f"{end}.bootstrap.servers": line.address})
             load = await running.enter_async_context(load_of(pair.source.bootstrap, topic, fault))
             await load.wait_for(PARTITIONS)
             await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)

@@ -5,6 +5,8 @@ one or two at once, and again while they come back. Promised: the target is a by
 catches up; every record acknowledged with acks=all by two of three replicas is there once, in order, where it was acknowledged, at both
 sites (A1 to A4, A9).
 
+Where logs begin follows the source through all of it (M7).
+
 `ANTIPODE_FAULTS` says how many kills the run makes, `ANTIPODE_SEED` repeats its choices.
 """
 
@@ -15,6 +17,7 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,11 +25,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.embedded_sites import EmbeddedSites, SitesStarter
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, eventually_sync
 from tests.support.processes import RunningProcess
 from tests.support.site_comparison import caught_up, check_prefix, log_ends, site_client
 from tests.support.translate_links import until_a_random_moment
+from wire.broker_requests import EARLIEST_TIMESTAMP
 from wire.client_errors import KafkaClientError
+from wire.fetch_requests import DEBUGGING_CONSUMER
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 
@@ -40,6 +45,9 @@ BACK_AFTER_S_MAX = 2.5
 PROGRESS_WITHIN_MS = 120_000
 CHECKED_EACH = 10
 BROKERS = 3
+DELETIONS = 20
+DELETION_LASTS_S = 3.0
+"""About as long as the command takes, its start included."""
 VICTIMS = ("mirror", "broker a", "broker b", "controller a", "controller b", "zookeeper a", "zookeeper b")
 
 
@@ -133,3 +141,78 @@ async def all_agree(sites: EmbeddedSites) -> None:
     for site in "ab":
         parts += [sites.zookeeper(site), *(sites.broker(site, index) for index in range(BROKERS))]
     assert [part.name for part in parts if not part.is_running] == []
+
+
+@pytest.mark.timeout(SECONDS_PER_KILL_MAX * DELETIONS + 300)
+async def test_where_logs_begin_follows_the_source_while_leaders_die_at_any_moment_of_a_deletion(
+    sites: EmbeddedSites,
+) -> None:
+    """M7: records are deleted at the source again and again, a leader of either site dies before, with or after each time."""
+    seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
+    print(f"ANTIPODE_SEED={seed}")
+    chance = random.Random(seed)
+    admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
+    topic = NewTopic(TOPIC, PARTITIONS, -1, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])[TOPIC].result(30)
+    with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS, records_per_second=RECORDS_PER_SECOND) as load:
+        begin = dict.fromkeys(range(PARTITIONS), 0)
+        for number in range(DELETIONS):
+            await asyncio.to_thread(load.wait_acknowledged, 5 * RECORDS_PER_SECOND, PROGRESS_WITHIN_MS)
+            partition, site = chance.randrange(PARTITIONS), chance.choice("ab")
+            begin[partition] += chance.randint(1, RECORDS_PER_SECOND)
+            leader = await leader_of(sites, site, partition)
+            print(
+                f"{number}: {TOPIC}-{partition} from {begin[partition]}, {leader.name} of site {site} dies", flush=True
+            )
+            await asyncio.gather(
+                asyncio.to_thread(delete_before, sites, partition, begin[partition]),
+                die_at_a_random_moment(leader, chance),
+            )
+            await eventually(partial(begin_there, sites, begin), PROGRESS_WITHIN_MS)
+            await asyncio.to_thread(sites.restart, leader)
+        await asyncio.to_thread(load.finish, PROGRESS_WITHIN_MS)
+        await caught_up(sites.bootstrap("a"), sites.bootstrap("b"), within_ms=PROGRESS_WITHIN_MS)
+    assert await begin_there(sites, begin)
+
+
+async def leader_of(sites: EmbeddedSites, site: str, partition: int) -> RunningProcess:
+    """The broker that leads the partition at a site, as soon as there is one."""
+
+    async def found() -> RunningProcess | None:
+        async with site_client(sites.bootstrap(site)) as client:
+            partitions = (await client.metadata([TOPIC])).topics[TOPIC].partitions
+            leads = partition in partitions and partitions[partition].leader_id >= 0
+            return sites.process(f"broker-{partitions[partition].leader_id}") if leads else None
+
+    return await eventually(found, PROGRESS_WITHIN_MS)
+
+
+async def die_at_a_random_moment(process: RunningProcess, chance: random.Random) -> None:
+    await until_a_random_moment(chance, DELETION_LASTS_S)
+    process.kill()
+
+
+def delete_before(sites: EmbeddedSites, partition: int, offset: int) -> None:
+    """By the command, again while leaders change."""
+
+    def is_deleted() -> bool:
+        place = ("--partition", str(partition), "--before", str(offset), "--bootstrap-server", sites.bootstrap("a"))
+        ended = sites.command("topics", "delete-records", TOPIC, *place, "--yes")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return True
+
+    eventually_sync(is_deleted, PROGRESS_WITHIN_MS)
+
+
+async def begin_there(sites: EmbeddedSites, begin: dict[int, int]) -> bool:
+    """AssertionError unless each partition begins there at both sites, by whoever leads it now."""
+    keys = [(TOPIC, partition) for partition in begin]
+    for site in "ab":
+        async with site_client(sites.bootstrap(site)) as client:
+            try:
+                await client.metadata([TOPIC])
+                found = await client.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+            except KafkaClientError as error:
+                raise AssertionError(f"site {site} does not say: {error!r}") from error
+            assert {partition: found[TOPIC, partition] for partition in begin} == begin, (site, begin, found)
+    return True

@@ -90,13 +90,12 @@ class Pair:
         if self.source.process.is_running:
             await self.source.adopt(self.record)
 
-    async def link_over(self, line: Proxy, at: Site, topic: str) -> None:
-        """A link named as its topic, the one that it carries; its mirror reaches the site by this line."""
+    async def add_link(self, topic: str) -> None:
+        """A link named as its topic, the one that it carries."""
         record = LinkRecord()
         record.CopyFrom(self.record)
         record.name = topic
         record.topic_whitelist[:] = [topic]
-        record.sites[at.name].bootstrap_servers = line.address
         await self.source.adopt(record)
         await self.target.adopt(record)
 

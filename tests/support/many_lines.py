@@ -43,6 +43,8 @@ async def strike_all(
     A fault that stops everything must be seen to: what has been `mirrored` stands still in the second half of it.
     """
 
+    turn = asyncio.Lock()
+
     async def stands_still(number: int, fault: LineFault) -> None:
         if fault.stops_everything:
             await asyncio.sleep(lasting_s / 2)
@@ -54,7 +56,8 @@ async def strike_all(
         await asyncio.gather(strike(line, fault, lasting_s), stands_still(number, fault))
         over_s = time.monotonic()
         try:
-            await heal(number)
+            async with turn:  # comparing is work, and twenty-five at a time would keep the mirrors from theirs
+                await heal(number)
         except Exception as error:
             error.add_note(f"{fault}, {lasting_s:g} s")
             print(f"FAILED {fault}, {lasting_s:g} s: {error!r}"[:1000], flush=True)

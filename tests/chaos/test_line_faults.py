@@ -7,7 +7,6 @@ the target and at both ends: each record once, in order, its bytes unchanged. Th
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections.abc import Sequence

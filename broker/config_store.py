@@ -17,7 +17,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
-from runtime.zookeeper import SessionState, ZooKeeper
+from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from wire import znodes
 
 log = get_logger(__name__)
@@ -58,8 +58,8 @@ class ZooKeeperConfigStore:
     async def follow(self, take: Taker) -> None:
         """Read both nodes, and again whenever one changes or a session is new."""
         self._take = take
-        await self._zookeeper.ensure_path(znodes.BROKER_CONFIGS)
-        await self._read()
+        await until_answered(lambda: self._zookeeper.ensure_path(znodes.BROKER_CONFIGS))
+        await until_answered(self._read)
         self._loops.start("broker configs", self._read_again_and_again)
         self._zookeeper.on_session(self._on_session)
 

@@ -25,7 +25,7 @@ from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
-from runtime.zookeeper import SessionState, ZooKeeper
+from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from wire import znodes
 
 log = get_logger(__name__)
@@ -53,14 +53,9 @@ class Membership:
 
     async def cluster_id(self, *, known: str | None) -> str:
         """The site's cluster id, made when there is none; OperationalFailure when `known` (from the log folder) differs."""
-        await self._zookeeper.ensure_path(znodes.CLUSTER)
         wanted = self._settings.cluster_id
         candidate = known or wanted or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        try:
-            await self._zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(candidate))
-            stored = candidate
-        except NodeExistsError:
-            stored = znodes.decode_cluster_id((await self._zookeeper.get(znodes.CLUSTER_ID))[0])
+        stored = await until_answered(lambda: self._stored_cluster_id(candidate))
         if wanted and wanted != stored:
             raise ConfigurationError(
                 "antipode.cluster.id", wanted, f"the site's ZooKeeper holds {stored!r}; accepted: that, or nothing"
@@ -72,11 +67,19 @@ class Membership:
             )
         return stored
 
+    async def _stored_cluster_id(self, candidate: str) -> str:
+        await self._zookeeper.ensure_path(znodes.CLUSTER)
+        try:
+            await self._zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(candidate))
+        except NodeExistsError:
+            return znodes.decode_cluster_id((await self._zookeeper.get(znodes.CLUSTER_ID))[0])
+        return candidate
+
     async def register(self, registration: znodes.BrokerRegistration) -> None:
         """Register now and after every lost session; OperationalFailure when the node id belongs to a live broker."""
         self._registration = registration
-        await self._zookeeper.ensure_path(znodes.BROKER_IDS)
-        await self._create(registration)
+        await until_answered(lambda: self._zookeeper.ensure_path(znodes.BROKER_IDS))
+        await until_answered(lambda: self._create(registration))
         self._loops.start("registration", partial(self._register_again_and_again, registration))
         self._zookeeper.on_session(self._on_session)
 

@@ -29,7 +29,7 @@ from runtime.configuration import ConfigurationError
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor, note_death
-from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
+from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session, until_answered
 from wire import znodes
 from wire.control import controller_pb2, controller_pb2_grpc
 
@@ -93,7 +93,7 @@ class ControllerCandidate:
         self._zookeeper = zookeeper
         await zookeeper.start(timeout_ms=settings.zookeeper_connection_timeout_ms)
         try:
-            self._cluster_id = await self._settle_cluster_id(zookeeper)
+            self._cluster_id = await until_answered(lambda: self._settle_cluster_id(zookeeper))
         except BaseException:
             await zookeeper.stop()
             raise

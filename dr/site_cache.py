@@ -17,7 +17,7 @@ from dr.core.site_view import GROUP_OFFSETS_TOPIC, SiteFacts, matters_to_peers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
-from runtime.zookeeper import NodeStat, ZooKeeper
+from runtime.zookeeper import NodeStat, ZooKeeper, until_answered
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
 
@@ -51,7 +51,7 @@ class SiteCache:
 
     async def start(self) -> None:
         """Read everything once, then follow."""
-        await self._look()
+        await until_answered(self._look)
         self._loops.start("site cache", self._follow)
 
     async def stop(self) -> None:

@@ -65,6 +65,8 @@ class Fetcher:
         self._clock = clock
         self._quiet_told_at_ms = 0.0
         self._partitions: frozenset[PartitionKey] = frozenset()
+        # Accepted by their flows and not queued yet.
+        self._in_hand: set[PartitionKey] = set()
         self._wake = asyncio.Event()
         self.fetched_bytes = 0
         self._expected_bytes = 0
@@ -78,6 +80,15 @@ class Fetcher:
         """Read these from the next fetch on."""
         self._partitions = partitions
         self._wake.set()
+
+    def let_go(self) -> frozenset[PartitionKey]:
+        """After `run` ended: the partitions of which batches were in hand, which others may read now. Their flows must start again."""
+        lost = frozenset(self._in_hand)
+        self._in_hand.clear()
+        for key in lost:
+            row = self._board.row(key)
+            row.queueing = None if row.queueing is self else row.queueing
+        return lost
 
     def wake(self) -> None:
         """A partition's offset changed."""
@@ -112,9 +123,6 @@ class Fetcher:
             if pending is not None:
                 pending.cancel()
                 await asyncio.gather(pending, return_exceptions=True)
-            for _, row in self._board.rows():
-                if row.queueing is self:
-                    row.queueing = None
 
     def _may_fetch_ahead(self, size_bytes: int) -> bool:
         rank = self.key.rank
@@ -226,6 +234,7 @@ class Fetcher:
         for effect in decision.effects:
             if isinstance(effect, HandOver):
                 self._board.row(answer.key).queueing = self
+                self._in_hand.add(answer.key)
                 entry = QueuedBatches(
                     key=answer.key,
                     generation=generation,
@@ -254,6 +263,7 @@ class Fetcher:
 
     def _has_queued(self, key: PartitionKey) -> None:
         """Whoever reads the partition by now may go on."""
+        self._in_hand.discard(key)
         row = self._board.row(key)
         if row.queueing is self:
             row.queueing = None

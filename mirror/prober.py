@@ -11,12 +11,15 @@ from collections.abc import Mapping
 
 from mirror.board import FlowBoard
 from mirror.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
+from mirror.core.flow_state import InvariantBroken
 from mirror.core.partitions import PartitionKey
 from mirror.ports import Differs, EpochEnd, Leader, LogEnds, Refused, SitePort, Unreachable
 from runtime.supervision import note_death, was_asked_to_end
 
 _Question = tuple[int, int]  # generation, epoch
 _NO_EPOCH = -1
+
+DEPOSED = Unreachable("the broker that was asked leads it no more")
 
 
 class Prober:
@@ -55,28 +58,35 @@ class Prober:
         try:
             while questions := self._waiting.pop(place, None):
                 try:
-                    if node_id < 0:
-                        await asyncio.sleep(0)  # never answer inside the question
-                        self._not_found(questions, "has no leader", is_source=is_source)
-                    elif is_source:
-                        await self._ask_source(questions)
-                    else:
-                        await self._ask_target(questions)
+                    await self._ask_now(questions, node_id, is_source=is_source)
+                except InvariantBroken:
+                    raise
                 except (Exception, asyncio.CancelledError) as error:
                     if was_asked_to_end():
                         raise
-                    note_death("prober", node=node_id)  # without an answer the flows would wait for ever
-                    self._not_found(questions, f"could not be asked for: {error!r}", is_source=is_source)
+                    # A flow waits for its answer and for nothing else: it gets one, and asks again.
+                    note_death("prober", node=node_id)
+                    why = f"the question broke off: {type(error).__name__}: {error}"
+                    self._no_answer(questions, why, is_source=is_source)
         finally:
             del self._running[place]
 
-    def _not_found(self, questions: Mapping[PartitionKey, _Question], why: str, *, is_source: bool) -> None:
+    async def _ask_now(self, questions: Mapping[PartitionKey, _Question], node_id: int, *, is_source: bool) -> None:
+        if node_id < 0:
+            await asyncio.sleep(0)  # never answer inside the question
+            self._no_answer(questions, "it has no leader", is_source=is_source)
+        elif is_source:
+            await self._ask_source(questions)
+        else:
+            await self._ask_target(questions)
+
+    def _no_answer(self, questions: Mapping[PartitionKey, _Question], why: str, *, is_source: bool) -> None:
         for key, (generation, _) in questions.items():
             if is_source:
-                reason = f"{key} {why} at the source"
+                reason = f"the source does not answer for {key}: {why}"
                 self._board.submit(key, SourceNotFound(generation=generation, reason=reason))
             else:
-                reason = f"{key} {why} at the target"
+                reason = f"the target does not say where {key} ends: {why}"
                 self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
 
     async def _ask_target(self, questions: Mapping[PartitionKey, _Question]) -> None:
@@ -105,6 +115,9 @@ class Prober:
         for key, (generation, epoch) in questions.items():
             log = ends.get(key)
             epoch_end = epoch_ends.get(key) if epoch >= 0 else EpochEnd(-1, -1)
+            if self._board.row(key).source != leaders[key]:
+                # After an unclean election the next leader's history is another one.
+                log = DEPOSED
             if isinstance(log, LogEnds) and isinstance(epoch_end, EpochEnd):
                 checked = SourceChecked(
                     generation=generation,

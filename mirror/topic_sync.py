@@ -152,7 +152,7 @@ class TopicSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             return False
         source_topics, target_topics = await asyncio.gather(
-            _asking(Side.SOURCE, self._source.topics), _asking(Side.TARGET, self._target.topics)
+            _asking(Side.SOURCE, self._source.topics), self._target_topics()
         )
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
@@ -167,6 +167,19 @@ class TopicSync:
         self._renewed = (self._renewed & source.keys()) | (source.keys() - target.keys())
         self.synced_at_ms = self._clock.now_ms()
         return has_changed
+
+    async def _target_topics(self) -> Mapping[str, SiteTopic]:
+        """The target's topics. Its leaders count at once: what was fetched is to arrive there, also while the source is silent."""
+        topics = await _asking(Side.TARGET, self._target.topics)
+        has_moved = False
+        for key, row in self._board.rows():
+            topic = topics.get(key.topic)
+            leader = None if topic is None or topic.topic_id != row.topic_id else topic.leaders.get(key.partition)
+            if leader is not None and leader != row.target:
+                row.target, has_moved = leader, True
+        if has_moved:
+            self._on_topology()
+        return topics
 
     async def _configs(
         self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic]

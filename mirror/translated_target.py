@@ -62,12 +62,13 @@ class TranslatedTarget:
         self._translations = translations
         self._tails = tails
         self._replication_factor = replication_factor
+        self._sources_topics: Mapping[str, SiteTopic] | None = None
 
     # Topics.
 
     async def topics(self) -> Mapping[str, SiteTopic]:
         """The copies of the source's topics, by the source's names and, where the copy is theirs, under the source's ids."""
-        ours, theirs = await asyncio.gather(self._source.topics(), self._target.topics())
+        ours, theirs = await asyncio.gather(self._topics_of_source(), self._target.topics())
         found: dict[str, SiteTopic] = {}
         for name, topic in ours.items():
             copy = theirs.get(self._naming.target_name(name))
@@ -77,6 +78,15 @@ class TranslatedTarget:
                 source_id = await self._bound_id(name, topic.topic_id, copy.topic_id)
                 found[name] = SiteTopic(topic_id=source_id, leaders=leaders)
         return found
+
+    async def _topics_of_source(self) -> Mapping[str, SiteTopic]:
+        """As last seen while the source is silent: what was fetched before is to find the copies' leaders."""
+        try:
+            self._sources_topics = await self._source.topics()
+        except Unreachable:
+            if self._sources_topics is None:
+                raise
+        return self._sources_topics
 
     async def _bound_id(self, name: str, source_id: UUID, target_id: UUID) -> UUID:
         """The id of the source's topic that the copy is of. A copy that is new is bound to the present topic."""

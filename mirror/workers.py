@@ -76,7 +76,8 @@ class FetcherPool:
             fetcher = self._fetchers[fetcher_key] = self._make(fetcher_key)
             fetcher.assign(dead.partitions)
             await dead.close()
-            for key in dead.partitions:
+            # What it had in hand may have been given to another one meanwhile.
+            for key in dead.partitions | dead.let_go():
                 self._board.submit(key, Start(reason))
 
         name = f"{FETCHER} {fetcher_key.node_id}/{fetcher_key.stream}/{fetcher_key.rank}"

@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    ConnectionClosedError,
     ConnectionLoss,
     KazooException,
     NoNodeError,
+    OperationTimeoutError,
     RolledBackError,
     RuntimeInconsistency,
+    SessionExpiredError,
     UnimplementedError,
 )
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
@@ -32,6 +35,7 @@ from kazoo.retry import KazooRetry
 
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor, note_death
 from runtime.zookeeper_reads import MultiRead
 
@@ -50,12 +54,29 @@ class SessionKey(NamedTuple):
     password: bytes
 
 
+Result = TypeVar("Result")
+
 NoteSession = Callable[[SessionKey], None]
 """Hears which session a client has, at its start and whenever that changes."""
 
 
 def note_no_session(_key: SessionKey) -> None:
     """For clients whose sessions nobody ends but they."""
+
+
+async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
+    """What `step` returns, done again each time that the connection is lost in the middle of it: for starts, which need the answer.
+
+    A request whose answer was lost may have been carried out, so a step must be one that may be repeated.
+    """
+    lost = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError)
+    retrying = jittered_backoff(
+        retry_on=lost, before_sleep=lambda _: log.warning("ZooKeeper was lost in the middle of the start; asked again")
+    )
+    async for attempt in retrying:
+        with attempt:
+            return await step()
+    raise AssertionError("retrying without a bound ended")
 
 
 class SessionState(enum.Enum):

@@ -10,17 +10,21 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, start_proxied_kafka
+from tests.support.apache_kafka import ApacheKafka, start_kafka_with_lines, start_proxied_kafka
+from tests.support.eventually import eventually
 from tests.support.link_faults import LINE_FAULTS, LineFault, strike
+from tests.support.many_lines import strike_all
 from tests.support.mirror_sites import start_lone_site, start_pair
 from tests.support.processes import Processes
 from tests.support.steady_batches import SteadyBatches
 from tests.support.toxiproxy import Proxy, Toxiproxy
-from tests.support.translate_links import create_topic, start_translate_mirror, wait_equal
+from tests.support.translate_links import create_topic, start_translate_mirror, total_end, wait_equal
+from wire.client_errors import KafkaClientError
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -29,7 +33,12 @@ PARTITIONS = 3
 SHORT_S = 0.8
 LONG_S = 43.0
 """As long as the partition between two coasts that made a large site's two databases diverge."""
+LONGER_S = (150.0, 660.0)
+"""Longer than what has a time limit in the path by default: requests, transactions, deliveries, fetch sessions and copies of metadata; and
+longer than ten minutes, after which brokers end connections that are idle and Apache Kafka looks which producers it forgets."""
 HEALED_WITHIN_MS = 60_000
+HEALED_AT_ONCE_WITHIN_MS = 240_000
+"""All lines heal at the same moment."""
 QUICK = {"request.timeout.ms": "2000", "max.partition.fetch.bytes": "30000"}
 
 
@@ -73,6 +82,55 @@ async def test_an_exact_link_outlasts_long_faults(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
     await exact_link_under(shuffled(LINE_FAULTS), LONG_S, end, processes, tmp_path, toxiproxy)
+
+
+LINE = {
+    "max.partition.fetch.bytes": "30000",
+    "queue.byte.size": "1048576",
+    "topics.refresh.interval.ms": "1000",
+    "group.sync.interval.ms": "1000",
+    "config.sync.interval.ms": "5000",
+}
+"""Time limits are the defaults; a queue that is full while the target is away is what most outages look like."""
+
+
+def load_of(bootstrap: str, topic: str, fault: LineFault) -> SteadyBatches:
+    """More than a line with little bandwidth takes, and little over the others; past all proxies."""
+    return SteadyBatches(bootstrap, topic, PARTITIONS, batches_per_second=15 if fault.attributes.get("rate") else 4)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("lasting_s", LONGER_S)
+@pytest.mark.parametrize("end", ["source", "target"])
+async def test_exact_links_outlast_faults_longer_than_every_time_limit(
+    end: str, lasting_s: float, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """A link, a mirror and a line for each fault, all at once."""
+    proxied = {"toxiproxy" if end == "source" else "target_toxiproxy": toxiproxy}
+    pair = await start_pair(processes, tmp_path, whitelist=["nothing"], lines=len(LINE_FAULTS), **proxied)
+    site = pair.source if end == "source" else pair.target
+    async with AsyncExitStack() as running:
+        for number, (fault, line) in enumerate(zip(LINE_FAULTS, site.lines, strict=True)):
+            topic = f"{TOPIC}-{number}"
+            await pair.create(topic, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
+            await pair.add_link(topic)
+            pair.start_mirror({**LINE, "link.name": topic, f"{end}.bootstrap.servers": line.address})
+            load = await running.enter_async_context(load_of(pair.source.bootstrap, topic, fault))
+            await load.wait_for(PARTITIONS)
+            await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+
+        async def mirrored(number: int) -> object:
+            return await pair.ends(pair.target, f"{TOPIC}-{number}", PARTITIONS)
+
+        async def heal(number: int) -> None:
+            topic = f"{TOPIC}-{number}"
+            await pair.check_prefix(topic, PARTITIONS)
+            await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_AT_ONCE_WITHIN_MS)
+
+        await strike_all(list(zip(LINE_FAULTS, site.lines, strict=True)), lasting_s, mirrored=mirrored, heal=heal)
+    for number in range(len(LINE_FAULTS)):
+        await pair.caught_up(f"{TOPIC}-{number}", PARTITIONS, within_ms=HEALED_WITHIN_MS)
 
 
 async def translate_link_under(
@@ -132,3 +190,64 @@ async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_who_w
     ends = (apache_kafka.bootstrap_servers, proxied.bootstrap_servers)
     faults = [fault for fault in LINE_FAULTS if fault.name in ("a black hole, back", "resets, back")]
     await translate_link_under(faults, 4.0, ends, proxy, processes, tmp_path)
+
+
+@pytest.mark.java
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("lasting_s", LONGER_S)
+@pytest.mark.parametrize("faulty", ["source", "target"])
+@pytest.mark.parametrize("far", ["antipode", "apache kafka"])
+async def test_translate_links_with_apache_kafka_outlast_faults_longer_than_every_time_limit(
+    far: str,
+    faulty: str,
+    lasting_s: float,
+    apache_kafka: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+) -> None:
+    """A link, a mirror and a line for each fault, all at once; the lines lead to Apache Kafka."""
+    proxied, lines = start_kafka_with_lines(processes, tmp_path / "far", toxiproxy, len(LINE_FAULTS))
+    near = apache_kafka.bootstrap_servers
+    if far == "antipode":
+        near = (await start_lone_site(processes, tmp_path, "near")).bootstrap
+    name = tmp_path.name.lower().replace("_", "-")
+    source, target = (proxied.bootstrap_servers, near) if faulty == "source" else (near, proxied.bootstrap_servers)
+    loads = []
+    async with AsyncExitStack() as running:
+        for number, (fault, line) in enumerate(zip(LINE_FAULTS, lines, strict=True)):
+            topic = f"{name}-{number}"
+            await create_topic(source, topic, PARTITIONS)
+            ends = (line.address, target) if faulty == "source" else (source, line.address)
+            settings = {"whitelist": topic, "link.name": topic, **LINE}
+            start_translate_mirror(processes, tmp_path, f"mirror-{number}", *ends, settings)
+            loads.append(await running.enter_async_context(load_of(source, topic, fault)))
+            await loads[-1].wait_for(PARTITIONS)
+            await has_as_many(source, target, topic, within_ms=HEALED_WITHIN_MS)
+
+        async def mirrored(number: int) -> object:
+            return await total_end(target, f"a.{name}-{number}", PARTITIONS)
+
+        async def heal(number: int) -> None:
+            await loads[number].stop()
+            topic = f"{name}-{number}"
+            await has_as_many(source, target, topic, within_ms=HEALED_AT_ONCE_WITHIN_MS)
+            await wait_equal(source, target, topic, PARTITIONS, within_ms=HEALED_AT_ONCE_WITHIN_MS)
+
+        await strike_all(list(zip(LINE_FAULTS, lines, strict=True)), lasting_s, mirrored=mirrored, heal=heal)
+
+
+async def has_as_many(source: str, target: str, topic: str, *, within_ms: float) -> None:
+    """Until the target has as many records as the source has now, by their logs' ends: there are no transactions here."""
+    goal = await total_end(source, topic, PARTITIONS)
+
+    async def has_them() -> bool:
+        try:
+            found = await total_end(target, f"a.{topic}", PARTITIONS)
+        except KafkaClientError as error:
+            raise AssertionError(f"no answer yet: {error!r}") from error
+        assert found >= goal, f"{found} of {goal} records of {topic}"
+        return True
+
+    await eventually(has_them, within_ms)

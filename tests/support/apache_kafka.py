@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from deploy.apache_kafka import ApacheKafkaServer
+from tests.support.many_lines import with_lines
 from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Proxy, Toxiproxy
@@ -40,6 +41,17 @@ def start_proxied_kafka(
     advertised = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
     kafka = _start(processes, directory, port, controller_port, {**FEW_PARTITIONS, **advertised, **(settings or {})})
     return ApacheKafka(proxy.address, kafka.process), proxy
+
+
+def start_kafka_with_lines(
+    processes: Processes, directory: Path, toxiproxy: Toxiproxy, count: int
+) -> tuple[ApacheKafka, list[Proxy]]:
+    """A broker that may be reached past all proxies, and by so many lines with one each."""
+    port, controller_port = free_ports(2)
+    plain = ApacheKafkaServer(name="plain", directory=directory, port=port, controller_port=controller_port)
+    settings, lines = with_lines(plain.properties(), toxiproxy, directory.name, count)
+    settings |= {**FEW_PARTITIONS, "inter.broker.listener.name": "PLAINTEXT"}
+    return _start(processes, directory, port, controller_port, settings), lines
 
 
 def _start(

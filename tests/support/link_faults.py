@@ -28,6 +28,12 @@ class LineFault:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def stops_everything(self) -> bool:
+        """Whether nothing at all can be mirrored over the line while it lasts."""
+        is_cut_for_good = not self.toxic and self.strikes == 1
+        return is_cut_for_good or self.toxic == "timeout" or self.attributes.get("rate") == 0
+
 
 def _each_way(name: str, toxic: str, **attributes: int) -> list[LineFault]:
     return [

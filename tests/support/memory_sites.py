@@ -266,6 +266,8 @@ class MemoryAppend:
         await asyncio.sleep(0)
         if not self._site.is_up:
             raise Unreachable(f"site {self._site.name} is down")
+        if node_id != self._site.leader.node_id:
+            error = ErrorCode.not_leader_or_follower
         answers = [self._append(part) if error is None else self._answer(part, error) for part in parts]
         await asyncio.sleep(0)
         return answers

@@ -21,6 +21,7 @@ from runtime.grpc_server import open_channel
 from tests.support.eventually import eventually
 from tests.support.internal_topics import internal_topic_copies
 from tests.support.log_batches import batch
+from tests.support.many_lines import with_lines
 from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Proxy, Toxiproxy
@@ -47,6 +48,8 @@ class Site:
     link_port: int
     grpc_port: int
     advertised_link: str
+    lines: Sequence[Proxy] = ()
+    """Of listeners beside LINK, one each."""
 
     @property
     def bootstrap(self) -> str:
@@ -86,6 +89,15 @@ class Pair:
         await self.target.adopt(self.record)
         if self.source.process.is_running:
             await self.source.adopt(self.record)
+
+    async def add_link(self, topic: str) -> None:
+        """A link named as its topic, the one that it carries."""
+        record = LinkRecord()
+        record.CopyFrom(self.record)
+        record.name = topic
+        record.topic_whitelist[:] = [topic]
+        await self.source.adopt(record)
+        await self.target.adopt(record)
 
     def start_mirror(self, settings: Mapping[str, str] | None = None) -> RunningProcess:
         """A mirror process; not yet ready."""
@@ -201,11 +213,12 @@ async def start_pair(
     whitelist: Sequence[str] = (".*",),
     blacklist: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
+    lines: int = 0,
 ) -> Pair:
-    """Two sites with a link a -> b at epoch 1, no mirror yet."""
+    """Two sites with a link a -> b at epoch 1, no mirror yet. A site with a toxiproxy has so many `lines` beside."""
     ports = free_ports(6)
-    source, proxy = _start_site(processes, directory, "a", 1, ports[:3], toxiproxy, settings)
-    target, target_proxy = _start_site(processes, directory, "b", 2, ports[3:], target_toxiproxy, settings)
+    source, proxy = _start_site(processes, directory, "a", 1, ports[:3], toxiproxy, settings, lines)
+    target, target_proxy = _start_site(processes, directory, "b", 2, ports[3:], target_toxiproxy, settings, lines)
     for site in (source, target):
         await site.wait_ready(1)
     record = LinkRecord(
@@ -303,6 +316,7 @@ def _start_site(
     ports: Sequence[int],
     toxiproxy: Toxiproxy | None,
     settings: Mapping[str, str] | None = None,
+    lines: int = 0,
 ) -> tuple[Site, Proxy | None]:
     client_port, link_port, grpc_port = ports
     proxy = toxiproxy.create(f"link-{name}", f"{LOOPBACK}:{link_port}") if toxiproxy is not None else None
@@ -322,9 +336,12 @@ def _start_site(
         **internal_topic_copies(1),
         "offsets.topic.num.partitions": "4",
     } | dict(settings or {})
+    line_proxies: list[Proxy] = []
+    if toxiproxy is not None:
+        properties, line_proxies = with_lines(properties, toxiproxy, name, lines)
     command = [sys.executable, "-m", "tests.support.lone_site", *(f"{k}={v}" for k, v in properties.items())]
     process = processes.run_command(f"site-{name}", command, home, _environment())
-    return Site(name, process, client_port, link_port, grpc_port, advertised), proxy
+    return Site(name, process, client_port, link_port, grpc_port, advertised, line_proxies), proxy
 
 
 def _environment() -> dict[str, str]:

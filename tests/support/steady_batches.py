@@ -31,6 +31,10 @@ class SteadyBatches:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Produce no more, before the block ends."""
         assert self._task is not None
         self._task.cancel()
         with suppress(asyncio.CancelledError):

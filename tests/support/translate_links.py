@@ -135,9 +135,9 @@ async def read_partition(bootstrap: str, topic: str, partition: int, *, is_commi
     return found
 
 
-async def until_a_random_moment(chance: random.Random) -> None:
-    """Let some time pass: when a fault strikes is what is varied."""
-    await asyncio.sleep(chance.uniform(0, 0.6))
+async def until_a_random_moment(chance: random.Random, within_s: float = 0.6) -> None:
+    """Let some time pass: when a fault strikes is what is varied, or how long it lasts."""
+    await asyncio.sleep(chance.uniform(0, within_s))
 
 
 async def total_end(bootstrap: str, topic: str, partitions: int) -> int:

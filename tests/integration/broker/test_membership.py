@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -12,8 +14,9 @@ from broker.config import BrokerSettings, load_broker_settings
 from broker.membership import Membership
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
-from runtime.zookeeper import SessionState, ZooKeeper
+from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from tests.support.eventually import eventually
+from tests.support.zookeeper import ZooKeeperProcess
 from wire import znodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
@@ -114,3 +117,56 @@ async def test_the_active_controllers_address_is_looked_up(zookeeper_connect: st
     registered = znodes.ControllerRegistration(controller_id=7, timestamp_ms=1, grpc_address="h:11")
     await zookeeper.create("/controller", znodes.encode_controller(registered), is_ephemeral=True)
     assert await member.controller_address() == "h:11"
+
+
+class Interrupted(ZooKeeper):
+    """A connection whose server is killed with one request unanswered, and started again at once."""
+
+    def __init__(self, server: ZooKeeperProcess, connect: str, step: int) -> None:
+        super().__init__(connect, session_timeout_ms=2000)
+        self._server = server
+        self._step = step
+        self._is_paused = False
+        self.requests = 0
+
+    def before_request(self) -> None:
+        self.requests += 1
+        if self.requests == self._step:
+            self._is_paused = True
+            self._server.process.pause()
+
+    async def _finish(self, pending: Any) -> Any:
+        if self._is_paused:
+            self._is_paused = False
+            await asyncio.to_thread(self._server.kill)
+            await asyncio.to_thread(self._server.restart)
+        self.before_request()
+        return await super()._finish(pending)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+async def test_a_broker_comes_up_though_zookeeper_is_killed_at_any_step_of_its_start(
+    own_zookeeper: ZooKeeperProcess,
+) -> None:
+    step = 0
+    while True:
+        step += 1
+        connect = own_zookeeper.new_chroot("start")
+        zookeeper = Interrupted(own_zookeeper, connect, step)
+        await zookeeper.start()
+        zookeeper.before_request()
+        member = membership(connect, zookeeper)
+        try:
+            known = await member.cluster_id(known=None)
+            assert await member.cluster_id(known=known) == known
+            await member.configs.follow(lambda *_: None)
+            await member.register(REGISTRATION)
+            requests = zookeeper.requests
+            await eventually(partial(until_answered, member.is_registered))
+        finally:
+            await member.unregister()
+            await zookeeper.stop()
+        if requests <= step:
+            break
+    assert step > 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kazoo.exceptions import NoAuthError, NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoAuthError, NoNodeError
 from kazoo.protocol.states import WatchedEvent
 
 from dr.site_cache import SiteCache
@@ -151,5 +151,25 @@ async def test_what_could_not_be_read_once_is_read_again() -> None:
         nodes.failures = [NoAuthError()]
         nodes.put(path, znodes.encode_link(mended))
         await eventually(lambda: cache.facts.links[LINK.name].epoch == 2)
+    finally:
+        await cache.stop()
+
+
+async def test_a_connection_that_is_lost_while_everything_is_read_first_does_not_end_the_start() -> None:
+    class LostOnce(Nodes):
+        is_lost = True
+
+        async def get(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat]:
+            if self.is_lost:
+                self.is_lost = False
+                raise ConnectionLoss
+            return await super().get(path, watch=watch)
+
+    nodes = LostOnce()
+    nodes.nodes[znodes.link_path(LINK.name)] = znodes.encode_link(LINK)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert cache.facts.links[LINK.name].epoch == 1
     finally:
         await cache.stop()

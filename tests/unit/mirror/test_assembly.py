@@ -305,7 +305,7 @@ async def test_the_target_hears_as_of_when_all_groups_are_carried() -> None:
 async def test_a_stop_with_a_dead_target_says_what_is_left() -> None:
     world = world_with()
     async with mirroring(world) as mirror:
-        await eventually(world.is_equal)
+        await eventually(lambda: world.is_equal() and mirror.queue.used_bytes == 0)
         world.target.is_up = False
         world.source.produce("orders", 0, 5)
         await eventually(lambda: mirror.queue.used_bytes > 0)

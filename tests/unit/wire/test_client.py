@@ -22,7 +22,6 @@ from wire.broker_requests import (
 from wire.client import (
     DYNAMIC_TOPIC_CONFIG,
     RESOURCE_TOPIC,
-    TOPICS_DESCRIBED_AT_ONCE,
     KafkaClient,
     NewTopic,
     call_client,
@@ -33,6 +32,7 @@ from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.frames import VersionRange
 from wire.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, parse_link_claim
 from wire.records import Record, encode_batch
+from wire.topic_calls import TOPICS_DESCRIBED_AT_ONCE
 
 TOPIC_ID = uuid.UUID(int=7)
 BATCH = encode_batch([Record(b"k", b"v")])

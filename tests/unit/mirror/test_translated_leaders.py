@@ -1,0 +1,70 @@
+"""The target of a translate link as flows see it, over sites in memory."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from mirror.core.naming import Naming, NamingPolicy
+from mirror.core.stored_map import Binding
+from mirror.ports import Leader, Unreachable
+from mirror.translated_target import TranslatedTarget
+from tests.support.memory_sites import MemorySite
+
+
+class Bindings:
+    """Of the link's notes, only which topic carries which."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Binding] = {}
+
+    def binding(self, topic: str) -> Binding | None:
+        return self._found.get(topic)
+
+    async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
+        self._found[topic] = Binding(topic=topic, source_id=source_id, target=target, target_id=target_id)
+
+
+@pytest.fixture
+def sites() -> tuple[MemorySite, MemorySite]:
+    source, target = MemorySite("a", 1001), MemorySite("b", 2001)
+    source.add("orders", 2, number=1)
+    target.add("a.orders", 2, number=2)
+    return source, target
+
+
+@pytest.fixture
+def translated(sites: tuple[MemorySite, MemorySite]) -> TranslatedTarget:
+    source, target = sites
+    return TranslatedTarget(
+        source=source,
+        target=target,
+        client=None,
+        naming=Naming(policy=NamingPolicy.PREFIX, source_alias="a", target_alias="b"),
+        translations=Bindings(),
+        tails=None,
+        replication_factor=1,
+        is_syncing_configs=False,
+    )
+
+
+async def test_leaders_of_copies_are_found_while_the_source_is_silent(
+    sites: tuple[MemorySite, MemorySite], translated: TranslatedTarget
+) -> None:
+    """What was fetched before the source was lost is to arrive, whoever leads at the target by then."""
+    source, target = sites
+    assert (await translated.topics())["orders"].leaders == {0: Leader(2001, 0), 1: Leader(2001, 0)}
+    source.is_up = False
+    target.leader = Leader(2002, 1)
+    found = (await translated.topics())["orders"]
+    assert found.topic_id == source.ids["orders"]
+    assert found.leaders == {0: Leader(2002, 1), 1: Leader(2002, 1)}
+
+
+async def test_a_source_that_was_never_reached_has_no_copies(
+    sites: tuple[MemorySite, MemorySite], translated: TranslatedTarget
+) -> None:
+    sites[0].is_up = False
+    with pytest.raises(Unreachable, match="site a is down"):
+        await translated.topics()

@@ -1,0 +1,126 @@
+"""No state without a way out: what a flow waits for may fail in any way, and it goes on by itself once the cause is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mirror import supervision
+from mirror.core.flow_state import FlowState
+from mirror.core.partitions import PartitionKey
+from mirror.ports import FetchAnswer, FetchPart, Leader
+from tests.support.eventually import eventually
+from tests.support.memory_mirror import mirroring, states, world_with
+from tests.support.memory_sites import MemoryFetch
+
+FIRST = PartitionKey("orders", 0)
+
+
+def failing_once(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The port's call, which fails the first time as no port should."""
+    failures = iter([RuntimeError("bug in a port")])
+
+    async def broken(asked: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return await call(asked)
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("side", "question"), [("target", "log_ends"), ("source", "log_ends"), ("source", "epoch_ends")]
+)
+async def test_a_question_about_positions_that_breaks_off_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, side: str, question: str
+) -> None:
+    world = world_with()
+    async with mirroring(world):
+        await eventually(world.is_equal)
+    site = getattr(world, side)
+    monkeypatch.setattr(site, question, failing_once(getattr(site, question)))
+    world.source.produce("orders", 0)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING})
+
+
+async def test_what_a_lost_source_has_left_behind_follows_the_targets_leader() -> None:
+    """What was fetched may be all that there is, and the leader at the target dies as well before it has it."""
+    world = world_with(batches=3)
+    world.before_append = lambda: ErrorCode.not_leader_or_follower
+    async with mirroring(world) as mirror:
+        await eventually(lambda: mirror.queue.used_bytes > 0 and FlowState.MIRRORING not in states(mirror))
+        everything = sum(len(log.data) for log in world.source.logs.values())
+        await eventually(lambda: mirror.queue.used_bytes == everything)
+        world.source.is_up = False
+        await eventually(lambda: states(mirror) == {FlowState.SOURCE_UNAVAILABLE})
+        world.target.leader = Leader(2002, 1)
+        world.before_append = lambda: None
+        await eventually(world.is_equal)
+        assert states(mirror) == {FlowState.SOURCE_UNAVAILABLE} or FlowState.PREPARING in states(mirror)
+
+
+async def test_an_answer_of_a_broker_that_leads_no_more_says_nothing_about_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another leader after an unclean election has another history; the answer of the one before must not stand for it."""
+    world = world_with(partitions=1, batches=3)
+    log = world.source.logs[FIRST]
+    async with mirroring(world):
+        await eventually(world.is_equal)
+    ask = world.source.log_ends
+
+    async def deposed_while_answering(leaders: Any) -> Any:
+        answers = await ask(leaders)
+        if world.source.leader.epoch == 0:
+            log.batches.pop()
+            world.source.leader = Leader(1002, 1)
+            world.source.produce("orders", 0, 2, epoch=1)
+            await eventually(lambda: mirror.board.row(FIRST).source == world.source.leader)
+        return answers
+
+    monkeypatch.setattr(world.source, "log_ends", deposed_while_answering)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: states(mirror) == {FlowState.FAULTED})
+        assert "histories diverge" in mirror.board.row(FIRST).facts.reason
+    assert not world.is_prefix()  # as it was, and nothing was put behind it
+    assert world.target.logs[FIRST].end == 9
+
+
+class Unreadable:
+    """Records that nobody can look at."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bug in a fetcher")
+
+
+async def test_what_a_fetcher_had_in_hand_when_it_died_is_fetched_again_by_whoever_has_the_partition_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leader moves while the dead fetcher is not replaced yet; and no more records come."""
+    monkeypatch.setattr(supervision, "RESTART_INITIAL_MS", 400)
+    world = world_with(partitions=2, batches=0)
+    fetch = MemoryFetch.fetch
+    spoiled: list[PartitionKey] = []
+
+    async def spoiling_once(port: MemoryFetch, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        answers = await fetch(port, node_id, parts)
+        if spoiled or len(answers) < 2:
+            return answers
+        spoiled.append(answers[1].key)
+        return [answers[0], replace(answers[1], records=Unreadable())]
+
+    async with mirroring(world) as mirror:
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
+        monkeypatch.setattr(MemoryFetch, "fetch", spoiling_once)
+        for partition in range(2):
+            world.source.produce("orders", partition)
+        await eventually(lambda: spoiled)
+        world.source.leader = Leader(1002, 1)
+        await eventually(lambda: mirror.board.row(FIRST).source == world.source.leader)
+        await eventually(world.is_equal)
+        assert mirror.restarts["fetcher"] == 1

@@ -42,8 +42,8 @@ class OffsetStore:
         self._replication_factor = replication_factor
         self.topic = TOPIC_PREFIX + link
 
-    async def load(self) -> StoredLink:
-        """Create the topic if need be, and read it all. Unreachable; OperationalFailure when the target refuses the topic."""
+    async def create(self) -> None:
+        """Create the topic if need be. Unreachable; OperationalFailure when the target refuses it."""
         new = NewTopic(
             name=self.topic, partition_count=1, replication_factor=self._replication_factor, configs=_CONFIGS
         )
@@ -52,6 +52,10 @@ class OffsetStore:
             raise OperationalFailure(
                 f"the target refuses the topic {self.topic}: {outcome.error_code.name} {outcome.error_message or ''}"
             )
+
+    async def load(self) -> StoredLink:
+        """Create the topic if need be, and read it all. As `create`."""
+        await self.create()
         stored = StoredLink()
         await read_topic(self._client, self.topic, stored.apply)
         return stored

@@ -83,6 +83,48 @@ class Transaction:
         self.over.add_done_callback(lambda over: over.cancelled() or over.exception())
 
 
+class Coordinator:
+    """The target's coordinator of a link's transactional id, looked up again after a failure."""
+
+    def __init__(self, client: KafkaClient, link: str, *, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
+        self._node_id = -1
+        self.transactional_id = TRANSACTIONAL_ID_PREFIX + link
+
+    async def fence(self) -> ProducerIdentity:
+        """A new epoch: whoever wrote under the id can do so no longer, and what was open is aborted. Unreachable."""
+        return await self._asked(
+            lambda connection: request_identity(connection, self.transactional_id, timeout_ms=self._timeout_ms)
+        )
+
+    async def add(self, stamp: ProducerIdentity, places: Sequence[Place]) -> None:
+        """Let the open transaction, or a new one, include these. Unreachable."""
+        await self._asked(lambda connection: request_partitions(connection, self.transactional_id, stamp, places))
+
+    async def end(self, stamp: ProducerIdentity, *, is_commit: bool) -> None:
+        """End the open transaction. Unreachable: its outcome is not known."""
+        await self._asked(lambda connection: request_end(connection, self.transactional_id, stamp, is_commit=is_commit))
+
+    async def _asked(self, ask: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """Asked again while the coordinator moves, loads or still ends the transaction before."""
+
+        async def once() -> Result:
+            if self._node_id < 0:
+                self._node_id = await self._client.transaction_coordinator(self.transactional_id)
+            node_id = self._node_id
+            try:
+                return await ask(await self._client.connection(node_id))
+            except KafkaClientError as error:
+                if not is_still_ending(error):
+                    self._node_id = -1
+                raise
+
+        retrying = jittered_backoff(retry_on=TRANSIENT, initial_ms=4, max_ms=200, budget_ms=self._timeout_ms / 2)
+        result: Result = await reached(retrying(once))
+        return result
+
+
 class Transactions:
     """All transactions of one link; one event loop only."""
 
@@ -102,13 +144,12 @@ class Transactions:
         self._store = store
         self._origin = origin
         self._clock = clock
-        self._timeout_ms = timeout_ms
         self._request_timeout_ms = request_timeout_ms
-        self.transactional_id = TRANSACTIONAL_ID_PREFIX + link
+        self._coordinator = Coordinator(client, link, timeout_ms=timeout_ms)
+        self.transactional_id = self._coordinator.transactional_id
         self._cycle = TransactionCycle(limits)
         self._identity = ProducerIdentity(-1, -1)
         self._note_sequence = 0
-        self._coordinator = -1
         self._opening = asyncio.Lock()
         self._opened_not_before_ms = 0.0
         self._instance = uuid.uuid4().hex
@@ -119,6 +160,8 @@ class Transactions:
         # Why another mirror writes now and this one must not; empty while none does.
         self.taken_over = ""
         self._current: Transaction | None = None
+        # Whose broken transaction may still be open at the target.
+        self._left_open: ProducerIdentity | None = None
         self._ending: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self.book: Book
@@ -179,7 +222,7 @@ class Transactions:
         if transaction is not self._current:
             raise Unreachable(f"the transaction was broken off: {self._reason}")
         if wanted:
-            await self._add(transaction.stamp, wanted)
+            await self._coordinator.add(transaction.stamp, wanted)
             if transaction is self._current:
                 self._cycle.add(wanted)
 
@@ -190,10 +233,10 @@ class Transactions:
         _log.warning("the transaction is broken off", reason=reason)
         self._reason = reason
         self._current = None
+        self._left_open = transaction.stamp if self._cycle.places else None
         keys = list(self._cycle.keys)
         self._cycle.break_off()
         self._opened_not_before_ms = self._clock.monotonic_ms() + REOPEN_MS
-        self._coordinator = -1
         self.book.give_up(keys)
         transaction.over.set_exception(Unreachable(f"the transaction was broken off: {reason}"))
         self._changed.set()
@@ -211,14 +254,12 @@ class Transactions:
         if self._ending is not None:
             self._ending.cancel()
             await asyncio.gather(self._ending, return_exceptions=True)
-        transaction, has_places = self._current, bool(self._cycle.places)
-        if transaction is None:
-            return
-        self.break_off(transaction, "the mirror ends")
-        with contextlib.suppress(TimeoutError, Unreachable):
-            async with asyncio.timeout(LAST_ABORT_TIMEOUT_S):
-                if has_places:
-                    await self._end(transaction.stamp, is_commit=False)
+        if self._current is not None:
+            self.break_off(self._current, "the mirror ends")
+        if self._left_open is not None:
+            with contextlib.suppress(TimeoutError, Unreachable):
+                async with asyncio.timeout(LAST_ABORT_TIMEOUT_S):
+                    await self._coordinator.end(self._left_open, is_commit=False)
 
     # The end of a transaction.
 
@@ -252,11 +293,11 @@ class Transactions:
         notes = [*transaction.notes, *self.book.notes(keys)]
         if notes:
             if self._cycle.unadded([self._place]):
-                await self._add(transaction.stamp, [self._place])
+                await self._coordinator.add(transaction.stamp, [self._place])
                 self._cycle.add([self._place])
             await self._write_notes(transaction.stamp, notes)
         if self._cycle.places:
-            await self._end(transaction.stamp, is_commit=True)
+            await self._coordinator.end(transaction.stamp, is_commit=True)
         self._cycle.committed()
         self.book.settle(keys)
         self._current = None
@@ -294,18 +335,17 @@ class Transactions:
     async def _open(self) -> None:
         if self._noted_at >= 0:
             await self._look_for_successor()
-        stamp = await self._at_coordinator(
-            lambda connection: request_identity(connection, self.transactional_id, timeout_ms=self._timeout_ms)
-        )
-        self._note_sequence = 0
+        stamp = await self._coordinator.fence()
+        self._note_sequence, self._left_open = 0, None
+        await self._store.create()
         if self._cycle.must_read:
             # All that was written under earlier epochs is decided by now, and whoever writes under them is refused.
             await self.book.load()
         self._tokens += 1
         own = [owner_record(self._token), writer_record(self._origin, stamp.producer_id)]
-        await self._add(stamp, [self._place])
+        await self._coordinator.add(stamp, [self._place])
         await self._write_notes(stamp, [own])
-        await self._end(stamp, is_commit=True)
+        await self._coordinator.end(stamp, is_commit=True)
         self._identity = stamp
         self._cycle.open()
         _state_change.info(
@@ -330,34 +370,6 @@ class Transactions:
             )
             _state_change.warning(self.taken_over)
             raise TakenOver(self.taken_over)
-
-    async def _add(self, stamp: ProducerIdentity, places: Sequence[Place]) -> None:
-        await self._at_coordinator(
-            lambda connection: request_partitions(connection, self.transactional_id, stamp, places)
-        )
-
-    async def _end(self, stamp: ProducerIdentity, *, is_commit: bool) -> None:
-        await self._at_coordinator(
-            lambda connection: request_end(connection, self.transactional_id, stamp, is_commit=is_commit)
-        )
-
-    async def _at_coordinator(self, ask: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Asked again while the coordinator moves, loads or still ends the transaction before. Unreachable."""
-
-        async def once() -> Result:
-            if self._coordinator < 0:
-                self._coordinator = await self._client.transaction_coordinator(self.transactional_id)
-            node_id = self._coordinator
-            try:
-                return await ask(await self._client.connection(node_id))
-            except KafkaClientError as error:
-                if not is_still_ending(error):
-                    self._coordinator = -1
-                raise
-
-        retrying = jittered_backoff(retry_on=TRANSIENT, initial_ms=4, max_ms=200, budget_ms=self._timeout_ms / 2)
-        result: Result = await reached(retrying(once))
-        return result
 
 
 def is_still_ending(error: KafkaClientError) -> bool:

@@ -8,6 +8,7 @@ mirrors from doing harm are the sequences of its batches (`core/translation.py`)
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from mirror.acl_sync import AclSync
 from mirror.assembly import Ports
 from mirror.config import ExistingTarget, MirrorConfig
 from mirror.core.naming import HEARTBEATS, NamingPolicy
+from mirror.core.stored_map import owner_record
 from mirror.core.transaction_cycle import CycleLimits
 from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
@@ -27,7 +29,7 @@ from mirror.provenance import Provenance
 from mirror.sieve import SourceSieve
 from mirror.tail_reader import TailReader
 from mirror.transactional_append import TransactionalAppend
-from mirror.transactions import Transactions
+from mirror.transactions import Coordinator, Transactions
 from mirror.translated_append import TranslatedAppend
 from mirror.translated_target import TranslatedTarget
 from mirror.translations import Translations
@@ -71,7 +73,9 @@ class TranslateLink:
         self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
         self._source = KafkaSite(config.source_bootstrap_servers, self._dialing.source)
         self._target = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
-        store = OffsetStore(self._target_client, config.link_name, replication_factor=config.replication_factor)
+        self._store = store = OffsetStore(
+            self._target_client, config.link_name, replication_factor=config.replication_factor
+        )
         self._transactions = self._make_transactions(store) if config.is_transactional else None
         self.translations = Translations(self._target_client, store, clock=clock, transactions=self._transactions)
         if self._transactions is not None:
@@ -111,9 +115,19 @@ class TranslateLink:
         """Read what is known of the link. Unreachable while an end does not answer; OperationalFailure when one refuses."""
         await self.translations.load()
         await self.translations.be_ready()
+        if self._transactions is None and self.translations.writers:
+            await self._end_transactions()
         await self._provenance.refresh()
         await self._have_producers()
         return standing_of(self._config)
+
+    async def _end_transactions(self) -> None:
+        """The link wrote in transactions before: what is open is aborted, and a mirror that still does so must stay out."""
+        config = self._config
+        coordinator = Coordinator(self._target_client, config.link_name, timeout_ms=config.transaction_timeout_ms)
+        await coordinator.fence()
+        await self._store.save([[owner_record(f"no transactions/{uuid.uuid4().hex}")]], now_ms=self._clock.now_ms())
+        await self.translations.load()
 
     def mirror_config(self) -> MirrorConfig:
         """The configuration with what a translate link adds to it."""

@@ -134,7 +134,9 @@ class TransactionCycle:
         """How long the open transaction may go on; 0 when it is to be ended."""
         if self._size_bytes >= self._limits.bytes_max:
             return 0
-        last_ms = self._limits.hold_max_ms if self._inside else 0 if self._is_hastened else self._limits.interval_ms
+        # What this transaction does not carry cannot be torn apart by its end.
+        is_inside = any(key in self._inside for key in self.keys)
+        last_ms = self._limits.hold_max_ms if is_inside else 0 if self._is_hastened else self._limits.interval_ms
         return max(0.0, self._began_at_ms + last_ms - now_ms)
 
     def take_nobody(self) -> None:

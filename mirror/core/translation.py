@@ -192,6 +192,8 @@ class Translation:
         copy = Position(position.source_next, position.source_epoch, position.target_next, dict(position.sequences))
         found = Translation(copy, self.map.tail(first_chunk))
         for planned in self._planned:
+            if not planned.is_done:
+                raise NotTheNextBatch(f"the batch at {planned.base_offset} is to be noted and was not acknowledged")
             found._pass(planned)
         return found
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from mirror.core.stored_map import producer_record
+from mirror.offset_store import TOPIC_PREFIX
 from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
@@ -36,7 +38,7 @@ from wire.client import KafkaClient
 from wire.client_errors import KafkaClientError
 from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.record_batch import iterate_headers
-from wire.records import decode_batch
+from wire.records import Record, decode_batch, encode_batch
 
 KILLS = examples(5)
 MANY_KILLS = 40
@@ -114,6 +116,54 @@ async def test_a_mirror_that_another_one_has_replaced_stays_out_and_says_so(
     await wait_equal(source, target, topic, PARTITIONS)
 
 
+async def test_of_two_mirrors_at_once_one_goes_on(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "doubled", PARTITIONS)
+    stop = asyncio.Event()
+    loading = asyncio.create_task(load_until(stop, source, "doubled"))
+    mirrors = [start_transactional_mirror(processes, tmp_path, source, target, "doubled", name="one")]
+    await mirrored_something(target, "a.doubled", PARTITIONS)
+    mirrors.append(start_transactional_mirror(processes, tmp_path, source, target, "doubled", name="other"))
+
+    async def one_is_out() -> bool:
+        states = [{state for state, _ in (await state_of(mirror, "doubled")).values()} for mirror in mirrors]
+        assert {"FAULTED"} in states, states
+        return True
+
+    await eventually(one_is_out, 60_000)
+    await mirrored_something(target, "a.doubled", PARTITIONS)
+    stop.set()
+    await loading
+    await wait_equal(source, target, "doubled", PARTITIONS, within_ms=60_000)
+
+
+async def test_records_of_a_third_site_are_refused_where_nothing_would_keep_them_from_coming_back(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    notes = f"{TOPIC_PREFIX}far-a"
+    await create_topic(source, notes, 1, {"cleanup.policy": "compact"})
+    await create_topic(source, "passing", 1)
+    async with KafkaClient(source) as client:
+        brought_by = await client.new_producer_id()
+        note = Record(*producer_record("far", brought_by), 1)
+        await client.produce(notes, 0, encode_batch([note]))
+        passing = encode_batch([Record(None, b"far", 1)], producer_id=brought_by, producer_epoch=0, base_sequence=0)
+        await client.produce("passing", 0, passing)
+    settings = {"topic.naming.policy": "identity"}
+    mirror = start_transactional_mirror(processes, tmp_path, source, target, "passing", settings=settings)
+
+    async def is_refused() -> bool:
+        states = await state_of(mirror, "passing")
+        assert [state for state, _ in states.values()] == ["FAULTED"], states
+        assert "came into being at far" in states[0][1]
+        return True
+
+    await eventually(is_refused, 30_000)
+
+
 async def committed_in(bootstrap: str, topic: str) -> list[list[bytes]]:
     """The values of partition 0 by the transaction that made them visible; nothing of it is outside one."""
     transactions: list[list[bytes]] = []
@@ -170,9 +220,11 @@ async def test_a_transaction_of_the_source_is_never_torn_apart_at_the_target(
         "antipode.target.transactions.hold.ms": "20000",
     }
     writing = asyncio.create_task(asyncio.to_thread(write_slow_transactions, source, topic, 30))
-    start_transactional_mirror(processes, tmp_path, source, target, topic, settings=settings)
+    mirror = start_transactional_mirror(processes, tmp_path, source, target, topic, settings=settings)
     await writing
     await wait_equal(source, target, topic)
+    mirror.stop()
+    assert await is_nothing_open(target, f"a.{topic}"), "a mirror that is stopped in order leaves nothing open"
     transactions = [values for values in await committed_in(target, f"a.{topic}") if values]
     assert len(transactions) > 1, "several commits"
     for values in transactions:
@@ -228,18 +280,19 @@ async def test_a_mirror_that_was_silent_for_longer_than_its_transaction_goes_on(
     await produce_batches(source, topic, 0, 20, 20)
     await mirrored_something(target, f"a.{topic}", PARTITIONS)
     mirror.pause()
-
-    async def nothing_is_open() -> bool:
-        async with KafkaClient(target) as client:
-            place = (f"a.{topic}", 0)
-            stable = (await client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=1))[place]
-            return stable == (await client.offsets_at([place], LATEST_TIMESTAMP))[place]
-
-    await eventually(nothing_is_open, 60_000)
+    await eventually(lambda: is_nothing_open(target, f"a.{topic}"), 60_000)
     mirror.resume()
     await produce_batches(source, topic, 1, 0, 20)
     await wait_equal(source, target, topic, PARTITIONS)
     await eventually(lambda: records_and_notes_agree(source, target, topic), 20_000)
+
+
+async def is_nothing_open(target: str, topic: str) -> bool:
+    """Whether read-committed readers get as far as all others."""
+    async with KafkaClient(target) as client:
+        place = (topic, 0)
+        stable = (await client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=1))[place]
+        return stable == (await client.offsets_at([place], LATEST_TIMESTAMP))[place]
 
 
 async def records_and_notes_agree(source: str, target: str, topic: str) -> bool:
@@ -290,7 +343,7 @@ async def test_transactions_may_be_switched_on_and_off_on_a_link_that_runs(
     await create_topic(source, "switched", PARTITIONS)
     stop = asyncio.Event()
     loading = asyncio.create_task(load_until(stop, source, "switched"))
-    for number, settings in enumerate(({}, TRANSACTIONS, {}, TRANSACTIONS)):
+    for number, settings in enumerate(({}, TRANSACTIONS, {})):
         given = {"link.name": "switched", "whitelist": "switched", **settings}
         mirror = start_translate_mirror(processes, tmp_path, f"mirror-{number}", source, target, given)
         await mirrored_something(target, "a.switched", PARTITIONS)

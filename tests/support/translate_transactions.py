@@ -13,7 +13,7 @@ from mirror.offset_store import TOPIC_PREFIX, read_topic
 from mirror.transactions import TRANSACTIONAL_ID_PREFIX
 from runtime.retries import jittered_backoff
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.mirror_sites import start_lone_site
+from tests.support.mirror_sites import start_lone_site, verify_mirror
 from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
     create_topic,
@@ -29,6 +29,9 @@ from wire.client_errors import TRANSIENT
 from wire.transaction_requests import request_identity
 
 PARTITIONS = 3
+PAUSE_OF_LOAD_S = 0.1
+"""Between rounds: what has been written is compared again after each kill."""
+
 TRANSACTIONS = {"antipode.target.transactions": "true"}
 
 
@@ -113,6 +116,8 @@ async def demand_whole_transactions_under_kills(
     stop.set()
     assert await loading > 0
     await wait_equal(source, target, topic, PARTITIONS, within_ms=60_000)
+    found = await verify_mirror(mirror, topic)
+    assert [one.verdict for one in found] == ["equal"] * PARTITIONS, found
 
 
 async def load_until(stop: asyncio.Event, source: str, topic: str) -> int:
@@ -120,7 +125,7 @@ async def load_until(stop: asyncio.Event, source: str, topic: str) -> int:
     rounds = 0
     while not stop.is_set():
         for partition in range(PARTITIONS):
-            await produce_batches(source, topic, partition, rounds * 20, 20, size=100)
+            await produce_batches(source, topic, partition, rounds * 10, 10, size=100)
         rounds += 1
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(PAUSE_OF_LOAD_S)
     return rounds

@@ -69,6 +69,10 @@ def test_a_transaction_of_the_source_that_was_too_long_is_still_known_in_the_nex
     carry(cycle, header(7, TRANSACTIONAL))
     finish(cycle)
     cycle.enter(1000)
+    carry(cycle, header(), key=OTHER)
+    assert cycle.due_in_ms(1100) == 0, "its partition has nothing in this one, and may be paused"
+    carry(cycle, header(8, TRANSACTIONAL))
+    carry(cycle, header(8, CONTROL))
     assert cycle.due_in_ms(1100) == 900
     carry(cycle, header(7, CONTROL))
     assert cycle.due_in_ms(1100) == 0

@@ -253,6 +253,37 @@ class MirrorConfig(Settings):
         alias="antipode.target.existing",
         description="halt or append, where a target topic has records that are not the source's",
     )
+    is_transactional: bool = Field(
+        default=False,
+        alias="antipode.target.transactions",
+        description="true writes in transactions, so that records and the offsets noted of them are seen together",
+    )
+    commit_interval_ms: int = Field(
+        default=100,
+        alias="antipode.target.transactions.commit.interval.ms",
+        ge=10,
+        le=60_000,
+        description="10 to 60000 ms until a transaction at the target is committed",
+    )
+    commit_hold_ms: int = Field(
+        default=1000,
+        alias="antipode.target.transactions.hold.ms",
+        ge=10,
+        le=60_000,
+        description="10 to 60000 ms that a commit waits for the rest of a transaction of the source",
+    )
+    commit_bytes_max: int = Field(
+        default=16 * _MIB,
+        alias="antipode.target.transactions.bytes",
+        ge=1024,
+        description="bytes in one transaction at the target, 1024 or more",
+    )
+    transaction_timeout_ms: int = Field(
+        default=60_000,
+        alias="antipode.target.transactions.timeout.ms",
+        ge=1000,
+        description="1000 ms or more until the target aborts what a silent mirror left open; its own limit counts too",
+    )
     group_whitelist: tuple[str, ...] = Field(
         default=(".*",), alias="groups", description="regular expressions of consumer groups, comma-separated"
     )
@@ -372,7 +403,23 @@ class MirrorConfig(Settings):
                 raise ConfigurationError("target.bootstrap.servers", "", "host:port[,host:port...] of the target")
             if self.source_alias == self.target_alias:
                 raise ConfigurationError("target.alias", self.target_alias, "another name than source.alias")
+        if self.is_transactional:
+            self._may_be_transactional()
         return self
+
+    def _may_be_transactional(self) -> None:
+        key = "antipode.target.transactions"
+        if self.link_mode is LinkMode.EXACT:
+            raise ConfigurationError(key, "true", "false: an exact link needs none; or link.mode=translate")
+        if self.is_sharing:
+            accepted = "false where antipode.sharing.enabled=true: the transactions of a link are one daemon's"
+            raise ConfigurationError(key, "true", accepted)
+        if max(self.commit_hold_ms, self.commit_interval_ms) * 2 > self.transaction_timeout_ms:
+            raise ConfigurationError(
+                f"{key}.timeout.ms",
+                str(self.transaction_timeout_ms),
+                "at least twice the commit interval and hold time: the target would abort what is still written",
+            )
 
     @property
     def naming(self) -> Naming:

@@ -6,19 +6,25 @@ producer ids in it too (`provenance.py`), which is how a mirror recognises what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from mirror.core.renumbering import Stamp
 from mirror.core.stored_map import StoredLink, StoredRecord
 from mirror.kafka_site import reached
 from mirror.ports import Unreachable
 from runtime.process import OperationalFailure
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient, NewTopic
+from wire.clients.core.committed import batches_left_out
 from wire.clients.simple_consumer import fetch_at_leader, records_of
-from wire.record_batch import Buffer, Compression, iterate_headers
+from wire.record_batch import TRANSACTIONAL_BIT, Buffer, Compression, iterate_headers
 from wire.records import Record, decode_batch, encode_batch
+
+READ_COMMITTED = 1
+READ_UNCOMMITTED = 0
 
 TOPIC_PREFIX = "antipode-offset-map."
 BATCH_BYTES = 256 * 1024
@@ -36,8 +42,8 @@ class OffsetStore:
         self._replication_factor = replication_factor
         self.topic = TOPIC_PREFIX + link
 
-    async def load(self) -> StoredLink:
-        """Create the topic if need be, and read it all. Unreachable; OperationalFailure when the target refuses the topic."""
+    async def create(self) -> None:
+        """Create the topic if need be. Unreachable; OperationalFailure when the target refuses it."""
         new = NewTopic(
             name=self.topic, partition_count=1, replication_factor=self._replication_factor, configs=_CONFIGS
         )
@@ -46,40 +52,72 @@ class OffsetStore:
             raise OperationalFailure(
                 f"the target refuses the topic {self.topic}: {outcome.error_code.name} {outcome.error_message or ''}"
             )
+
+    async def load(self) -> StoredLink:
+        """Create the topic if need be, and read it all. As `create`."""
+        await self.create()
         stored = StoredLink()
         await read_topic(self._client, self.topic, stored.apply)
         return stored
 
     async def save(self, groups: Sequence[Sequence[StoredRecord]], *, now_ms: int) -> None:
         """Write records, each group of them within one batch. Unreachable when it is not certain that all are written."""
-        batch: list[Record] = []
-        size = 0
-        for group in groups:
-            batch += [Record(key, value, now_ms) for key, value in group]
-            size += sum(len(key) + len(value or b"") for key, value in group)
-            if size >= BATCH_BYTES:
-                await self._write(batch)
-                batch, size = [], 0
-        if batch:
-            await self._write(batch)
+        for notes in encoded(groups, now_ms=now_ms):
+            await reached(self._client.produce(self.topic, 0, notes.sealed()))
 
-    async def _write(self, records: Sequence[Record]) -> None:
-        await reached(self._client.produce(self.topic, 0, encode_batch(records, compression=Compression.LZ4)))
+
+@dataclass(frozen=True, slots=True)
+class NoteBatch:
+    """Records of the topic that go in one batch."""
+
+    records: Sequence[Record]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.records)
+
+    def sealed(self, stamp: Stamp | None = None) -> bytes:
+        """The batch; with a stamp as a part of that producer's transaction."""
+        if stamp is None:
+            return encode_batch(self.records, compression=Compression.LZ4)
+        return encode_batch(
+            self.records,
+            compression=Compression.LZ4,
+            producer_id=stamp.producer_id,
+            producer_epoch=stamp.producer_epoch,
+            base_sequence=stamp.sequence,
+            attributes=TRANSACTIONAL_BIT,
+        )
+
+
+def encoded(groups: Iterable[Sequence[StoredRecord]], *, now_ms: int) -> Iterator[NoteBatch]:
+    """The records in batches of about `BATCH_BYTES`, each group of them within one."""
+    batch: list[Record] = []
+    size = 0
+    for group in groups:
+        batch += [Record(key, value, now_ms) for key, value in group]
+        size += sum(len(key) + len(value or b"") for key, value in group)
+        if size >= BATCH_BYTES:
+            yield NoteBatch(batch)
+            batch, size = [], 0
+    if batch:
+        yield NoteBatch(batch)
 
 
 async def read_topic(
     client: KafkaClient, topic: str, take: Callable[[bytes | None, bytes | None], None], *, first_offset: int = 0
 ) -> int:
-    """Give all records of partition 0 from `first_offset` to its end to `take`; returns the end. Unreachable."""
+    """Give all committed records of partition 0 from `first_offset` to its end to `take`; returns the end. Unreachable."""
     place = (topic, 0)
     start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
-    end = (await reached(client.offsets_at([place], LATEST_TIMESTAMP)))[place]
+    end = (await reached(client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=READ_COMMITTED)))[place]
     offset = max(first_offset, start)
     while offset < end:
-        records = await fetch_records(client, topic, 0, offset, max_bytes=_READ_BYTES)
+        records, left_out = await fetch_committed(client, topic, 0, offset, max_bytes=_READ_BYTES)
         before = offset
         for position, header in iterate_headers(records, may_end_in_partial=True):
-            if not header.is_control:
+            if header.base_offset not in left_out:
                 for record in decode_batch(records, position, header):
                     if record.offset >= offset:
                         take(record.key, record.value)
@@ -87,6 +125,24 @@ async def read_topic(
         if offset == before:
             raise Unreachable(f"{topic} could not be read at offset {offset}")
     return end
+
+
+async def fetch_committed(
+    client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int
+) -> tuple[Buffer, frozenset[int]]:
+    """As `fetch_records`, up to the last stable offset; with the base offsets of what is no committed record."""
+    fetched = await reached(
+        fetch_at_leader(
+            client,
+            (topic, partition),
+            offset,
+            max_bytes=max_bytes,
+            max_wait_ms=100,
+            isolation_level=READ_COMMITTED,
+        )
+    )
+    records = records_of(fetched)
+    return records, batches_left_out(records, aborted=fetched.aborted_transactions or ())
 
 
 async def fetch_records(client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int) -> Buffer:

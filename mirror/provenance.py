@@ -63,6 +63,6 @@ class Provenance:
         if key is None or value is None:
             return
         name = json.loads(key)
-        if name.get("kind") == "producer":
-            self.origins[json.loads(value)["id"]] = name["origin"]
+        if name.get("kind") in ("producer", "writer"):
+            self.origins[name["id"] if "id" in name else json.loads(value)["id"]] = name["origin"]
             self.on_origin(name["origin"])

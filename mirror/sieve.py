@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.partitions import PartitionKey
 from mirror.kafka_site import reached
+from mirror.offset_store import READ_COMMITTED
 from mirror.ports import FetchAnswer, Unreachable
 from mirror.provenance import Provenance
 from wire.broker_requests import EARLIEST_TIMESTAMP
@@ -17,9 +18,6 @@ from wire.clients.core.committed import batches_left_out
 from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.fetch_codec import PartitionFetched
 from wire.record_batch import Buffer, InvalidBatch, iterate_headers
-
-READ_COMMITTED = 1
-READ_UNCOMMITTED = 0
 
 _NOTHING = memoryview(b"")
 

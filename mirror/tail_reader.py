@@ -17,10 +17,11 @@ from mirror.core.partitions import PartitionKey
 from mirror.core.renumbering import Piece, pieces_of
 from mirror.core.resume import HistoryMismatch, TailMatch
 from mirror.core.translation import Translation
-from mirror.offset_store import fetch_records
+from mirror.offset_store import fetch_committed, fetch_records
 from mirror.ports import Differs, LogAnswer, LogEnds, Unreachable
 from mirror.provenance import Provenance
 from mirror.sieve import SourceSieve
+from mirror.transactions import TakenOver
 from mirror.translations import Translations
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -68,6 +69,12 @@ class TailReader:
 
     async def positions(self, ends: Mapping[PartitionKey, LogAnswer]) -> dict[PartitionKey, LogAnswer]:
         """The target's log ends (by the source's names) as positions in the source's log."""
+        try:
+            await self._translations.be_ready()
+        except TakenOver as error:
+            return dict.fromkeys(ends, Differs(str(error)))
+        except Unreachable as error:
+            return dict.fromkeys(ends, error)
         found = await asyncio.gather(*(self._position(key, end) for key, end in ends.items()))
         try:
             # Noted before anything is written: what lies beyond the note is then known to be the link's own.
@@ -162,12 +169,13 @@ class TailReader:
         likeness = Likeness()
         target, offset = self._naming.target_name(key.topic), end.log_start_offset
         while offset < end.end_offset:
-            records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
+            records, no_copies = await self._read_target(target, key.partition, offset)
             places = list(iterate_headers(records, may_end_in_partial=True))
             if not places:
                 raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
             for place, header in places:
-                likeness.see_target(fingerprint(records, place, header), header)
+                if header.base_offset not in no_copies:
+                    likeness.see_target(fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
         offset = 0
         while not likeness.is_complete:
@@ -187,6 +195,12 @@ class TailReader:
             )
         likeness.finish(translation, target_end=end.end_offset)
         _log.info("compared with the source", partition=str(key), batches=likeness.matched_batches)
+
+    async def _read_target(self, topic: str, partition: int, offset: int) -> tuple[Buffer, frozenset[int]]:
+        """Batches of the target, with those that nobody sees: of our own transactions some may have been broken off."""
+        if self._translations.is_transactional:
+            return await fetch_committed(self._target, topic, partition, offset, max_bytes=READ_BYTES)
+        return await fetch_records(self._target, topic, partition, offset, max_bytes=READ_BYTES), frozenset()
 
     def producer_of(self, header: BatchHeader) -> int:
         """The producer id under which a batch of the source is written."""

@@ -1,12 +1,14 @@
 """Puts a translate link together: its record out of the configuration, and the ports that make its target look like an exact one.
 
 `main.py` opens one instead of asking site agents. There is no record of such a link at its ends, and no epoch: what keeps two
-mirrors from doing harm are the sequences of its batches (`core/translation.py`).
+mirrors from doing harm are the sequences of its batches (`core/translation.py`) or, where it is asked for, transactions
+(`transactions.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,16 +16,20 @@ from mirror.acl_sync import AclSync
 from mirror.assembly import Ports
 from mirror.config import ExistingTarget, MirrorConfig
 from mirror.core.naming import HEARTBEATS, NamingPolicy
+from mirror.core.stored_map import owner_record
+from mirror.core.transaction_cycle import CycleLimits
 from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaFetch
 from mirror.link_watch import LinkStanding, stand
 from mirror.mirror_maker_topics import MirrorMakerTopics
-from mirror.offset_store import OffsetStore
-from mirror.ports import Unreachable
+from mirror.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
+from mirror.ports import AppendPort, Unreachable
 from mirror.provenance import Provenance
-from mirror.sieve import READ_COMMITTED, READ_UNCOMMITTED, SourceSieve
+from mirror.sieve import SourceSieve
 from mirror.tail_reader import TailReader
+from mirror.transactional_append import TransactionalAppend
+from mirror.transactions import Coordinator, Transactions
 from mirror.translated_append import TranslatedAppend
 from mirror.translated_target import TranslatedTarget
 from mirror.translations import Translations
@@ -67,8 +73,13 @@ class TranslateLink:
         self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
         self._source = KafkaSite(config.source_bootstrap_servers, self._dialing.source)
         self._target = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
-        store = OffsetStore(self._target_client, config.link_name, replication_factor=config.replication_factor)
-        self.translations = Translations(self._target_client, store, clock=clock)
+        self._store = store = OffsetStore(
+            self._target_client, config.link_name, replication_factor=config.replication_factor
+        )
+        self._transactions = self._make_transactions(store) if config.is_transactional else None
+        self.translations = Translations(self._target_client, store, clock=clock, transactions=self._transactions)
+        if self._transactions is not None:
+            self._transactions.book = self.translations
         self._provenance = Provenance(self._source_client, source_alias=config.source_alias)
         self._origins: set[str] = {config.source_alias}
         self._provenance.on_origin = self._origins.add
@@ -103,14 +114,30 @@ class TranslateLink:
     async def open(self) -> LinkStanding:
         """Read what is known of the link. Unreachable while an end does not answer; OperationalFailure when one refuses."""
         await self.translations.load()
+        await self.translations.be_ready()
+        if self._transactions is None and self.translations.writers:
+            await self._end_transactions()
         await self._provenance.refresh()
         await self._have_producers()
         return standing_of(self._config)
 
+    async def _end_transactions(self) -> None:
+        """The link wrote in transactions before: what is open is aborted, and a mirror that still does so must stay out."""
+        config = self._config
+        coordinator = Coordinator(self._target_client, config.link_name, timeout_ms=config.transaction_timeout_ms)
+        await coordinator.fence()
+        await self._store.save([[owner_record(f"no transactions/{uuid.uuid4().hex}")]], now_ms=self._clock.now_ms())
+        await self.translations.load()
+
     def mirror_config(self) -> MirrorConfig:
         """The configuration with what a translate link adds to it."""
-        excluded = (*self._config.config_properties_exclude, *NOT_CARRIED_CONFIGS)
-        return self._config.model_copy(update={"config_properties_exclude": excluded})
+        changes: dict[str, object] = {
+            "config_properties_exclude": (*self._config.config_properties_exclude, *NOT_CARRIED_CONFIGS)
+        }
+        if self._transactions is not None:
+            # Answers come with the end of a transaction: what fills one must be on its way until then.
+            changes["in_flight_max"] = PIPELINED_REQUESTS_MAX
+        return self._config.model_copy(update=changes)
 
     def ports(self) -> Ports:
         """The two ends as the mirror reaches them."""
@@ -152,6 +179,8 @@ class TranslateLink:
 
     async def close(self) -> None:
         """Drop the connections."""
+        if self._transactions is not None:
+            await self._transactions.close()
         for closing in (self._source, self._target, self._source_client, self._target_client):
             await closing.close()
 
@@ -167,17 +196,44 @@ class TranslateLink:
             sieve=self._sieve,
         )
 
-    def _open_append(self) -> TranslatedAppend:
+    def _open_append(self) -> AppendPort:
+        client = _client(
+            self._config.target_bootstrap_servers, self._dialing.appends(in_flight_max=PIPELINED_REQUESTS_MAX)
+        )
+        if self._transactions is not None:
+            return TransactionalAppend(
+                client,
+                naming=self._config.naming,
+                translations=self.translations,
+                transactions=self._transactions,
+                provenance=self._provenance,
+                timeout_ms=self._config.request_timeout_ms,
+            )
         return TranslatedAppend(
-            _client(
-                self._config.target_bootstrap_servers,
-                self._dialing.appends(in_flight_max=PIPELINED_REQUESTS_MAX),
-            ),
+            client,
             naming=self._config.naming,
             translations=self.translations,
             tails=self._tails,
             clock=self._clock,
             timeout_ms=self._config.request_timeout_ms,
+        )
+
+    def _make_transactions(self, store: OffsetStore) -> Transactions:
+        config = self._config
+        return Transactions(
+            self._target_client,
+            store,
+            link=config.link_name,
+            origin=config.source_alias,
+            limits=CycleLimits(
+                interval_ms=config.commit_interval_ms,
+                # What is not committed at the source may never be whole.
+                hold_max_ms=config.commit_hold_ms if config.is_read_committed else config.commit_interval_ms,
+                bytes_max=config.commit_bytes_max,
+            ),
+            clock=self._clock,
+            timeout_ms=config.transaction_timeout_ms,
+            request_timeout_ms=config.request_timeout_ms,
         )
 
     def _make_acl_sync(self) -> AclSync:
@@ -196,6 +252,8 @@ class TranslateLink:
 
     async def _have_producers(self) -> None:
         """A producer id of ours for each site whose records may pass, noted at the target before they do."""
+        if self._transactions is not None:
+            return  # one producer writes everything
         for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):
             await self.translations.have_producer(origin)
 
@@ -203,6 +261,8 @@ class TranslateLink:
         return standing_of(self._config)
 
     async def _finish(self) -> None:
+        if self._transactions is not None:
+            return  # nothing counts that is not noted
         try:
             async with asyncio.timeout(LAST_SAVE_TIMEOUT_S):
                 await self.translations.save()

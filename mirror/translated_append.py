@@ -123,7 +123,7 @@ class TranslatedAppend:
                 planned += [self._plan(part) for part in with_records]
                 sending = await self._start_sending(connection, planned)
             if sending:
-                await _all_of(sending)
+                await all_of(sending)
             return [*answers, *[await self._answer(part) for part in planned]]
         except BaseException:
             for part in planned:
@@ -153,7 +153,7 @@ class TranslatedAppend:
         self._translations.note_source_start(part.key, part.source_log_start_offset)
         translation = self._translations.of(part.key)
         end = translation.position.source_next
-        return _answered(part.key, ErrorCode.none, "", min(end, part.expected_log_end_offset))
+        return answered(part.key, ErrorCode.none, "", min(end, part.expected_log_end_offset))
 
     def _plan(self, part: AppendPart) -> _Part:
         translation = self._translations.of(part.key)
@@ -219,7 +219,7 @@ class TranslatedAppend:
                 if part.is_soon_forgotten:
                     self._tails.unanswered_at_ms[part.part.key] = self._clock.monotonic_ms()
             raise
-        outcomes = _by_place(response)
+        outcomes = by_place(response)
         for part, plan, _ in row:
             key = part.part.key
             outcome = outcomes.get((self._naming.target_name(key.topic), key.partition))
@@ -258,10 +258,10 @@ class TranslatedAppend:
             if part.translation.position.source_next < part.next_offset:
                 # An earlier call failed, and this one had nothing to send.
                 part.fail(ErrorCode.request_timed_out, "batches before these are not acknowledged")
-        return _answered(part.part.key, part.error, part.message, part.translation.position.source_next)
+        return answered(part.part.key, part.error, part.message, part.translation.position.source_next)
 
 
-async def _all_of(sending: Sequence[asyncio.Task[None]]) -> None:
+async def all_of(sending: Sequence[asyncio.Task[None]]) -> None:
     """Wait for all; then Unreachable when one of them had no answer."""
     outcomes = await asyncio.gather(*sending, return_exceptions=True)
     for outcome in outcomes:
@@ -269,7 +269,8 @@ async def _all_of(sending: Sequence[asyncio.Task[None]]) -> None:
             raise outcome
 
 
-def _by_place(response: ProduceResponse | None) -> dict[tuple[str, int], PartitionProduced]:
+def by_place(response: ProduceResponse | None) -> dict[tuple[str, int], PartitionProduced]:
+    """What became of each partition of a request."""
     if response is None:
         return {}
     return {
@@ -279,7 +280,8 @@ def _by_place(response: ProduceResponse | None) -> dict[tuple[str, int], Partiti
     }
 
 
-def _answered(key: PartitionKey, error: ErrorCode, message: str, log_end_offset: int) -> AppendAnswer:
+def answered(key: PartitionKey, error: ErrorCode, message: str, log_end_offset: int) -> AppendAnswer:
+    """An answer in the source's offsets; a translate link has neither epochs nor divergence."""
     return AppendAnswer(
         key=key,
         error=error,

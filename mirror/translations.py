@@ -7,15 +7,25 @@ far the mirror came (`core/resume.py`); the topic only makes that a short look, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from uuid import UUID
 
 from mirror.core.partitions import PartitionKey
-from mirror.core.stored_map import Binding, StoredLink, partition_records, producer_record, tombstones, topic_record
+from mirror.core.stored_map import (
+    Binding,
+    StoredLink,
+    StoredRecord,
+    partition_records,
+    producer_record,
+    tombstones,
+    topic_record,
+)
 from mirror.core.translation import Translation
 from mirror.kafka_site import reached
 from mirror.offset_store import OffsetStore
 from mirror.ports import Unreachable
+from mirror.transactions import Transactions
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client import KafkaClient
@@ -28,7 +38,13 @@ _log = get_logger("mirror.translate")
 class Translations:
     """One event loop only."""
 
-    def __init__(self, client: KafkaClient, store: OffsetStore, *, clock: Clock) -> None:
+    def __init__(
+        self, client: KafkaClient, store: OffsetStore, *, clock: Clock, transactions: Transactions | None = None
+    ) -> None:
+        # With transactions everything is noted in one of them, and nothing under a producer id that another mirror could have.
+        self._transactions = transactions
+        # What the transaction under way notes: the last chunk of each partition.
+        self._noting: dict[PartitionKey, int] = {}
         self._client = client
         self._store = store
         self._clock = clock
@@ -46,6 +62,7 @@ class Translations:
         """Read the link's topic. Unreachable; OperationalFailure when the target refuses the topic."""
         self._stored = await self._store.load()
         self._by_key.clear()
+        self._saved_chunk.clear()
 
     async def reload(self) -> None:
         """Read again what other daemons of the link have written; what this one owns now stays as it is in memory."""
@@ -59,8 +76,25 @@ class Translations:
         """Our producer id for each site at which records came into being."""
         return self._stored.producers
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether positions are noted in the transactions that make them true."""
+        return self._transactions is not None
+
+    async def be_ready(self) -> None:
+        """With transactions, have a producer and know what the target has noted, whatever happened. TakenOver, Unreachable."""
+        if self._transactions is not None:
+            await self._transactions.ready()
+
+    @property
+    def writers(self) -> AbstractSet[int]:
+        """The producer ids of all transactional producers that the link ever had."""
+        return self._stored.writers
+
     async def have_producer(self, origin: str) -> None:
         """Make sure that there is a producer id for records of that site, noted before anything is written under it."""
+        if self._transactions is not None:
+            return
         async with self._allocating:
             if origin in self.producers:
                 return
@@ -89,7 +123,10 @@ class Translations:
         }
         if before is not None:
             records += [tombstones(key, self._chunks_written(key), with_position=True) for key in places]
-        await self._store.save(records, now_ms=self._clock.now_ms())
+        if self._transactions is None:
+            await self._store.save(records, now_ms=self._clock.now_ms())
+        else:
+            await self._transactions.write(records)
         self._stored.bindings[topic] = binding
         if before is not None:
             for key in places:
@@ -131,33 +168,73 @@ class Translations:
 
     async def save(self) -> None:
         """Write what has changed. Unreachable: it will be written with the next save."""
-        changed = [
-            (key, translation) for key, translation in self._by_key.items() if translation.is_dirty and self.owns(key)
-        ]
+        changed = self._changed()
         if not changed:
             return
-        groups = []
+        if self._transactions is not None:
+            await self._transactions.write()
+            return
+        groups, chunks_saved = self._groups({key: self._by_key[key] for key in changed})
+        try:
+            await self._store.save(groups, now_ms=self._clock.now_ms())
+        except BaseException:
+            for key in changed:
+                self.of(key).is_dirty = True
+            raise
+        self._saved_chunk.update(chunks_saved)
+        self.saved_at_ms = self._clock.now_ms()
+
+    def _changed(self) -> list[PartitionKey]:
+        return [key for key, translation in self._by_key.items() if translation.is_dirty and self.owns(key)]
+
+    def _groups(
+        self, noted: Mapping[PartitionKey, Translation]
+    ) -> tuple[list[list[StoredRecord]], dict[PartitionKey, int]]:
+        """The records of these partitions as they are given here, and the last chunk of each; they count as saved from now on."""
+        groups: list[list[StoredRecord]] = []
         chunks_saved: dict[PartitionKey, int] = {}
-        for key, translation in changed:
+        for key, as_noted in noted.items():
+            translation = self._by_key[key]
             translation.is_dirty = False
             gone = translation.map.trim(
                 source_start=self._source_starts.get(key, 0), target_start=self._target_starts.get(key, 0)
             )
-            last = translation.map.last_chunk
+            last = as_noted.map.last_chunk
             # A map that went back has fewer chunks than were saved: those after its end are taken away.
             beyond = range(last + 1, self._saved_chunk.get(key, 0) + 1)
             chunks = range(min(self._saved_chunk.get(key, 0), max(last, 0)), last + 1)
-            records = partition_records(key, translation, chunks=chunks)
+            records = partition_records(key, as_noted, chunks=chunks)
             groups.append([*records, *tombstones(key, gone), *tombstones(key, beyond)])
             chunks_saved[key] = max(0, last)
-        try:
-            await self._store.save(groups, now_ms=self._clock.now_ms())
-        except BaseException:
-            for _, translation in changed:
-                translation.is_dirty = True
-            raise
-        self._saved_chunk.update(chunks_saved)
+        return groups, chunks_saved
+
+    # What a transaction notes (`transactions.Book`).
+
+    def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
+        """What is to be noted when everything planned of these partitions is done, with what else has changed."""
+        noted = {key: self._by_key[key] for key in self._changed()}
+        for key in keys:
+            noted[key] = self.of(key).ahead(first_chunk=self._saved_chunk.get(key, 0))
+        groups, self._noting = self._groups(noted)
+        return groups
+
+    def settle(self, keys: Iterable[PartitionKey]) -> None:
+        """The last notes, and with them everything planned of these partitions, count."""
+        for key in keys:
+            translation = self.of(key)
+            translation.confirm()
+            translation.is_dirty = False
+        self._saved_chunk.update(self._noting)
+        self._noting = {}
         self.saved_at_ms = self._clock.now_ms()
+
+    def give_up(self, keys: Iterable[PartitionKey]) -> None:
+        """The last notes do not count, and nothing planned of these partitions."""
+        for key in keys:
+            self.of(key).break_off()
+        for key in self._noting:
+            self.of(key).is_dirty = True
+        self._noting = {}
 
     async def keep_saved(self) -> None:
         """Save each interval until cancelled."""

@@ -173,7 +173,7 @@ class TranslateVerifier:
             end = translation.downstream(mirrored_end)
             return (
                 self._expected(key, start, mirrored_end, target_start),
-                self._found(target, max(target_start, translation.downstream(start)), end),
+                self._found(key, target, max(target_start, translation.downstream(start)), end),
             )
 
         return await _compared(both, mirrored_end)
@@ -193,10 +193,18 @@ class TranslateVerifier:
             if offset == before:
                 raise Unreachable(f"the source has nothing at offset {offset}")
 
-    async def _found(self, target: _Reader, start: int, end: int) -> Samples:
+    async def _found(self, key: PartitionKey, target: _Reader, start: int, end: int) -> Samples:
         ours = set(self._translations.producers.values())
+        translation = self._translations.of(key)
+
+        def is_ours(header: BatchHeader) -> bool:
+            if header.is_control or header.producer_id not in self._translations.writers:
+                return header.producer_id in ours
+            # Of transactions that were broken off nothing is in the map.
+            return translation.downstream(translation.upstream(header.base_offset)) == header.base_offset
+
         async for buffer, position, header in target.batches(start, end):
-            if header.producer_id in ours and header.base_offset >= start:
+            if header.base_offset >= start and is_ours(header):
                 yield _translated(buffer, position, header, header.base_offset)
 
 

@@ -36,6 +36,8 @@ NO_OFFSET: Final = -1
 
 # From these versions on topics go by id alone; names serve everybody.
 _LAST_WITH_NAMES: Final = {0: 12, 1: 12, OFFSET_COMMIT: 9, OFFSET_FETCH: 9}
+_LAST_OF_FIRST_TRANSACTIONS: Final = 11
+"""Of Produce: later versions add partitions to the transaction by themselves, as the second protocol does (KIP-890)."""
 _FIRST_WITH_GROUPS: Final = 8
 """Of OffsetFetch."""
 
@@ -147,7 +149,10 @@ async def request_produce(
 ) -> ProduceResponse | None:
     """One Produce; None with acks 0. The records must not change until it is answered."""
     has_ids = all(topic.topic_id is not None for topic in request.topics)
-    version = connection.version_for(produce_codec.API_KEY, highest=None if has_ids else _LAST_WITH_NAMES[0])
+    highest = None if has_ids else _LAST_WITH_NAMES[0]
+    if request.transactional_id is not None:
+        highest = _LAST_OF_FIRST_TRANSACTIONS
+    version = connection.version_for(produce_codec.API_KEY, highest=highest)
     parts, size = produce_codec.produce_request_parts(request, version)
     if request.acks == 0:
         await connection.send_unanswered(0, version, parts, body_size=size)

@@ -43,6 +43,17 @@ class OutOfOrderSequence(BatchRejected):
         super().__init__(ErrorCode.out_of_order_sequence_number, reason)
 
 
+class EarlierToCome(BatchRejected):
+    """A gap that will close: what comes before the batch is known to be on its way, or may be.
+
+    The code is one that every client sends again, for want of a better one. OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka begin a new
+    epoch and send what is unanswered anew under it, and that may be in the log under the old one.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.not_enough_replicas, reason)
+
+
 class InvalidProducerEpoch(BatchRejected):
     """A producer that was fenced by a newer epoch."""
 
@@ -232,15 +243,14 @@ class ProducerStates:
             )
         refused = self._refused_before(header, producer)
         if refused is not None:
-            raise OutOfOrderSequence(
+            raise EarlierToCome(
                 f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused}, "
                 f"which was refused and has to come again"
             )
         if self.must_newcomers_begin and producer.epoch == NO_EPOCH and first_sequence != 0:
-            raise BatchRejected(
-                ErrorCode.not_enough_replicas,  # for want of a better one that every client sends again
+            raise EarlierToCome(
                 f"producer {header.producer_id} is not known to this new leader and sent sequence {first_sequence}: "
-                f"what comes before it may be on its way",
+                f"what comes before it may be on its way"
             )
         if header.producer_epoch != producer.epoch:
             if first_sequence != 0 and producer.epoch != NO_EPOCH and not self._is_carried_over(producer):

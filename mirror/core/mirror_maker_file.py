@@ -85,6 +85,8 @@ _RENAMED = {
 }
 """Keys of MirrorMaker and our names for the same thing."""
 
+_TRANSACTIONS = "antipode.target.transactions"
+
 _SECONDS = {
     "refresh.topics.interval.seconds": "topics.refresh.interval.ms",
     "sync.topic.configs.interval.seconds": "config.sync.interval.ms",
@@ -135,7 +137,6 @@ _NOT_NEEDED = (
         "there is no Connect",
     ),
     (r"offset\.lag\.max", "the offset map is complete, not sampled"),
-    (r"exactly\.once\.source\.support", "records arrive exactly once without it, and are seen without read_committed"),
     (r"refresh\.groups\..*", "groups are looked at whenever offsets are synced"),
     (r"refresh\.topics\.enabled", "new topics are always found"),
     (
@@ -266,6 +267,9 @@ def _translate(reading: _Reading, key: str, name: str, value: str, settings: dic
     elif name == "replication.policy.class":
         settings["topic.naming.policy"] = _policy(key, value).value
         reading.note(key, Fate.USED, f"topic.naming.policy={settings['topic.naming.policy']}")
+    elif name == "exactly.once.source.support":
+        settings[_TRANSACTIONS] = "true" if value.strip().lower() == "enabled" else "false"
+        reading.note(key, Fate.USED, f"{_TRANSACTIONS}={settings[_TRANSACTIONS]}; records arrive once either way")
     elif name in _RENAMED:
         settings[_RENAMED[name]] = value
         reading.note(key, Fate.USED, f"as {_RENAMED[name]}")

@@ -135,6 +135,13 @@ class OffsetMap:
         first = number * CHUNK_RUNS - self._dropped
         return [self._at(index) for index in range(max(0, first), min(len(self), first + CHUNK_RUNS))]
 
+    def tail(self, first_chunk: int) -> OffsetMap:
+        """A copy of the map from a chunk on; at least the newest run is in it."""
+        last = self.last_chunk
+        return OffsetMap.from_chunks(
+            [(number, self.chunk(number)) for number in range(min(first_chunk, last), last + 1) if number >= 0]
+        )
+
     @classmethod
     def from_chunks(cls, chunks: Sequence[tuple[int, Sequence[Run]]]) -> OffsetMap:
         """The map of stored chunks. Those before a missing one are left out: what is missing had been dropped."""

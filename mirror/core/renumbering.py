@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from wire.record_batch import (
     HEADER_SIZE,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     Compression,
@@ -55,17 +56,20 @@ class Renumbered:
     pieces: tuple[Piece, ...]
 
 
-def renumber(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp) -> Renumbered:
+def renumber(
+    buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, *, is_transactional: bool = False
+) -> Renumbered:
     """The batch at `position` under another producer. InvalidBatch when its checksum is wrong: it must not get a right one."""
+    added_bits = TRANSACTIONAL_BIT if is_transactional else 0
     if not verify_crc(buffer, position, header):
         raise InvalidBatch(f"the batch at offset {header.base_offset} fails its checksum", position)
     if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
-        return _written_anew(buffer, position, header, stamp)
+        return _written_anew(buffer, position, header, stamp, added_bits)
     with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:
         stamped = header._replace(
             base_offset=0,
             partition_leader_epoch=-1,
-            attributes=header.attributes & _CODEC_BITS,
+            attributes=header.attributes & _CODEC_BITS | added_bits,
             producer_id=stamp.producer_id,
             producer_epoch=stamp.producer_epoch,
             base_sequence=stamp.sequence,
@@ -74,7 +78,7 @@ def renumber(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp) -
     return Renumbered(batch, (Piece(header.base_offset, 0, header.record_count),))
 
 
-def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp) -> Renumbered:
+def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, added_bits: int) -> Renumbered:
     records = list(decode_batch(buffer, position, header))
     batch = encode_batch(
         records,
@@ -82,6 +86,7 @@ def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Sta
         producer_id=stamp.producer_id,
         producer_epoch=stamp.producer_epoch,
         base_sequence=stamp.sequence,
+        attributes=added_bits,
     )
     return Renumbered(batch, _pieces_of(records))
 

@@ -7,6 +7,8 @@ sees the one without the other.
 | key | value |
 | --- | --- |
 | `{"kind":"producer","origin":alias}` | producer id under which the link writes what came into being at that site |
+| `{"kind":"writer","origin":alias,"id":n}` | a transactional producer of the link, which writes what came into being at that site |
+| `{"kind":"owner"}` | whose transactions the link's are: the mirror that wrote the last one |
 | `{"kind":"topic","topic":source name}` | both names and both ids |
 | `{"kind":"position","topic":...,"partition":n}` | next source offset and its leader epoch, target's end, sequences |
 | `{"kind":"runs","topic":...,"partition":n,"chunk":n}` | runs `[source offset, target offset, count]` of the offset map |
@@ -42,6 +44,8 @@ class StoredLink:
     """Everything that the topic holds, by the last value of each key."""
 
     producers: dict[str, int] = field(default_factory=dict)
+    writers: set[int] = field(default_factory=set)
+    owner: str = ""
     bindings: dict[str, Binding] = field(default_factory=dict)
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     chunks: dict[PartitionKey, dict[int, list[Run]]] = field(default_factory=dict)
@@ -57,6 +61,10 @@ class StoredLink:
                 # The first one stands: a second mirror that started at the same moment takes it over.
                 if content is not None:
                     self.producers.setdefault(name["origin"], content["id"])
+            case "writer":
+                self.writers.add(name["id"])
+            case "owner":
+                self.owner = "" if content is None else content["token"]
             case "topic":
                 _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
             case "position":
@@ -77,6 +85,16 @@ class StoredLink:
 def producer_record(origin: str, producer_id: int) -> StoredRecord:
     """The link writes what came into being at `origin` under this producer id."""
     return _key(kind="producer", origin=origin), _value(id=producer_id)
+
+
+def writer_record(origin: str, producer_id: int) -> StoredRecord:
+    """A transactional producer of the link has this id, and writes what came into being at `origin`."""
+    return _key(kind="writer", origin=origin, id=producer_id), _value()
+
+
+def owner_record(token: str) -> StoredRecord:
+    """From here on the link's transactions are those of the mirror with this token."""
+    return _key(kind="owner"), _value(token=token)
 
 
 def topic_record(binding: Binding) -> StoredRecord:

@@ -178,6 +178,25 @@ class Translation:
         self._planned.clear()
         self._plan_sequences = dict(self.position.sequences)
 
+    def write_under(self, producer_id: int, producer_epoch: int) -> None:
+        """From now on under this producer and epoch; sequences begin at zero if it is a new one, and what was planned is broken off."""
+        if self.position.sequences.get(producer_id, (-1, 0))[0] != producer_epoch:
+            self.position.sequences[producer_id] = self._plan_sequences[producer_id] = (producer_epoch, 0)
+
+    def ahead(self, *, first_chunk: int) -> Translation:
+        """What this will be when everything planned is confirmed, with the map from a chunk on; all that is planned is done.
+
+        Lets a position be written before it counts: in the transaction that makes it true.
+        """
+        position = self.position
+        copy = Position(position.source_next, position.source_epoch, position.target_next, dict(position.sequences))
+        found = Translation(copy, self.map.tail(first_chunk))
+        for planned in self._planned:
+            if not planned.is_done:
+                raise NotTheNextBatch(f"the batch at {planned.base_offset} is to be noted and was not acknowledged")
+            found._pass(planned)
+        return found
+
     def renew_epochs(self) -> None:
         """Begin each producer's sequences in this partition anew under its next epoch: the target does not know the old ones."""
         self.position.sequences = {

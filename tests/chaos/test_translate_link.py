@@ -19,6 +19,7 @@ from tests.support.translate_links import (
     start_translate_mirror,
     wait_equal,
 )
+from tests.support.translate_transactions import TRANSACTIONS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -36,16 +37,23 @@ FAULTS: tuple[tuple[str, str, dict[str, int]], ...] = (
 FAULT_LASTS_S = 2.5
 
 
+@pytest.mark.parametrize("settings", [{}, TRANSACTIONS], ids=["sequences", "transactions"])
 @pytest.mark.parametrize("side", ["source", "target"])
 async def test_records_arrive_once_and_in_order_over_a_bad_network(
-    apache_kafka: ApacheKafka, toxiproxy: Toxiproxy, processes: Processes, tmp_path: Path, side: str
+    apache_kafka: ApacheKafka,
+    toxiproxy: Toxiproxy,
+    processes: Processes,
+    tmp_path: Path,
+    side: str,
+    settings: dict[str, str],
 ) -> None:
     far, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy)
     ends = [apache_kafka.bootstrap_servers, far.bootstrap_servers]
     source, target = ends if side == "target" else reversed(ends)
-    topic = f"bad-network-{side}"
+    topic = f"bad-network-{side}-{len(settings)}"
     await create_topic(source, topic, 2)
     settings = {
+        **settings,
         "whitelist": topic,
         "link.name": topic,
         "max.partition.fetch.bytes": "30000",

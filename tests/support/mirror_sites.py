@@ -271,6 +271,17 @@ async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorRe
     return reply
 
 
+async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2.VerifiedPartition]:
+    """What a mirror process finds when it compares both logs. AssertionError when it does not answer."""
+    request = mirror_pb2.VerifyMirrorRequest(topics=topics)
+
+    async def ask(stub: Any) -> list[mirror_pb2.VerifiedPartition]:
+        return [one async for one in stub.VerifyMirror(request, timeout=60)]
+
+    found: list[mirror_pb2.VerifiedPartition] = await _ask_mirror(mirror, ask)
+    return found
+
+
 async def reset_topics(mirror: RunningProcess, *topics: str) -> mirror_pb2.ResetTopicsReply:
     """Have a mirror process put copies away. AssertionError when it does not answer."""
     request = mirror_pb2.ResetTopicsRequest(topics=topics)

@@ -59,3 +59,36 @@ def test_what_cannot_be_used_is_named_with_its_key(key: str, value: str) -> None
     with pytest.raises(ConfigurationError, match=key) as caught:
         load_config(LEAST | {key: value})
     assert caught.value.key == key
+
+
+TRANSLATE = {
+    "link.name": "a-b",
+    "link.mode": "translate",
+    "source.bootstrap.servers": "h:1",
+    "target.bootstrap.servers": "g:1",
+    "antipode.target.transactions": "true",
+}
+
+
+def test_transactions_at_the_target_are_an_option_of_translate_links() -> None:
+    assert load_config(TRANSLATE).is_transactional
+    assert not load_config(LEAST).is_transactional
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "accepted"),
+    [
+        (LEAST | {"antipode.target.transactions": "true"}, "antipode.target.transactions", "link.mode=translate"),
+        (TRANSLATE | {"antipode.sharing.enabled": "true"}, "antipode.target.transactions", "one daemon's"),
+        (
+            TRANSLATE | {"antipode.target.transactions.timeout.ms": "1500"},
+            "antipode.target.transactions.timeout.ms",
+            "twice",
+        ),
+    ],
+)
+def test_what_transactions_do_not_go_with_is_refused(given: dict[str, str], key: str, accepted: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_config(given)
+    assert refused.value.key == key
+    assert accepted in refused.value.accepted

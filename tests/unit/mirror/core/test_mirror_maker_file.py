@@ -70,10 +70,19 @@ def test_every_key_of_the_file_gets_a_verdict() -> None:
     verdicts = {verdict.key: verdict for verdict in verdicts_on(FILE)}
     assert list(verdicts) == list(FILE)
     assert verdicts["tasks.max"].fate is Fate.NOT_NEEDED
-    assert verdicts["exactly.once.source.support"].fate is Fate.NOT_NEEDED
     assert verdicts["sync.topic.acls.enabled"].fate is Fate.USED
     assert verdicts["some.thing"].fate is Fate.UNKNOWN
     assert all(verdict.explanation for verdict in verdicts.values())
+
+
+@pytest.mark.parametrize(("value", "is_on"), [("enabled", True), ("preparing", False), ("disabled", False)])
+def test_exactly_once_source_support_turns_transactions_on_for_its_flows(value: str, is_on: bool) -> None:
+    file = {**FILE, "exactly.once.source.support": value}
+    (config,) = load_configs(file)
+    assert config.is_transactional is is_on
+    (verdict,) = [one for one in verdicts_on(file) if one.key == "exactly.once.source.support"]
+    assert verdict.fate is Fate.USED
+    assert f"antipode.target.transactions={str(is_on).lower()}" in verdict.explanation
 
 
 def test_both_directions_make_two_links() -> None:

@@ -14,6 +14,7 @@ from wire.records import Record, decode_records, encode_batch
 STAMP = Stamp(4711, 3, 2_000_000_000)
 RECORDS = [Record(b"key", b"value" * 20, 1000 + number, (("name", b"header"),)) for number in range(5)]
 TRANSACTIONAL = 0x10
+LOG_APPEND_TIME = 0x08
 
 
 def source_batch(compression: Compression = Compression.NONE, **fields: int) -> bytes:
@@ -48,6 +49,16 @@ def test_a_transaction_s_batch_becomes_an_ordinary_one() -> None:
     batch = transactional(10, 1)
     header = read_header(renumber(batch, 0, read_header(batch), STAMP).batch)
     assert not header.is_transactional
+
+
+def test_a_batch_becomes_a_part_of_the_mirror_s_own_transaction() -> None:
+    for batch in (source_batch(Compression.LZ4), source_batch(attributes=LOG_APPEND_TIME)):
+        renumbered = renumber(batch, 0, read_header(batch), STAMP, is_transactional=True).batch
+        header = read_header(renumbered)
+        assert header.is_transactional
+        assert header.compression == read_header(batch).compression
+        assert verify_crc(renumbered, 0, header)
+        assert len(list(decode_records(renumbered))) == len(RECORDS)
 
 
 def test_a_batch_that_is_corrupt_gets_no_right_checksum() -> None:

@@ -6,16 +6,21 @@ from uuid import UUID
 
 from mirror.core.offset_map import CHUNK_RUNS
 from mirror.core.partitions import PartitionKey
+from mirror.core.renumbering import Piece
 from mirror.core.stored_map import (
     Binding,
     StoredLink,
     StoredRecord,
+    owner_record,
     partition_records,
     producer_record,
     tombstones,
     topic_record,
+    writer_record,
 )
 from mirror.core.translation import Position, Translation
+from wire.record_batch import read_header
+from wire.records import Record, encode_batch
 
 KEY = PartitionKey("orders", 1)
 BINDING = Binding(topic="orders", source_id=UUID(int=1), target="a.orders", target_id=UUID(int=2))
@@ -66,3 +71,36 @@ def test_chunks_before_a_missing_one_are_left_out() -> None:
     whole = translation(3 * CHUNK_RUNS)
     link = stored(*partition_records(KEY, whole, chunks=[0, 2]))
     assert list(link.translation(KEY).map) == whole.map.chunk(2)
+
+
+def test_the_last_mirror_that_wrote_in_transactions_is_known_with_all_producer_ids_of_the_link() -> None:
+    link = stored(owner_record("one/1"), writer_record("a", 7), owner_record("two/1"), writer_record("a", 8))
+    assert link.owner == "two/1"
+    assert link.writers == {7, 8}
+    assert link.producers == {}
+
+
+def test_a_position_can_be_noted_before_it_counts() -> None:
+    for runs in (0, 1, CHUNK_RUNS - 1, CHUNK_RUNS, CHUNK_RUNS + 1):
+        made = translation(runs)
+        saved_chunk = max(0, made.map.last_chunk)
+        before = (made.position.source_next, made.position.target_next, list(made.map))
+        link = stored(*partition_records(KEY, made, chunks=range(saved_chunk + 1)))
+        at = made.planned_next
+        made.write_under(9, 4)
+        headers = [
+            read_header(encode_batch([Record(None, b"v", 1)] * 3, base_offset=at + 3 * number)) for number in range(2)
+        ]
+        plans = made.plan(headers, expected=at, left_out=(), producer_of=lambda _: 9)
+        for number, plan in enumerate(plans):
+            assert plan is not None
+            plan.pieces = (Piece(plan.base_offset, 0, 3),)
+            plan.target_offset = 10_000 + 3 * number
+        ahead = made.ahead(first_chunk=saved_chunk)
+        assert (made.position.source_next, made.position.target_next, list(made.map)) == before
+        for record in partition_records(KEY, ahead, chunks=range(saved_chunk, ahead.map.last_chunk + 1)):
+            link.apply(*record)
+        made.confirm()
+        after = link.translation(KEY)
+        assert after.position == made.position
+        assert list(after.map) == list(made.map)

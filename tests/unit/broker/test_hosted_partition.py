@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.core.batch_checks import BatchRejected
 from broker.core.cluster_image import PartitionImage
 from broker.core.partition import Partition
+from broker.core.producer_state import EarlierToCome
 from broker.core.topic_configs import LogConfig
 from broker.hosted_partition import SETTLING_MS, HostedPartition
 from broker.metrics import TopicMetrics
@@ -52,7 +52,7 @@ def append(hosted: HostedPartition, *, producer_id: int, sequence: int) -> int:
 def test_a_new_leader_lets_a_producer_that_it_does_not_know_begin_with_its_first_batch_alone(tmp_path: Path) -> None:
     hosted = led(tmp_path, leader_epoch=1)
     hosted.begin_writing(None, now_ms=1_000)
-    with pytest.raises(BatchRejected) as refused:
+    with pytest.raises(EarlierToCome) as refused:
         append(hosted, producer_id=6, sequence=4)
     assert refused.value.code is ErrorCode.not_enough_replicas
     assert append(hosted, producer_id=6, sequence=0) == 1
@@ -64,7 +64,7 @@ def test_once_nothing_can_be_on_its_way_a_producer_that_was_forgotten_goes_on_wh
     hosted = led(tmp_path, leader_epoch=1)
     hosted.begin_writing(None, now_ms=1_000)
     hosted.settle(1_000 + SETTLING_MS - 1)
-    with pytest.raises(BatchRejected):
+    with pytest.raises(EarlierToCome):
         append(hosted, producer_id=6, sequence=4)
     hosted.settle(1_000 + SETTLING_MS)
     assert append(hosted, producer_id=6, sequence=4) == 1
@@ -84,12 +84,12 @@ def test_what_a_promotion_cut_off_goes_on_at_once_and_later_leaders_of_the_promo
     assert append(hosted, producer_id=6, sequence=4) == 1
     lead(hosted, leader_epoch=FLOOR + 1)
     hosted.begin_writing(link, now_ms=2_000)
-    with pytest.raises(BatchRejected):
+    with pytest.raises(EarlierToCome):
         append(hosted, producer_id=7, sequence=4)
 
 
 def test_a_standby_that_had_every_acknowledged_record_waits_for_what_comes_again(tmp_path: Path) -> None:
     hosted = led(tmp_path, leader_epoch=FLOOR)
     hosted.begin_writing(LinkRecord(leader_epoch_floor=FLOOR, sync_policy="block"), now_ms=1_000)
-    with pytest.raises(BatchRejected):
+    with pytest.raises(EarlierToCome):
         append(hosted, producer_id=6, sequence=4)

@@ -37,8 +37,15 @@ FAULTS: tuple[tuple[str, str, dict[str, int]], ...] = (
 FAULT_LASTS_S = 2.5
 
 
-@pytest.mark.parametrize("settings", [{}, TRANSACTIONS], ids=["sequences", "transactions"])
-@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize(
+    ("side", "settings"),
+    [
+        pytest.param("source", {}, id="source-sequences"),
+        pytest.param("target", {}, id="target-sequences"),
+        pytest.param("source", TRANSACTIONS, id="source-transactions", marks=pytest.mark.long),
+        pytest.param("target", TRANSACTIONS, id="target-transactions"),
+    ],
+)
 async def test_records_arrive_once_and_in_order_over_a_bad_network(
     apache_kafka: ApacheKafka,
     toxiproxy: Toxiproxy,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror import supervision
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.ports import FetchAnswer, FetchPart, Leader
+from runtime import supervision
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryFetch

@@ -20,8 +20,6 @@ from wire.broker_requests import (
     TopicPartition,
 )
 from wire.client import (
-    DYNAMIC_TOPIC_CONFIG,
-    RESOURCE_TOPIC,
     KafkaClient,
     NewTopic,
     call_client,
@@ -32,7 +30,7 @@ from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.frames import VersionRange
 from wire.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, parse_link_claim
 from wire.records import Record, encode_batch
-from wire.topic_calls import TOPICS_DESCRIBED_AT_ONCE
+from wire.topic_calls import DYNAMIC_TOPIC_CONFIG, RESOURCE_TOPIC, TOPICS_DESCRIBED_AT_ONCE
 
 TOPIC_ID = uuid.UUID(int=7)
 BATCH = encode_batch([Record(b"k", b"v")])

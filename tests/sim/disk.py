@@ -23,6 +23,7 @@ from broker.log.log_slice import LogSlice
 from broker.log.log_store import LogStore
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_replay import replay_batch
+from broker.log.source_seen import SourceSeen
 from wire.record_batch import iterate_headers
 
 
@@ -114,6 +115,7 @@ class MemoryLog(PartitionLog):
 
     def __init__(self, stored: StoredLog, config: LogConfig, observer: LogObserver) -> None:
         self.stored = stored
+        self.source = SourceSeen()
         self.directory = "memory/log"
         self.topic, self.partition, self.topic_id = stored.topic, stored.partition, stored.topic_id
         self.config = config

@@ -9,6 +9,7 @@ from random import Random
 from unittest.mock import patch
 
 import controller.main
+from broker.hosted_partition import SETTLING_MS
 from runtime.zookeeper import NoteSession
 from tests.sim.administrator import Administrator
 from tests.sim.clients import Consumer, Producer, Router, client_process
@@ -22,8 +23,8 @@ from tests.sim.zookeeper_door import SimZooKeeper
 
 SETTLE_S = 6.0
 """Time to come up and to create the topics before anything fails."""
-HEAL_S_MAX = 40.0
-"""Virtual time in which a healed site must be whole; sessions, backoffs and catching up included."""
+HEAL_S_MAX = 40.0 + SETTLING_MS / 1000
+"""Virtual time in which a healed site must be whole: sessions, backoffs and catching up, and producers that a power cut made unknown."""
 STEPS_MAX = 3_000_000
 
 

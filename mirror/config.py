@@ -121,7 +121,7 @@ class MirrorConfig(Settings):
     )
     fetch_wait_max_ms: int = Field(default=500, alias="fetch.wait.max.ms", ge=0, le=30_000, description="0 to 30000 ms")
     partition_fetch_max_bytes: int = Field(
-        default=2 * _MIB, alias="max.partition.fetch.bytes", ge=1024, description="bytes, 1024 or more"
+        default=_MIB, alias="max.partition.fetch.bytes", ge=1024, description="bytes, 1024 or more"
     )
     request_max_bytes: int = Field(
         default=4 * _MIB, alias="max.request.size", ge=1024, description="bytes of batches in one append, 1024 or more"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from structlog.typing import Processor
 
 STATE_CHANGE = "state_change"
 
@@ -27,22 +28,23 @@ LEVELS_BY_KAFKAS_NAMES = {
 }
 """As administrators of Kafka name levels, the wordiest first."""
 
+_PROCESSORS: list[Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+    structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False),
+]
+# One list for good: a logger keeps the list it was first used with, and what captures logs replaces the list's contents.
+
 
 def configure(
     process: str, *, level: str = "INFO", file: Path | None = None, state_change_file: Path | None = None
 ) -> None:
     """Set up logging for the process. `file` None means standard error; state changes go to the same place unless given."""
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.stdlib.add_log_level,
-            structlog.stdlib.add_logger_name,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(
-                key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False
-            ),
-        ],
+        processors=_PROCESSORS,
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,

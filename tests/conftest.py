@@ -6,6 +6,7 @@ itself takes `own_zookeeper`. Everything that starts a process lives in `tests/s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import settings
 
 from deploy import jar_sets
 from deploy.toxiproxy_server import ToxiproxyServer
+from runtime import logs
 from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.clock import ManualClock
 from tests.support.examples import examples
@@ -26,6 +28,10 @@ from tests.support.zookeeper import ZooKeeperProcess, start_zookeeper
 # No deadline for a single example: the machine may be busy, and a hang is the business of pytest-timeout.
 settings.register_profile("house", deadline=None, max_examples=examples(100))
 settings.load_profile("house")
+
+# As in a daemon, and before anything logs: a logger that was used before would not be seen by `capture_logs` after.
+logs.configure("tests", level="WARNING")
+logging.getLogger().handlers.clear()  # pytest shows what is logged
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from runtime.logs import STATE_CHANGE, LogLines, configure, get_logger, state_change_logger
 
@@ -23,8 +22,6 @@ def _logging_as_it_was() -> Iterator[None]:
     root.handlers[:], state_change.handlers[:] = before[0], before[2]
     root.setLevel(before[1])
     state_change.propagate = before[3]
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
 
 
 def test_state_changes_have_a_file_of_their_own(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from runtime.metrics import new_registry
 from runtime.supervision import (
@@ -41,9 +42,7 @@ async def _returning() -> None:
 
 
 @pytest.mark.parametrize("end", [_cancelled_by_somebody_else, _raising, _returning])
-async def test_a_loop_begins_anew_whatever_ends_it(
-    end: Callable[[], Awaitable[None]], capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_loop_begins_anew_whatever_ends_it(end: Callable[[], Awaitable[None]]) -> None:
     loops, kind = Supervisor(), f"loop of {end.__name__}"
     rounds, reasons = 0, list[str]()
 
@@ -58,11 +57,12 @@ async def test_a_loop_begins_anew_whatever_ends_it(
     async def note(reason: str) -> None:
         reasons.append(reason)
 
-    loops.start(kind, run, on_death=note)
-    await eventually(lambda: rounds == 3)
-    await loops.stop()
+    with capture_logs() as said:
+        loops.start(kind, run, on_death=note)
+        await eventually(lambda: rounds == 3)
+        await loops.stop()
     assert deaths()[kind] == loops.restarts[kind] == len(reasons) == 2
-    assert kind in capsys.readouterr().out
+    assert [entry["task"] for entry in said] == [kind, kind]
 
 
 async def test_a_loop_survives_that_what_hears_of_its_death_fails() -> None:

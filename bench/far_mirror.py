@@ -1,118 +1,156 @@
-"""Mirrors over a long line: 100 ms round trip and so many megabytes a second, between the source and everything that reads it.
+"""Mirrors over long lines: 100 ms round trip and so many megabytes a second, and one that loses 1 % of its packets.
 
-The line is a toxiproxy in front of the source's listener, so the mirrors of both sides, which run at the target, fetch through it. What can
-be had is the line's rate; the figure is the share of it that arrives, from the first records seen at the target to the last.
+The line is between the source and everything that reads it; TCP itself sees it. What it carries is what as many plain TCP connections as
+the mirrors have carry on it, measured just before in the same place; the figure is the share of that which the mirror brings, over a
+stretch of time in which it is under way. On a line that loses packets a connection carries a fraction of a megabyte a second, whoever uses
+it, so both mirrors get a connection for each partition of the topic there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from toxiproxy import Proxy, Toxiproxy
-
-from bench import antipode, apache_kafka, librdkafka, mirror_maker
+from bench import librdkafka
 from bench.figures import Side
-from bench.mirror import MirrorPair, stopped_mirror, watch_drain
+from bench.long_line import carried_mb_per_s, long_line, may_be_made, own_network, port_for_probes
+from bench.mirror import MirrorPair, antipode_pair, arrived_mb_per_s, kafka_pair
 from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import metered
-from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic, running
-from deploy.ports import LOOPBACK, free_ports
-from deploy.toxiproxy_server import ToxiproxyServer
+from bench.systems import PARTITION_COUNT, STOP_TIMEOUT_MS, check_complete, create_topic
 from runtime.addresses import parse_host_port
-from runtime.process import OperationalFailure
+from runtime.configuration import read_properties
 
 TOPIC = "far"
-LINK = "link"
-ROUND_TRIP_MS = 100
-LINE_KB_PER_S = 25_000
 RECORD_BYTES = 1_000
-DRAIN_BYTES = 500e6
-READY_WITHIN_S = 30
+EVENLY = {"acks": "1", "sticky.partitioning.linger.ms": "0"}
+"""Each record to a partition of its own choice, so that every connection has something to carry."""
 FETCH_BYTES = 16 * 1024 * 1024
-SETTINGS = {
-    "fetch.max.bytes": str(FETCH_BYTES),
-    "max.partition.fetch.bytes": str(FETCH_BYTES // 4),
-    "queue.byte.size": str(4 * FETCH_BYTES),
-}
-"""Of our mirror, as docs/running-two-sites.md says for a long line: more in a fetch than the line holds. MirrorMaker 2 has such fetches."""
 
 
-def measure(plan: Plan) -> None:
-    """The pairs one after the other; samples go to the plan."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A line, what both mirrors are given for it, and how long it is looked at."""
+
+    section: str
+    name: str
+    loss: float = 0
+    mb_per_s: float = math.inf
+    streams: int
+    settings: Mapping[str, str]
+    mirror_maker_settings: Mapping[str, str]
+    waiting_bytes: float
+    """More than the line carries in the time that is looked at."""
+    skipped_s: float
+    looked_at_s: float
+
+
+DELAY_MS = 50
+FAR = Case(
+    section="mirror-far",
+    name="100 ms round trip, 25 MB/s",
+    mb_per_s=25,
+    streams=4,
+    settings={
+        "num.streams": "4",
+        "fetch.max.bytes": str(FETCH_BYTES),
+        "max.partition.fetch.bytes": str(FETCH_BYTES // 4),
+        "queue.byte.size": str(4 * FETCH_BYTES),
+    },
+    mirror_maker_settings={"A->B.consumer.receive.buffer.bytes": "-1"},
+    waiting_bytes=1e9,
+    skipped_s=5,
+    looked_at_s=20,
+)
+"""As docs/running-two-sites.md says for a long line: more in a fetch than the line holds. MirrorMaker 2 has such fetches anyway."""
+LOSSY = Case(
+    section="mirror-lossy",
+    name="100 ms round trip, 1 % loss",
+    loss=0.01,
+    streams=PARTITION_COUNT,
+    settings={"num.streams": str(PARTITION_COUNT)},
+    # A fetch of four megabytes would not arrive within its request timeout.
+    mirror_maker_settings={
+        "tasks.max": str(PARTITION_COUNT),
+        "A->B.consumer.max.partition.fetch.bytes": str(1024 * 1024),
+    },
+    waiting_bytes=200e6,
+    skipped_s=10,
+    looked_at_s=30,
+)
+UNBOUNDED_BUFFERS = {"socket.send.buffer.bytes": "-1", "socket.receive.buffer.bytes": "-1"}
+"""Of Apache Kafka: its own 100 KiB would be all that a connection carries in a round trip."""
+
+
+def measure_far(plan: Plan) -> None:
+    """A line with a rate."""
+    _measure(plan, FAR)
+
+
+def measure_lossy(plan: Plan) -> None:
+    """A line that loses packets."""
+    _measure(plan, LOSSY)
+
+
+def _measure(plan: Plan, case: Case) -> None:
+    """The pairs one after the other; samples go to the plan. Nothing where such a line cannot be made."""
+    if not may_be_made():
+        plan.say(f"{case.section} is left out: the line needs root and /dev/net/tun")
+        return
     for repeat in range(plan.repeats):
         for side in plan.sides:
-            directory = plan.directory / f"mirror-far-{side}-{repeat}"
-            with _antipode_pair(directory) if side is Side.ANTIPODE else _kafka_pair(directory) as (pair, line):
-                _measure_pair(plan, pair, line)
+            with own_network(), _pair(side, plan.directory / f"{case.section}-{side}-{repeat}", case) as (pair, port):
+                _measure_pair(plan, case, pair, port)
 
 
 @contextmanager
-def _antipode_pair(directory: Path) -> Iterator[tuple[MirrorPair, Proxy]]:
-    """Two sites of ours with their own toxiproxy; the mirror that came with them has been stopped."""
-    with antipode.sites(directory, "--sites", "a,b") as environment:
-        child = stopped_mirror(environment, SETTINGS)
-        if environment.toxiproxy is None:
-            raise OperationalFailure("the sites have no toxiproxy between them")
-        name = next(proxy.name for proxy in environment.link("a-b").proxies if proxy.site == "a" and proxy.kind == LINK)
-        line = _server(environment.toxiproxy.api).get_proxy(name)
-        source, target = (environment.sites[site].bootstrap_servers for site in ("a", "b"))
-        yield MirrorPair(side=Side.ANTIPODE, source=source, target=target, child=child, target_topic=str), line
+def _pair(side: Side, directory: Path, case: Case) -> Iterator[tuple[MirrorPair, int]]:
+    """The pair, and the port at which its source serves the mirror."""
+    if side is Side.ANTIPODE:
+        with antipode_pair(directory, case.settings) as pair:
+            yield pair, _link_port(directory)
+    else:
+        with kafka_pair(directory, (TOPIC,), case.mirror_maker_settings, UNBOUNDED_BUFFERS) as pair:
+            yield pair, parse_host_port(pair.source).port
 
 
-@contextmanager
-def _kafka_pair(directory: Path) -> Iterator[tuple[MirrorPair, Proxy]]:
-    """Two Apache Kafkas, the source behind a proxy that it advertises, and MirrorMaker 2."""
-    api_port, listen_port = free_ports(2)
-    proxied = f"{LOOPBACK}:{listen_port}"
-    with ExitStack() as stack:
-        directory.mkdir(parents=True)
-        toxiproxy = ToxiproxyServer(name="toxiproxy", directory=directory, port=api_port)
-        stack.enter_context(running(toxiproxy.child(), toxiproxy.is_serving, within_s=READY_WITHIN_S))
-        source = apache_kafka.server(
-            directory / "a", name="kafka-a", settings={"advertised.listeners": f"PLAINTEXT://{proxied}"}
-        )
-        line = _server(f"{LOOPBACK}:{api_port}").create(
-            upstream=f"{LOOPBACK}:{source.port}", name="line", listen=proxied
-        )
-        child = source.child()
-        stack.enter_context(running(child, source.is_serving, within_s=apache_kafka.READY_WITHIN_S))
-        target = stack.enter_context(apache_kafka.lone_broker(directory / "b", name="kafka-b")).bootstrap_servers
-        mirror = mirror_maker.child(directory / "mirror-maker", proxied, target, (TOPIC,))
-        pair = MirrorPair(
-            side=Side.PEER, source=proxied, target=target, child=mirror, target_topic=mirror_maker.mirrored_topic
-        )
-        yield pair, line
+def _link_port(directory: Path) -> int:
+    """The port at which the first site's broker serves the other site."""
+    (file,) = (directory / "sites" / "a").glob("broker-*/server.properties")
+    listeners = dict(entry.split("://") for entry in read_properties(file)["listeners"].split(","))
+    return parse_host_port(listeners["LINK"]).port
 
 
-def _server(api: str) -> Toxiproxy:
-    address = parse_host_port(api)
-    server = Toxiproxy()
-    server.update_api_consumer(address.host, address.port)
-    return server
-
-
-def _measure_pair(plan: Plan, pair: MirrorPair, line: Proxy) -> None:
-    count = plan.scaled(DRAIN_BYTES / RECORD_BYTES, least=1_000)
+def _measure_pair(plan: Plan, case: Case, pair: MirrorPair, source_port: int) -> None:
+    count = plan.scaled(case.waiting_bytes / RECORD_BYTES, least=10_000)
+    looked_at_s, skipped_s = max(5.0, case.looked_at_s * plan.scale), max(2.0, case.skipped_s * plan.scale)
     plan.say(f"writing {count:,} records of 1 KB to the source of {pair.child.name}")
     create_topic(pair.source, TOPIC)
-    librdkafka.produce(pair.source, TOPIC, payloads(RECORD_BYTES), count, {"acks": "1"})
+    librdkafka.produce(pair.source, TOPIC, payloads(RECORD_BYTES), count, EVENLY)
     check_complete(pair.source, TOPIC, count)
-    for stream in ("upstream", "downstream"):
-        line.add_toxic(type="latency", stream=stream, attributes={"latency": ROUND_TRIP_MS // 2})
-    line.add_toxic(type="bandwidth", stream="downstream", attributes={"rate": LINE_KB_PER_S})
-    plan.say(f"starting {pair.child.name} behind the line")
-    try:
-        began = time.monotonic()
-        pid = pair.child.start()
-        with metered(pid) as usage:
-            drain = asyncio.run(watch_drain(pair, pid, began, TOPIC, count))
-        share = drain.mb_per_s / (LINE_KB_PER_S * 1024 / 1e6)
-        values = {"mb_per_s": drain.mb_per_s, "line_share": share, "cpu_s_per_gb": drain.cpu_s_per_gb}
-        plan.record("mirror-far", f"{ROUND_TRIP_MS} ms round trip", pair.side, usage, **values)
-    finally:
-        pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
+    probes = port_for_probes()
+    with long_line([source_port, probes], delay_ms=DELAY_MS, loss=case.loss, mb_per_s=case.mb_per_s):
+        plan.say("measuring the line")
+        one = carried_mb_per_s(probes, streams=1, skip_s=skipped_s, duration_s=looked_at_s / 2)
+        carried = carried_mb_per_s(probes, streams=case.streams, skip_s=skipped_s, duration_s=looked_at_s)
+        plan.say(
+            f"the line carries {one:.2f} MB/s in one connection, {carried:.2f} in {case.streams}; "
+            f"starting {pair.child.name}"
+        )
+        try:
+            began = time.monotonic()
+            pid = pair.child.start()
+            with metered(pid) as usage:
+                arrived = asyncio.run(
+                    arrived_mb_per_s(pair, began, TOPIC, RECORD_BYTES, skip_s=skipped_s, duration_s=looked_at_s)
+                )
+            values = {"mb_per_s": arrived, "line_share": arrived / carried, "line_mb_per_s": carried}
+            plan.record(case.section, case.name, pair.side, usage, **values)
+        finally:
+            pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)

@@ -86,12 +86,17 @@ def stopped_mirror(environment: Environment, settings: Mapping[str, str]) -> Chi
 
 @contextmanager
 def kafka_pair(
-    directory: Path, topics: Sequence[str] = (DRAINED,), settings: Mapping[str, str] | None = None
+    directory: Path,
+    topics: Sequence[str] = (DRAINED,),
+    settings: Mapping[str, str] | None = None,
+    broker_settings: Mapping[str, str] | None = None,
 ) -> Iterator[MirrorPair]:
-    """Two Apache Kafkas and MirrorMaker 2, which mirrors topics of these names."""
+    """Two Apache Kafkas and MirrorMaker 2, which mirrors topics of these names and gets `settings`."""
     with ExitStack() as running:
         source, target = (
-            running.enter_context(apache_kafka.lone_broker(directory / name, name=f"kafka-{name}")).bootstrap_servers
+            running.enter_context(
+                apache_kafka.lone_broker(directory / name, name=f"kafka-{name}", settings=broker_settings)
+            ).bootstrap_servers
             for name in ("a", "b")
         )
         child = mirror_maker.child(directory / "mirror-maker", source, target, topics, settings)

@@ -13,15 +13,16 @@ import psutil
 import pytest
 
 from bench.figures import SECTIONS
-from bench.lossy_line import may_be_made
+from bench.long_line import may_be_made
 from tests.support.eventually import eventually_sync
 
 REPOSITORY = Path(__file__).parents[2]
 TINY = ("--scale", "0.002", "--repeats", "1", "--no-peer", "--output", "json")
 WITHIN_S = 400
 OF_SITES = ("replicated", "partitions", "compaction", "recovery")
-OF_LINES = ("mirror-groups", *(("mirror-lossy",) if may_be_made() else ()))
-OF_BROKERS = tuple(name for name in SECTIONS if name not in (*OF_SITES, "mirror-groups", "mirror-lossy"))
+BEHIND_LINES = ("mirror-far", "mirror-lossy")
+OF_LINES = ("mirror-groups", *(BEHIND_LINES if may_be_made() else ()))
+OF_BROKERS = tuple(name for name in SECTIONS if name not in (*OF_SITES, "mirror-groups", *BEHIND_LINES))
 
 
 def _start(results: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -1,13 +1,14 @@
-"""A line with delay and loss between programs on this machine, and what it carries.
+"""A line with delay, a rate and loss between programs on this machine, and what it carries.
 
 The programs talk over loopback addresses as always. In a network namespace of their own, packets of chosen TCP ports leave through the
-device of a relay (`bench/line_relay.py`) and come back delayed, or not at all; so TCP itself sees the line, which a proxy would hide from
+device of a relay (`bench/line_relay.py`) and come back late, or not at all; so TCP itself sees the line, which a proxy would hide from
 it. Needs root and TUN devices: `may_be_made` says whether they are there.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import socket
 import subprocess
@@ -57,10 +58,10 @@ def own_network() -> Iterator[None]:
 
 
 @contextmanager
-def lossy_line(ports: Sequence[int], *, delay_ms: float, loss: float) -> Iterator[None]:
+def long_line(ports: Sequence[int], *, delay_ms: float, loss: float = 0, mb_per_s: float = math.inf) -> Iterator[None]:
     """Put the line in front of these ports of loopback, each way; in a network of our own only."""
     relay = subprocess.Popen(
-        [sys.executable, "-m", "bench.line_relay", DEVICE, str(delay_ms), str(loss), str(SEED)],
+        [sys.executable, "-m", "bench.line_relay", DEVICE, *map(str, (delay_ms, loss, mb_per_s, SEED))],
         stdout=subprocess.PIPE,
         cwd=_REPOSITORY,
     )
@@ -118,7 +119,7 @@ def carried_mb_per_s(port: int, *, streams: int, skip_s: float, duration_s: floa
 
 
 def port_for_probes() -> int:
-    """A free port; to be named to `lossy_line` and then to `carried_mb_per_s`."""
+    """A free port; to be named to `long_line` and then to `carried_mb_per_s`."""
     return free_port()
 
 

@@ -10,13 +10,10 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from broker.channels import Part
 from wire.byte_reader import Buffer
-
-if TYPE_CHECKING:
-    from broker.connections import Sent
 
 PLACES_MAX: Final = 64
 """Requests of one connection under way at once."""
@@ -24,6 +21,14 @@ PLACES_BYTES_MAX: Final = 64 * 1024
 """Their frames together, unless one alone is larger: what they were parsed into is many times that."""
 _HEAD: Final = struct.Struct(">ih")
 """How a frame begins: its size and its API key."""
+
+
+class Sent(Protocol):
+    """Who wants to know when an answer has been sent (`dispatch.py`)."""
+
+    def sent(self, began_ms: float, ended_ms: float) -> None:
+        """The kernel took the answer between these times, or the connection has closed; begun before the answer means at once."""
+        ...
 
 
 class Place:

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from broker.answer_places import AnswerPlaces, Place
+from broker.answer_places import AnswerPlaces, Place, Sent
 from broker.channels import Channel, CompressedChannel, FilePart, FileRest, Part, is_file, release_files
 from broker.request_memory import RequestMemory
 from runtime.clock import Clock
@@ -57,14 +57,6 @@ class FrameHandler(Protocol):
 
     def handle(self, connection: Connection, frame: Frame) -> None:
         """Handle one request; `connection.answer` is called now or later. MalformedRequest closes the connection."""
-        ...
-
-
-class Sent(Protocol):
-    """Who wants to know when an answer has been sent (`dispatch.py`)."""
-
-    def sent(self, began_ms: float, ended_ms: float) -> None:
-        """The kernel took the answer between these times, or the connection has closed; begun before the answer means at once."""
         ...
 
 

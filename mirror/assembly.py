@@ -75,6 +75,8 @@ class Ports:
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
     # How far ACLs are followed, for those who ask.
     acls: Callable[[], str] = lambda: ""
+    # Whether the target keeps where each copy begins (core/beginnings.py).
+    keeps_beginnings: bool = True
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
 
@@ -293,6 +295,7 @@ class Mirror:
             interval_ms=self._config.topics_refresh_interval_ms,
             config_interval_ms=self._config.config_sync_interval_ms,
             excluded_configs=self._config.config_properties_exclude,
+            keeps_beginnings=self._ports.keeps_beginnings,
             on_topology=self._topology_changed,
             on_renewed=self._groups.forget,
         )

@@ -124,6 +124,7 @@ class Mirror:
             capacity_bytes=config.queue_size_bytes,
             lanes=config.producers,
             timeout_ms=config.queue_enqueue_timeout_ms,
+            clock=clock,
         )
         self.pauses = Pauses(self.board, config.pause_file, owns=ports.owns)
         self._supervisor = Supervisor(chance=chance, fatal=(InvariantBroken,), on_broken=self._fail)
@@ -152,6 +153,7 @@ class Mirror:
             tallies=ports.tallies,
             refusals=lambda: self._topics.refusals,
             groups_stale_since_ms=lambda: self._groups.stale_since_ms,
+            unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer

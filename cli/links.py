@@ -107,7 +107,9 @@ def describe(
         if output is OutputFormat.JSON:
             partitions = [_fields(item) for item in reply.partitions]
             since_ms = dict(reply.groups_stale_since_ms)
-            print_json({**_fields(reply), "partitions": partitions, "groups_stale_since_ms": since_ms})
+            refused = [_fields(item) for item in reply.refused_changes]
+            lists = {"partitions": partitions, "refused_changes": refused, "groups_stale_since_ms": since_ms}
+            print_json({**_fields(reply), **lists})
         else:
             print_mirror(reply)
         return

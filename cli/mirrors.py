@@ -183,6 +183,9 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
     if reply.acls:
         title += f"; {reply.acls}"
     print_table(title, ("topic", "partition", "state", "lag", "lag ms", "mirrored", "reason"), rows)
+    if reply.refused_changes:
+        refused = [(one.topic, iso_time(one.since_ms), one.reason, one.way_out) for one in reply.refused_changes]
+        print_table("changes that the target refuses", ("topic", "since", "reason", "way out"), refused)
     if reply.group_problems:
         problems = [
             (name, iso_time(dict(reply.groups_stale_since_ms).get(name, -1)), reason)

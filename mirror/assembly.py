@@ -136,7 +136,7 @@ class Mirror:
             on_missing=self._lose_link,
         )
         self._groups = self._make_groups()
-        self._topics = self._make_topics()
+        self.topics = self._make_topics()
         self._resets = self._make_resets()
         self._reports = (
             None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
@@ -151,7 +151,7 @@ class Mirror:
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
             throttle_waited_ms=lambda: self.throttle.waited_ms,
             tallies=ports.tallies,
-            refusals=lambda: self._topics.refusals,
+            refusals=lambda: self.topics.refusals,
             groups_stale_since_ms=lambda: self._groups.stale_since_ms,
             unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
         )
@@ -185,11 +185,12 @@ class Mirror:
             self._resets,
             lambda: self._groups.problems,
             lambda: self._groups.stale_since_ms,
+            lambda: self.topics.refusals,
             self._ports.acls,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:
-        problem = self._topics.problem
+        problem = self.topics.problem
         if problem is None:
             return None
         state = FlowState.SOURCE_UNAVAILABLE if problem.side is Side.SOURCE else FlowState.PREPARING
@@ -199,7 +200,7 @@ class Mirror:
         """Start all workers."""
         self.producers.start()
         self._supervisor.start("links", self._link_watch.run)
-        self._supervisor.start("topics", self._topics.run)
+        self._supervisor.start("topics", self.topics.run)
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
         if self._reports is not None:
@@ -258,7 +259,7 @@ class Mirror:
 
     def refresh_metadata(self, side: Side) -> None:  # noqa: ARG002 (one round looks at both sites)
         """Look at topics and leaders now."""
-        self._topics.poke()
+        self.topics.poke()
 
     def refresh_link(self) -> None:
         """Read the link's record now."""
@@ -283,7 +284,7 @@ class Mirror:
             target=self._ports.target,
             actor=self._ports.actor,
             link=self.link,
-            on_put_away=self._topics.renew,
+            on_put_away=self.topics.renew,
         )
 
     def _make_topics(self) -> TopicSync:

@@ -18,7 +18,7 @@ from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
 from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import Trouble
+from mirror.core.refusals import Refusal
 from mirror.core.window import QueuedBatches
 from mirror.latencies import NAMES, Figures, Latencies, oldest_by_partition
 from mirror.link_watch import LinkStanding
@@ -47,7 +47,7 @@ class MirrorMetrics(Collector):
         groups_synced_at_ms: Callable[[], int],
         throttle_waited_ms: Callable[[], float],
         tallies: Mapping[str, CompressionTally],
-        refusals: Callable[[], Mapping[str, Trouble]],
+        refusals: Callable[[], Iterable[Refusal]],
         groups_stale_since_ms: Callable[[], Mapping[str, int]],
         unacknowledged: Callable[[], Sequence[QueuedBatches]],
     ) -> None:
@@ -161,7 +161,7 @@ class MirrorMetrics(Collector):
             "1 for a topic that the target's controller refuses to make, to grow or to configure.",
             labels=["link", "topic"],
         )
-        for topic in sorted(self._refusals()):
+        for topic in sorted({refusal.topic for refusal in self._refusals()}):
             refused.add_metric([link.name, topic], 1)
         yield refused
 

@@ -44,6 +44,7 @@ from mirror.core.plan import (
     plan,
     requests_of,
 )
+from mirror.core.refusals import Refusal, Refusals
 from mirror.core.tombstones import tombstones_kept_ms
 from mirror.link_watch import LinkStanding
 from mirror.ports import LogEnds, SitePort, SiteTopic, TopicActor, Unreachable
@@ -109,13 +110,13 @@ class TopicSync:
         self._configs_at_ms = float("-inf")
         self._problem: SiteUnreachable | None = None
         self._troubles: dict[str, Trouble] = {}
-        self._refusals: dict[str, Trouble] = {}
         # Topics whose copy is missing or was put away: the next one begins anew.
         self._renewed: set[str] = set()
         # Where the copies begin that the target has, by topic and partition; 0 what is not named.
         self._beginnings: dict[str, Mapping[int, int]] = {}
         # How often a topic that is still missing at the target was made there.
         self._made: dict[str, int] = {}
+        self.refusals = Refusals()
         self.synced_at_ms = -1
 
     @property
@@ -127,11 +128,6 @@ class TopicSync:
     def troubles(self) -> Mapping[str, Trouble]:
         """Topics that cannot be mirrored, and why."""
         return self._troubles
-
-    @property
-    def refusals(self) -> Mapping[str, Trouble]:
-        """Topics of which the target's controller refuses a change, and what it says."""
-        return self._refusals
 
     def renew(self, topic: str) -> None:
         """The topic's copy was put away: what is made in its place begins anew."""
@@ -159,6 +155,7 @@ class TopicSync:
         """Look once; True when something was changed at the target and another look will find it."""
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
+            self.refusals.forget()
             return False
         source_topics, target_topics = await asyncio.gather(
             _asking(Side.SOURCE, self._source.topics), self._target_topics()
@@ -168,12 +165,10 @@ class TopicSync:
         configs = await self._configs(source, target)
         wanted = plan(_views(source, configs[0]), _views(target, configs[1]), excluded_configs=self._excluded_configs)
         await self._read_beginnings(wanted.agreed, target, configs[1])
-        refusals, has_changed = await self._act(await self._begun(wanted.actions, source), link)
+        outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
         self._update_board(source, target, wanted)
         self._tell_tombstones(configs[0])
-        for name, trouble in refusals.items():
-            self._show_refusal(name, source[name], target.get(name), trouble)
-        self._refusals = _told(refusals, before=self._refusals)
+        self._take_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
         self._renewed = (self._renewed & source.keys()) | (source.keys() - target.keys())
         self.synced_at_ms = self._clock.now_ms()
         return has_changed
@@ -241,9 +236,9 @@ class TopicSync:
             starts.setdefault(key.topic, {})[key.partition] = start
         return [_beginning(action, starts) if isinstance(action, CreateTopic) else action for action in actions]
 
-    async def _act(self, actions: Sequence[Action], link: LinkStanding) -> tuple[dict[str, Trouble], bool]:
-        """What was refused, by topic; True when another look will find something new."""
-        refusals: dict[str, Trouble] = {}
+    async def _act(self, actions: Sequence[Action], link: LinkStanding) -> tuple[list[tuple[Action, str]], bool]:
+        """Each action with why it was refused, empty when it was done; True when another look will find something new."""
+        outcomes: list[tuple[Action, str]] = []
         made: dict[str, int] = {}
         has_changed = False
         async for action, problem in self._outcomes(actions, link):
@@ -251,13 +246,33 @@ class TopicSync:
                 made[action.name] = 0 if problem else self._made.get(action.name, 0) + 1
             times = made.get(action.name, 1)
             if problem or times > MADE_UNSEEN_MAX:
-                reason = f"the target does not {_describe(action)}: {problem or NOT_SHOWN_YET}"
-                refusals.setdefault(action.name, Trouble(Finding.REFUSED, reason))
-            elif times == 1:
+                outcomes.append((action, f"the target does not {_describe(action)}: {problem or NOT_SHOWN_YET}"))
+                continue
+            outcomes.append((action, ""))
+            if times == 1:
                 _log.info("changed at the target", action=_describe(action))
                 has_changed = has_changed or not isinstance(action, AlterConfigs)
         self._made = made
-        return refusals, has_changed
+        return outcomes, has_changed
+
+    def _take_refusals(
+        self,
+        outcomes: Sequence[tuple[Action, str]],
+        source: Mapping[str, SiteTopic],
+        target: Mapping[str, SiteTopic],
+        *,
+        compared: Collection[str],
+    ) -> None:
+        new, healed = self.refusals.take(
+            outcomes, compared=compared, present=source.keys() & target.keys(), now_ms=self._clock.now_ms()
+        )
+        for refusal in new:
+            _log.warning(refusal.reason, topic=refusal.topic, way_out=refusal.way_out)
+        for refusal in healed:
+            _log.info("no longer refused", topic=refusal.topic, was=refusal.reason)
+        for refusal in self.refusals:
+            if refusal.change is not AlterConfigs:
+                self._show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))
 
     async def _outcomes(self, actions: Sequence[Action], link: LinkStanding) -> AsyncIterator[tuple[Action, str]]:
         """Each action with why it was refused, empty when it was done."""
@@ -327,13 +342,13 @@ class TopicSync:
         command = TopicConflict if trouble.finding is Finding.SHRUNK else TopicReplaced
         self._board.submit(key, command(reason=trouble.reason))
 
-    def _show_refusal(self, name: str, source: SiteTopic, target: SiteTopic | None, trouble: Trouble) -> None:
+    def _show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
         """Partitions that the target does not make are on the board too."""
         for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
-            key = PartitionKey(name, partition)
+            key = PartitionKey(refusal.topic, partition)
             row = self._board.add(key, source.topic_id)
             row.source, row.target, row.is_retired = source.leaders[partition], NOBODY, False
-            self._board.submit(key, TopicRefused(reason=trouble.reason))
+            self._board.submit(key, TopicRefused(reason=refusal.reason))
 
     def _tell(self, problem: SiteUnreachable | None) -> None:
         if problem is not None and self._problem is None:

@@ -97,7 +97,6 @@ def _partitions_asked(action: Action) -> int:
 class Finding(enum.Enum):
     """What is wrong with a topic that no action cures."""
 
-    REFUSED = "refused"
     REPLACED = "replaced"
     SHRUNK = "shrunk"
     GONE = "gone"

@@ -196,6 +196,14 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
 
 def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:
     """Where the link's mirror serves MirrorAdmin, by the option or else by the environment; a usage error when neither says."""
+    found = known_mirror(name, mirror, environment)
+    if not found:
+        raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")
+    return found
+
+
+def known_mirror(name: str, mirror: str | None, environment: Path | None) -> str:
+    """As `mirror_address`; "" when neither says."""
     from dr.environment import load_environment
 
     if mirror is not None:
@@ -209,7 +217,7 @@ def mirror_address(name: str, mirror: str | None, environment: Path | None) -> s
             for known in load_environment(found).mirrors:
                 if known.name == name and known.grpc:
                     return known.grpc
-    raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")
+    return ""
 
 
 def asked(name: str, mirror: str | None, environment: Path | None, ask: Callable[[Any], Awaitable[Answer]]) -> Answer:

@@ -37,7 +37,7 @@ async def preflight(
     }
     checks = [version_check(releases)]
     if there is not None and here is not None:
-        clashes = topic_id_problems(there, here)
+        clashes = topic_id_problems(record, there, here)
         checks += judged("topic ids", clashes, otherwise="no topic of the link is another one at the other site")
         checks += await _copies(there, target, live=live, claim=record if is_made else None)
     return checks

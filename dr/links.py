@@ -162,7 +162,7 @@ async def _create_at(client: SiteClient, record: LinkRecord, stored_at: list[Sit
 async def _check_topic_ids(record: LinkRecord, *, source: SiteClient, target: SiteClient) -> None:
     source_view = await _view_with(record, source, asking_site=target.name)
     target_view = await _view_with(record, target, asking_site=source.name)
-    _refuse_when(record.name, topic_id_problems(source_view, target_view))
+    _refuse_when(record.name, topic_id_problems(record, source_view, target_view))
 
 
 async def _view_with(record: LinkRecord, client: SiteClient, *, asking_site: str) -> SiteView:

@@ -56,6 +56,7 @@ from dr.links import LinkSpec, SiteAddresses, create_link
 from dr.site_client import SiteClient, SiteRefused
 from runtime.addresses import parse_host_port
 from runtime.children import Child
+from runtime.disk import RealDisk, write_file
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
@@ -85,7 +86,7 @@ def layout_in_directory(wishes: Wishes) -> Layout:
     try:
         if not file.exists():
             wishes.directory.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps({**shape, "ports": free_ports(ports_needed(wishes))}), encoding="utf-8")
+            _replace(file, json.dumps({**shape, "ports": free_ports(ports_needed(wishes))}))
         stored = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise OperationalFailure(
@@ -101,8 +102,13 @@ def layout_in_directory(wishes: Wishes) -> Layout:
     missing = ports_needed(wishes) - len(stored["ports"])
     if missing > 0:  # the directory is of a release with fewer parts
         stored["ports"] += free_ports(missing)
-        file.write_text(json.dumps(stored), encoding="utf-8")
+        _replace(file, json.dumps(stored))
     return plan(wishes, stored["ports"])
+
+
+def _replace(file: Path, text: str) -> None:
+    """Whoever reads meanwhile finds the file of before or the new one whole, also when this process is killed."""
+    write_file(RealDisk(), str(file), text.encode(), is_durable=False)
 
 
 @dataclass(slots=True)
@@ -142,8 +148,7 @@ class EmbeddedSites:
             self.report("starting the HTTP bridge")
             await self._start(part)
         environment = self.environment()
-        file = self.layout.directory / ENVIRONMENT_FILE
-        file.write_text(json.dumps(environment, indent=2), encoding="utf-8")
+        _replace(self.layout.directory / ENVIRONMENT_FILE, json.dumps(environment, indent=2))
         return environment
 
     @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cli.completeness import complete
-from cli.mirrors import MirrorAddress, Name, describe_mirror, pause, print_mirror, reset, resume, verify
+from cli.mirrors import MirrorAddress, Name, describe_mirror, known_mirror, pause, print_mirror, reset, resume, verify
 from cli.output import (
     Output,
     OutputFormat,
@@ -31,7 +31,7 @@ from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from dr.links import LinkAtSite
+    from dr.links import CheckedLink, LinkAtSite
     from dr.site_client import SiteClient
     from wire.control.cluster_pb2 import LinkRecord
 
@@ -107,7 +107,9 @@ def describe(
         if output is OutputFormat.JSON:
             partitions = [_fields(item) for item in reply.partitions]
             since_ms = dict(reply.groups_stale_since_ms)
-            print_json({**_fields(reply), "partitions": partitions, "groups_stale_since_ms": since_ms})
+            refused = [_fields(item) for item in reply.refused_changes]
+            lists = {"partitions": partitions, "refused_changes": refused, "groups_stale_since_ms": since_ms}
+            print_json({**_fields(reply), **lists})
         else:
             print_mirror(reply)
         return
@@ -147,15 +149,19 @@ def create(
     ] = SYNC_TIMEOUT_MS,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
+    mirror: MirrorAddress = None,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check both sites, store nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Make a link at both sites, or at neither. Both must have the same cluster id and no topic of the link in common.
 
+    Checked before: releases, what the target's controller says to the source's topics (replicas, partitions, configs), whether a
+    mirror runs. Warnings do not keep a link from being made. Exit code 1 when something does.
+
     Example: antipode links create a-b --source a --target b --source-bootstrap a1:9093 --target-bootstrap b1:9093
     --site a=a1:9190 --site b=b1:9190
     """
-    from dr.links import LinkSpec, SiteAddresses, check_link, create_link
+    from dr.links import LinkSpec, SiteAddresses, check_link, make_link
 
     known = agents(environment, site)
     missing = {source, target} - known.keys()
@@ -176,13 +182,21 @@ def create(
         sync_timeout_ms=sync_timeout_ms,
     )
 
-    async def make(clients: dict[str, SiteClient]) -> LinkRecord:
-        act = check_link if is_dry_run else create_link
-        return await act(spec, source=clients[source], target=clients[target])
+    daemon = known_mirror(name, mirror, environment)
 
-    record = _with_clients(known, make)
-    verb = "can be made" if is_dry_run else "is made"
-    _print_record(record, f"link {name} {verb}: {source} to {target}", output)
+    async def make(clients: dict[str, SiteClient]) -> CheckedLink:
+        at_source, at_target = clients[source], clients[target]
+        checked = await check_link(spec, source=at_source, target=at_target, mirror=daemon)
+        if not is_dry_run and not checked.problems:
+            await make_link(checked, source=at_source, target=at_target)
+        return checked
+
+    checked = _with_clients(known, make)
+    verb = "cannot be made" if checked.problems else "can be made" if is_dry_run else "is made"
+    sentence = f"link {name} {verb}" if checked.problems else f"link {name} {verb}: {source} to {target}"
+    _print_checked(checked, sentence, output, is_dry_run=is_dry_run)
+    if checked.problems:
+        raise typer.Exit(ExitCode.FAILED)
     if not is_dry_run:
         hint = (
             f"nothing is copied before a mirror runs for it (antipode mirror); antipode links list says when {target}"
@@ -405,6 +419,26 @@ def _print_description(entry: LinkAtSite) -> None:
         ]
         columns = ("topic", "partition", "broker", "cuts", "records", "bytes", "kept bytes")
         print_table(f"site {entry.site}: cut from logs since their brokers started", columns, cuts)
+
+
+def _print_checked(checked: CheckedLink, sentence: str, output: OutputFormat, *, is_dry_run: bool) -> None:
+    from dr.core.link_preflight import Outcome
+
+    rows = [(one.check, one.outcome.value, one.detail) for one in checked.checks]
+    if output is OutputFormat.JSON:
+        columns = ("check", "outcome", "detail")
+        print_json({**_record_json(checked.record), "checks": [dict(zip(columns, row, strict=True)) for row in rows]})
+        return
+    if is_dry_run:
+        print_table("", ("check", "outcome", "detail"), rows)
+    else:
+        for one in checked.checks:
+            if one.outcome is Outcome.WARNING:
+                error_console.print(f"{one.check}: {one.detail}", soft_wrap=True, markup=False)
+    if checked.problems:
+        print_error(f"{sentence}: {'; '.join(checked.problems)}")
+    else:
+        console.print(sentence)
 
 
 def _print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:

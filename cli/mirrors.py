@@ -183,6 +183,9 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
     if reply.acls:
         title += f"; {reply.acls}"
     print_table(title, ("topic", "partition", "state", "lag", "lag ms", "mirrored", "reason"), rows)
+    if reply.refused_changes:
+        refused = [(one.topic, iso_time(one.since_ms), one.reason, one.way_out) for one in reply.refused_changes]
+        print_table("changes that the target refuses", ("topic", "since", "reason", "way out"), refused)
     if reply.group_problems:
         problems = [
             (name, iso_time(dict(reply.groups_stale_since_ms).get(name, -1)), reason)
@@ -193,6 +196,14 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
 
 def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:
     """Where the link's mirror serves MirrorAdmin, by the option or else by the environment; a usage error when neither says."""
+    found = known_mirror(name, mirror, environment)
+    if not found:
+        raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")
+    return found
+
+
+def known_mirror(name: str, mirror: str | None, environment: Path | None) -> str:
+    """As `mirror_address`; "" when neither says."""
     from dr.environment import load_environment
 
     if mirror is not None:
@@ -206,7 +217,7 @@ def mirror_address(name: str, mirror: str | None, environment: Path | None) -> s
             for known in load_environment(found).mirrors:
                 if known.name == name and known.grpc:
                     return known.grpc
-    raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")
+    return ""
 
 
 def asked(name: str, mirror: str | None, environment: Path | None, ask: Callable[[Any], Awaitable[Answer]]) -> Answer:

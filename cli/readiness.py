@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.mirrors import Name
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_error, print_json, print_table
+from cli.output import (
+    Output,
+    OutputFormat,
+    console,
+    error_console,
+    failures_as_messages,
+    print_error,
+    print_json,
+    print_table,
+)
 from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode
 
@@ -34,8 +43,9 @@ def check(
 ) -> None:
     """What would be missing, by topic and group, if the active site were gone this moment. Changes nothing.
 
-    Exit code 1 when more would be lost than the options allow, or when it is not known because a site does not answer. Under load
-    records are always on their way: give --max-lag and --max-group-age-ms what you can bear.
+    Says too where releases differ, what the standby's controller refuses of the topics, and whether a mirror is heard; --output json has
+    every check. Exit code 1 when more would be lost than the options allow, or when it is not known because a site does not answer.
+    Under load records are always on their way: give --max-lag and --max-group-age-ms what you can bear.
 
     Example: antipode links check a-b --max-lag 1000 --max-group-age-ms 2000
     """
@@ -44,7 +54,8 @@ def check(
         found = asyncio.run(_checked(name, known))
     is_ready = found.is_ready(lag_records_max=lag_max, groups_age_ms_max=groups_age_ms_max)
     if output is OutputFormat.JSON:
-        print_json({**asdict(found), "missing_records": found.missing_records, "is_ready": is_ready})
+        checks = [{**asdict(one), "outcome": one.outcome.value} for one in found.checks]
+        print_json({**asdict(found), "checks": checks, "missing_records": found.missing_records, "is_ready": is_ready})
     else:
         _tell(found, is_ready=is_ready)
     raise typer.Exit(ExitCode.DONE if is_ready else ExitCode.FAILED)
@@ -58,6 +69,8 @@ async def _checked(name: str, known: Agents) -> Readiness:
 
 
 def _tell(found: Readiness, *, is_ready: bool) -> None:
+    from dr.core.link_preflight import Outcome
+
     if found.topics:
         topics = [(one.topic, len(one.partitions), one.missing_records) for one in found.topics]
         print_table("", ("topic", "partitions behind", "records missing"), topics)
@@ -65,6 +78,9 @@ def _tell(found: Readiness, *, is_ready: bool) -> None:
         print_table("", ("group", "offsets missing"), [(one.group, one.missing_offsets) for one in found.groups])
     for problem in found.problems:
         print_error(problem)
+    for one in found.checks:
+        if one.outcome is not Outcome.OK:
+            error_console.print(f"{one.check}: {one.detail}", soft_wrap=True, markup=False, highlight=False)
     carried = "it is not known when" if found.groups_age_ms < 0 else f"{found.groups_age_ms} ms ago"
     verdict = (
         "nothing that counts would be lost" if is_ready else "a failover now would lose something, or it is not known"

@@ -21,6 +21,7 @@ from dr.core.link_checks import overlap_problems, record_problems
 from dr.core.protection import UnprotectedTopic, unprotected_topics
 from dr.core.site_view import site_view
 from dr.core.sync_policies import altered
+from dr.link_survey import survey_topics
 from dr.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.metrics import SiteAgentMetrics
 from dr.own_brokers import OwnBrokers
@@ -31,6 +32,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.grpc_server import GrpcServer
 from runtime.logs import state_change_logger
 from runtime.zookeeper import ZooKeeper
+from wire.connection import installed_version
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
@@ -81,6 +83,7 @@ def _answers(
 class AgentParts:
     """What a started agent works with."""
 
+    zookeeper: ZooKeeper
     cache: SiteCache
     store: LinksStore
     brokers: OwnBrokers
@@ -122,6 +125,15 @@ class SiteAgentService(SiteAgentServicer):
             known = (cache.changes, site_view(cache.facts, asking_site=asking_site))
             self._views[asking_site] = known
         return known[1]
+
+    @_answers
+    async def SurveyLink(self, request: site.SurveyLinkRequest, _: Context) -> site.SurveyLinkReply:  # noqa: N802
+        """What a link that is not made yet would carry from here."""
+        if problems := record_problems(request.record):
+            _refuse_argument(problems)
+        parts = self._parts
+        topics, count = await survey_topics(request.record, parts.cache.topic_names, parts.zookeeper)
+        return site.SurveyLinkReply(site=self._site, version=installed_version(), topics=topics, topic_count=count)
 
     @_answers
     async def ListLinks(self, _: site.ListLinksRequest, __: Context) -> site.ListLinksReply:  # noqa: N802
@@ -337,7 +349,7 @@ class SiteAgentHost:
             clock=self._clock,
             on_level=SyncRestorer(self._site, store, brokers, self._clock).look,
         )
-        self._parts = AgentParts(cache=cache, store=store, brokers=brokers, peers=peers)
+        self._parts = AgentParts(zookeeper=self._zookeeper, cache=cache, store=store, brokers=brokers, peers=peers)
         self._service.run_with(self._parts)
         peers.start()
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from dr.core.fencing import FIRST_EPOCH
 from dr.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
+from dr.core.link_preflight import LinkCheck, judged, refusals
+from dr.link_preflight import ask_mirror, preflight
 from dr.site_client import STORE_TIMEOUT_MS, SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
@@ -89,26 +91,52 @@ class LinkAtSite:
     """How long ago the mirror told the passive site that it carries all; MIRROR_NEVER_HEARD, None when nobody could be asked."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedLink:
+    """The record that would be stored, and what was looked at before."""
+
+    record: LinkRecord
+    checks: Sequence[LinkCheck]
+
+    @property
+    def problems(self) -> list[str]:
+        """What keeps the link from being made."""
+        return refusals(self.checks)
+
+
 async def check_link(
-    spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
-) -> LinkRecord:
-    """The record that `create_link` would store; OperationalFailure says all that is in the way. Changes nothing."""
+    spec: LinkSpec, *, source: SiteClient, target: SiteClient, mirror: str = "", clock: Clock | None = None
+) -> CheckedLink:
+    """Everything that is known to be in the way of a link, or well. Changes nothing. SiteUnreachable.
+
+    `mirror` is where the link's daemon serves MirrorAdmin, "" when that is not known.
+    """
     record = spec.record(now_ms=(clock or SystemClock()).now_ms())
-    _refuse_when(spec.name, record_problems(record))
+    checks = judged("record", record_problems(record), otherwise="names, mode, filters and sync policy are accepted")
+    if refusals(checks):
+        return CheckedLink(record=record, checks=checks)
     source_view = await source.view(asking_site=spec.target_site)
     target_view = await target.view(asking_site=spec.source_site)
-    _refuse_when(
-        spec.name,
-        pair_problems(source_view, target_view, source_site=spec.source_site, target_site=spec.target_site),
-    )
-    return record
+    problems = pair_problems(source_view, target_view, source_site=spec.source_site, target_site=spec.target_site)
+    checks += judged("sites", problems, otherwise="they share the cluster id and no node ids")
+    checks += await preflight(record, source=source, target=target, live=len(target_view.brokers))
+    checks.append(await ask_mirror(spec.name, mirror))
+    return CheckedLink(record=record, checks=checks)
 
 
 async def create_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
 ) -> LinkRecord:
-    """Store the link at both sites and confirm it there; OperationalFailure says all that is wrong, with nothing left behind."""
-    record = await check_link(spec, source=source, target=target, clock=clock)
+    """Check the link and make it. OperationalFailure says all that is wrong, with nothing left behind."""
+    return await make_link(
+        await check_link(spec, source=source, target=target, clock=clock), source=source, target=target
+    )
+
+
+async def make_link(checked: CheckedLink, *, source: SiteClient, target: SiteClient) -> LinkRecord:
+    """Store the link at both sites and confirm it there. OperationalFailure says all that is wrong, with nothing left behind."""
+    record = checked.record
+    _refuse_when(record.name, checked.problems)
     stored_at: list[SiteClient] = []
     try:
         for client in (target, source):  # the passive one first: no moment with two sites that write
@@ -134,7 +162,7 @@ async def _create_at(client: SiteClient, record: LinkRecord, stored_at: list[Sit
 async def _check_topic_ids(record: LinkRecord, *, source: SiteClient, target: SiteClient) -> None:
     source_view = await _view_with(record, source, asking_site=target.name)
     target_view = await _view_with(record, target, asking_site=source.name)
-    _refuse_when(record.name, topic_id_problems(source_view, target_view))
+    _refuse_when(record.name, topic_id_problems(record, source_view, target_view))
 
 
 async def _view_with(record: LinkRecord, client: SiteClient, *, asking_site: str) -> SiteView:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from dr.core.evidence import UNKNOWN
+from dr.core.link_preflight import LinkCheck, heard_check
 from dr.core.readiness import Readiness, readiness
-from dr.links import describe_link, governing_record
+from dr.link_preflight import preflight
+from dr.links import MIRROR_NEVER_HEARD, MIRROR_SILENT_MS, describe_link, governing_record, mirror_sentence
 from dr.observation import LinkObserver
 from dr.site_client import SiteClient
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
+from wire.control.cluster_pb2 import LinkRecord
 from wire.links import other_site
 
 
@@ -25,4 +30,19 @@ async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock
     evidence = await observer.evidence(with_groups=True)
     if evidence.target is None and evidence.source is None:
         raise OperationalFailure(f"{evidence.target_problem}; {evidence.source_problem}")
-    return readiness(evidence, now_ms=used_clock.now_ms())
+    found = readiness(evidence, now_ms=used_clock.now_ms())
+    return replace(found, checks=tuple(await _checks(record, by_name, found)))
+
+
+async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: Readiness) -> list[LinkCheck]:
+    """What was checked when the link was made, as it is now; nothing while a site does not answer, which is a problem of its own."""
+    source, target = by_name.get(found.active_site), by_name[found.standby]
+    age_ms = MIRROR_NEVER_HEARD if found.groups_age_ms <= UNKNOWN else found.groups_age_ms
+    heard = heard_check(mirror_sentence(age_ms), is_heard=MIRROR_NEVER_HEARD < age_ms <= MIRROR_SILENT_MS)
+    if source is None:
+        return [heard]
+    try:
+        live = len((await target.view(asking_site=source.name)).brokers)
+        return [*await preflight(record, source=source, target=target, live=live, is_made=True), heard]
+    except OperationalFailure:
+        return [heard]

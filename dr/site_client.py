@@ -69,6 +69,17 @@ class SiteClient:
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", request)
         return reply.synced_at_ms
 
+    async def survey_link(self, record: LinkRecord) -> site.SurveyLinkReply | None:
+        """What a link that is not made yet would carry from this site; None when its release cannot tell."""
+        request = site.SurveyLinkRequest(record=record)
+        try:
+            reply: site.SurveyLinkReply = await self._call("SurveyLink", request, timeout_ms=STORE_TIMEOUT_MS)
+        except SiteRefused as refused:
+            if refused.code is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise
+        return reply
+
     async def create_link(self, record: LinkRecord) -> LinkRecord:
         """Store a new link at this site."""
         request = site.CreateLinkRequest(record=record)

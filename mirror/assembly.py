@@ -75,6 +75,8 @@ class Ports:
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
     # How far ACLs are followed, for those who ask.
     acls: Callable[[], str] = lambda: ""
+    # Whether the target keeps where each copy begins (core/beginnings.py).
+    keeps_beginnings: bool = True
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
 
@@ -122,6 +124,7 @@ class Mirror:
             capacity_bytes=config.queue_size_bytes,
             lanes=config.producers,
             timeout_ms=config.queue_enqueue_timeout_ms,
+            clock=clock,
         )
         self.pauses = Pauses(self.board, config.pause_file, owns=ports.owns)
         self._supervisor = Supervisor(chance=chance, fatal=(InvariantBroken,), on_broken=self._fail)
@@ -133,7 +136,7 @@ class Mirror:
             on_missing=self._lose_link,
         )
         self._groups = self._make_groups()
-        self._topics = self._make_topics()
+        self.topics = self._make_topics()
         self._resets = self._make_resets()
         self._reports = (
             None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
@@ -148,8 +151,9 @@ class Mirror:
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
             throttle_waited_ms=lambda: self.throttle.waited_ms,
             tallies=ports.tallies,
-            refusals=lambda: self._topics.refusals,
+            refusals=lambda: self.topics.refusals,
             groups_stale_since_ms=lambda: self._groups.stale_since_ms,
+            unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -181,11 +185,12 @@ class Mirror:
             self._resets,
             lambda: self._groups.problems,
             lambda: self._groups.stale_since_ms,
+            lambda: self.topics.refusals,
             self._ports.acls,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:
-        problem = self._topics.problem
+        problem = self.topics.problem
         if problem is None:
             return None
         state = FlowState.SOURCE_UNAVAILABLE if problem.side is Side.SOURCE else FlowState.PREPARING
@@ -195,7 +200,7 @@ class Mirror:
         """Start all workers."""
         self.producers.start()
         self._supervisor.start("links", self._link_watch.run)
-        self._supervisor.start("topics", self._topics.run)
+        self._supervisor.start("topics", self.topics.run)
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
         if self._reports is not None:
@@ -254,7 +259,7 @@ class Mirror:
 
     def refresh_metadata(self, side: Side) -> None:  # noqa: ARG002 (one round looks at both sites)
         """Look at topics and leaders now."""
-        self._topics.poke()
+        self.topics.poke()
 
     def refresh_link(self) -> None:
         """Read the link's record now."""
@@ -279,7 +284,7 @@ class Mirror:
             target=self._ports.target,
             actor=self._ports.actor,
             link=self.link,
-            on_put_away=self._topics.renew,
+            on_put_away=self.topics.renew,
         )
 
     def _make_topics(self) -> TopicSync:
@@ -293,6 +298,7 @@ class Mirror:
             interval_ms=self._config.topics_refresh_interval_ms,
             config_interval_ms=self._config.config_sync_interval_ms,
             excluded_configs=self._config.config_properties_exclude,
+            keeps_beginnings=self._ports.keeps_beginnings,
             on_topology=self._topology_changed,
             on_renewed=self._groups.forget,
         )

@@ -179,6 +179,12 @@ class FlowBoard:
         progress = self._rows[key].facts.progress
         return measure(progress, now_ms=self._clock.now_ms(), stale_after_ms=self._stale_after_ms)
 
+    def is_stalled(self, key: PartitionKey) -> bool:
+        """True while the partition is not mirrored, or its source is silent: what was measured before says nothing of now."""
+        facts = self._rows[key].facts
+        silence_ms = self._clock.now_ms() - facts.progress.source_heard_at_ms
+        return facts.state not in (FlowState.MIRRORING, FlowState.PROMOTING) or silence_ms > self._stale_after_ms
+
     def stop_timers(self) -> None:
         """No retry fires any more."""
         for row in self._rows.values():

@@ -1,15 +1,13 @@
 """What a scrape of the mirror shows: our names, and MirrorMaker 2's for the dashboards that people have.
 
-Values are read from the board when they are asked for; only times are recorded as they happen. Latencies are kept over the
-last half to whole minute, as MirrorMaker's are, and are NaN when nothing has been acknowledged for so long. A lag that cannot be
-known is NaN, never zero.
+Values are read from the board when they are asked for; only times are recorded as they happen (`latencies.py`). A lag that
+cannot be known is NaN, never zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -20,70 +18,18 @@ from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
 from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import Trouble
+from mirror.core.refusals import Refusal
 from mirror.core.window import QueuedBatches
+from mirror.latencies import NAMES, Figures, Latencies, oldest_by_partition
 from mirror.link_watch import LinkStanding
 from mirror.queue import ByteQueue
 from runtime.clock import Clock
 from wire.compressed_stream import CompressionTally
 
-WINDOW_MS = 30_000
 GROUPS_SHOWN = 100
 TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 
 _MIRROR_MAKER = "kafka_connect_mirror_mirrorsourceconnector"
-
-
-@dataclass(slots=True)
-class _Sample:
-    """Minimum, maximum and mean of the values seen in one window."""
-
-    count: int = 0
-    total: float = 0.0
-    minimum: float = math.inf
-    maximum: float = -math.inf
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        self.total += value
-        self.minimum = min(self.minimum, value)
-        self.maximum = max(self.maximum, value)
-
-    def merged(self, other: _Sample) -> _Sample:
-        return _Sample(
-            self.count + other.count,
-            self.total + other.total,
-            min(self.minimum, other.minimum),
-            max(self.maximum, other.maximum),
-        )
-
-
-class _Rolling:
-    """The present window and the one before."""
-
-    __slots__ = ("_before", "_began_ms", "_last", "_now")
-
-    def __init__(self) -> None:
-        self._now = _Sample()
-        self._before = _Sample()
-        self._began_ms = 0.0
-        self._last = math.nan
-
-    def add(self, value: float, now_ms: float) -> None:
-        age_ms = now_ms - self._began_ms
-        if age_ms > WINDOW_MS:
-            self._before = self._now if age_ms <= 2 * WINDOW_MS else _Sample()
-            self._now, self._began_ms = _Sample(), now_ms
-        self._last = value
-        self._now.add(value)
-
-    def figures(self, now_ms: float) -> tuple[float, float, float, float]:
-        """The last one, minimum, maximum and mean; NaN when what was seen last is too old to say anything of now."""
-        age_ms = now_ms - self._began_ms
-        sample = self._now.merged(self._before) if age_ms <= WINDOW_MS else self._now
-        if not sample.count or age_ms > 2 * WINDOW_MS:
-            return math.nan, math.nan, math.nan, math.nan
-        return self._last, sample.minimum, sample.maximum, sample.total / sample.count
 
 
 class MirrorMetrics(Collector):
@@ -101,9 +47,11 @@ class MirrorMetrics(Collector):
         groups_synced_at_ms: Callable[[], int],
         throttle_waited_ms: Callable[[], float],
         tallies: Mapping[str, CompressionTally],
-        refusals: Callable[[], Mapping[str, Trouble]],
+        refusals: Callable[[], Iterable[Refusal]],
         groups_stale_since_ms: Callable[[], Mapping[str, int]],
+        unacknowledged: Callable[[], Sequence[QueuedBatches]],
     ) -> None:
+        self._unacknowledged = unacknowledged
         self._groups_stale_since_ms = groups_stale_since_ms
         self._refusals = refusals
         self._tallies = tallies
@@ -114,8 +62,7 @@ class MirrorMetrics(Collector):
         self._clock = clock
         self._restarts = restarts
         self._groups_synced_at_ms = groups_synced_at_ms
-        self._ages: dict[PartitionKey, _Rolling] = {}
-        self._latencies: dict[PartitionKey, _Rolling] = {}
+        self._latencies = Latencies()
         self._transit = Histogram(
             "antipode_mirror_transit_seconds",
             "Time from the arrival of batches at the mirror to the target's acknowledgement.",
@@ -128,30 +75,37 @@ class MirrorMetrics(Collector):
         """Batches were acknowledged."""
         now_ms = self._clock.now_ms()
         self._transit.observe(max(0, now_ms - entry.fetched_at_ms) / 1000)
-        timestamp_ms = entry.run.max_timestamp_ms
-        if timestamp_ms < 0:
-            return
-        if key not in self._ages:
-            self._ages[key], self._latencies[key] = _Rolling(), _Rolling()
-        self._ages[key].add(max(0, entry.fetched_at_ms - timestamp_ms), now_ms)
-        self._latencies[key].add(max(0, now_ms - timestamp_ms), now_ms)
+        self._latencies.observe(key, entry, now_ms)
 
     def collect(self) -> Iterable[Metric]:
         """All families; called from the thread of the metrics server."""
-        yield from self._queue_families()
+        unacknowledged = self._unacknowledged()
+        yield from self._queue_families(unacknowledged)
+        yield from self._waiting_families()
         yield from self._compression_families()
         yield from self._partition_families()
-        yield from self._mirror_maker_families()
+        yield from self._mirror_maker_families(oldest_by_partition(unacknowledged))
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: names do not clash with those of the process collectors."""
         return ()
 
-    def _queue_families(self) -> Iterable[Metric]:
+    def _queue_families(self, unacknowledged: Sequence[QueuedBatches]) -> Iterable[Metric]:
         link = self._link()
+        first_ms = min((entry.fetched_at_ms for entry in unacknowledged), default=self._clock.now_ms())
         plain = (
             ("antipode_mirror_queue_bytes", "Bytes between fetch and acknowledgement.", self._queue.used_bytes),
             ("antipode_mirror_queue_capacity_bytes", "Bound of the queue.", self._queue.capacity_bytes),
+            (
+                "antipode_mirror_unacknowledged_records",
+                "Records that were fetched and that the target has not acknowledged yet.",
+                sum(entry.run.record_count for entry in unacknowledged),
+            ),
+            (
+                "antipode_mirror_unacknowledged_seconds",
+                "For how long the oldest of them has been here; 0 when there are none.",
+                max(0, self._clock.now_ms() - first_ms) / 1000,
+            ),
             ("antipode_mirror_link_epoch", "Epoch of the link as last read.", link.epoch),
             (
                 "antipode_mirror_groups_synced_timestamp_seconds",
@@ -168,21 +122,26 @@ class MirrorMetrics(Collector):
             gauge = GaugeMetricFamily(name, text, labels=["link"])
             gauge.add_metric([link.name], value)
             yield gauge
-        waited = CounterMetricFamily(
-            "antipode_mirror_queue_wait_seconds", "Time that fetchers waited for room.", labels=["link"]
-        )
-        waited.add_metric([link.name], self._queue.wait_on_put_ms / 1000)
-        yield waited
-        throttled = CounterMetricFamily(
-            "antipode_mirror_throttle_wait_seconds", "Time that fetchers waited for the byte rate.", labels=["link"]
-        )
-        throttled.add_metric([link.name], self._throttle_waited_ms() / 1000)
-        yield throttled
-        timeouts = CounterMetricFamily(
-            "antipode_mirror_enqueue_timeouts", "Batches that found no room in time, fetched again.", labels=["link"]
-        )
-        timeouts.add_metric([link.name], self._queue.timeouts)
-        yield timeouts
+
+    def _waiting_families(self) -> Iterable[Metric]:
+        link = self._link()
+        for name, text, value in (
+            ("queue_wait_seconds", "Time that fetchers waited for room.", self._queue.wait_on_put_ms / 1000),
+            (
+                "queue_take_wait_seconds",
+                "Time that producers had nothing to send, all producers together.",
+                self._queue.wait_on_take_ms / 1000,
+            ),
+            (
+                "throttle_wait_seconds",
+                "Time that fetchers waited for the byte rate.",
+                self._throttle_waited_ms() / 1000,
+            ),
+            ("enqueue_timeouts", "Batches that found no room in time, fetched again.", self._queue.timeouts),
+        ):
+            counter = CounterMetricFamily(f"antipode_mirror_{name}", text, labels=["link"])
+            counter.add_metric([link.name], value)
+            yield counter
         restarts = CounterMetricFamily(
             "antipode_mirror_worker_restarts", "Workers that died and were started again.", labels=["link", "worker"]
         )
@@ -202,7 +161,7 @@ class MirrorMetrics(Collector):
             "1 for a topic that the target's controller refuses to make, to grow or to configure.",
             labels=["link", "topic"],
         )
-        for topic in sorted(self._refusals()):
+        for topic in sorted({refusal.topic for refusal in self._refusals()}):
             refused.add_metric([link.name, topic], 1)
         yield refused
 
@@ -255,7 +214,7 @@ class MirrorMetrics(Collector):
         yield from (lag_records, lag_bytes, lag_seconds, state, mirrored_bytes, mirrored_records, skipped)
         yield from (end_offset, watermark, doubtful)
 
-    def _mirror_maker_families(self) -> Iterable[Metric]:
+    def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
         link = self._link()
         labels = ["source", "target", "topic", "partition"]
         records = CounterMetricFamily(f"{_MIRROR_MAKER}_record_count", "Records mirrored.", labels=labels)
@@ -266,32 +225,25 @@ class MirrorMetrics(Collector):
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)
         yield records
         yield sizes
-        for name, text, rollings in (
-            ("record_age_ms", "Age of records when they reach the mirror.", self._ages),
-            ("replication_latency_ms", "Age of records when the target has them.", self._latencies),
-        ):
-            family = f"{_MIRROR_MAKER}_{name}"
-            yield from _rolling_families(family, text, labels, link, dict(rollings), now_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        ages: dict[PartitionKey, Figures] = {}
+        latencies: dict[PartitionKey, Figures] = {}
+        for key in self._latencies.partitions():
+            is_stalled = self._board.is_stalled(key)
+            ages[key] = self._latencies.ages(key, now_ms, is_stalled=is_stalled)
+            latencies[key] = self._latencies.latencies(key, now_ms, is_stalled=is_stalled, oldest=oldest.get(key))
+        yield from _figures("record_age_ms", "Age of records when they reach the mirror.", link, ages)
+        yield from _figures("replication_latency_ms", "Age of records when the target has them.", link, latencies)
 
 
-def _rolling_families(
-    name: str,
-    text: str,
-    labels: list[str],
-    link: LinkStanding,
-    rollings: dict[PartitionKey, _Rolling],
-    *,
-    now_ms: float,
-) -> Iterable[Metric]:
-    families = {suffix: GaugeMetricFamily(f"{name}{suffix}", text, labels=labels) for suffix in _SUFFIXES}
-    for key, rolling in rollings.items():
+def _figures(name: str, text: str, link: LinkStanding, figures: Mapping[PartitionKey, Figures]) -> Iterable[Metric]:
+    labels = ["source", "target", "topic", "partition"]
+    families = [GaugeMetricFamily(f"{_MIRROR_MAKER}_{name}{suffix}", text, labels=labels) for suffix in NAMES]
+    for key, values in figures.items():
         place = [link.source_site, link.site, key.topic, str(key.partition)]
-        for suffix, value in zip(_SUFFIXES, rolling.figures(now_ms), strict=True):
-            families[suffix].add_metric(place, value)
-    return families.values()
-
-
-_SUFFIXES = ("", "_min", "_max", "_avg")
+        for family, value in zip(families, values, strict=True):
+            family.add_metric(place, value)
+    return families
 
 
 def _known(value: int) -> float:

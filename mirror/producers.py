@@ -86,6 +86,11 @@ class Producer:
         """Partitions that have something unsent or unanswered."""
         return sum(not window.is_idle for window in self._windows.values())
 
+    @property
+    def batches(self) -> list[QueuedBatches]:
+        """What was taken from the queue and not acknowledged, each partition's oldest first."""
+        return [entry for window in tuple(self._windows.values()) for entry in window.unacknowledged]
+
     async def run(self) -> None:
         """Send until cancelled; what is kept then is given back by `abandon`."""
         while True:
@@ -94,7 +99,11 @@ class Producer:
                 raise self._failure
             self._pull()
             self._send_ready()
-            await self._wake.wait()
+            if self._ready:
+                await self._wake.wait()
+            else:
+                with self._queue.waiting(self.lane):
+                    await self._wake.wait()
 
     def wake(self) -> None:
         """Leaders may have moved."""

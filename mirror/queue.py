@@ -10,19 +10,27 @@ Ranks (`core/priorities.py`) share the budget: backfill may fill half of it only
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from mirror.core.priorities import share_bytes
 from mirror.core.window import QueuedBatches
+from runtime.clock import Clock, SystemClock
 from wire.clients.budget import FOREVER_MS, HIGHEST_RANK, Budget
 
 
 class ByteQueue:
     """Lanes of queued batches under one budget of bytes. One event loop only."""
 
-    def __init__(self, *, capacity_bytes: int, lanes: int, timeout_ms: int = FOREVER_MS) -> None:
+    def __init__(
+        self, *, capacity_bytes: int, lanes: int, timeout_ms: int = FOREVER_MS, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
         self._budget = Budget(capacity_bytes=capacity_bytes, timeout_ms=timeout_ms, share=share_bytes)
         self._lanes: list[deque[QueuedBatches]] = [deque() for _ in range(lanes)]
+        # By lane: for how long its producer had nothing to send before, and since when it has nothing now. One tuple each, because
+        # metrics are read in a thread of their own and a counter never goes back.
+        self._idle: list[tuple[float, float | None]] = [(0.0, None)] * lanes
         self._wakers: list[Callable[[], None]] = [lambda: None] * lanes
 
     @property
@@ -39,6 +47,19 @@ class ByteQueue:
     def wait_on_put_ms(self) -> float:
         """How long callers of `put` have waited, in all."""
         return self._budget.wait_ms
+
+    @property
+    def wait_on_take_ms(self) -> float:
+        """How long producers have had nothing to send, in all; those that wait now count up to now."""
+        return sum(before_ms + self._since_ms(since_ms) for before_ms, since_ms in self._idle)
+
+    def _since_ms(self, since_ms: float | None) -> float:
+        return 0.0 if since_ms is None else self._clock.monotonic_ms() - since_ms
+
+    @property
+    def unsent(self) -> list[QueuedBatches]:
+        """What no producer has taken yet; a copy, since metrics are read in a thread of their own."""
+        return [entry for lane in self._lanes for entry in tuple(lane)]
 
     @property
     def timeouts(self) -> int:
@@ -62,6 +83,17 @@ class ByteQueue:
     def take(self, lane: int) -> QueuedBatches | None:
         """The lane's next entry; its bytes stay accounted until `release`."""
         return self._lanes[lane].popleft() if self._lanes[lane] else None
+
+    @contextmanager
+    def waiting(self, lane: int) -> Iterator[None]:
+        """While the lane's producer has nothing to send."""
+        before_ms, _ = self._idle[lane]
+        since_ms = self._clock.monotonic_ms()
+        self._idle[lane] = (before_ms, since_ms)
+        try:
+            yield
+        finally:
+            self._idle[lane] = (before_ms + self._since_ms(since_ms), None)
 
     def release(self, size_bytes: int) -> None:
         """Bytes are done with."""

@@ -12,6 +12,7 @@ import grpc
 from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
+from mirror.core.refusals import Refusal
 from mirror.link_watch import LinkStanding
 from mirror.pauses import ALL_TOPICS, Pauses
 from mirror.ports import Unreachable
@@ -24,6 +25,7 @@ from wire.links import InvalidPattern, matches
 
 SERVICE_NAME = "antipode.control.MirrorAdmin"
 GROUP_PROBLEMS_SHOWN = 100
+REFUSALS_SHOWN = 100
 
 _GRAVITY = (
     FlowState.FAULTED,
@@ -58,6 +60,8 @@ class MirrorParts:
     group_problems: Callable[[], Mapping[str, str]]
     # Since when (Unix ms), by the same names.
     groups_stale_since_ms: Callable[[], Mapping[str, int]]
+    # Changes of topics that the target's controller refuses.
+    refusals: Callable[[], Iterable[Refusal]]
     # How far the ACLs of topics are followed; empty where they are not meant to be.
     acls: Callable[[], str] = lambda: ""
 
@@ -199,7 +203,14 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         paused_topics=parts.pauses.patterns,
         acls=parts.acls(),
         group_problems=problems,
+        refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],
         groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},
+    )
+
+
+def _refused(refusal: Refusal) -> pb.RefusedChange:
+    return pb.RefusedChange(
+        topic=refusal.topic, reason=refusal.reason, way_out=refusal.way_out, since_ms=refusal.since_ms
     )
 
 

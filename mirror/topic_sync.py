@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from mirror.board import NOBODY, FlowBoard
+from mirror.core import beginnings
 from mirror.core.flow_events import (
+    CopyBegins,
     CopyRenewed,
     LinkRole,
     LinkTurned,
@@ -41,12 +44,14 @@ from mirror.core.plan import (
     plan,
     requests_of,
 )
+from mirror.core.refusals import Refusal, Refusals
 from mirror.core.tombstones import tombstones_kept_ms
 from mirror.link_watch import LinkStanding
-from mirror.ports import SitePort, SiteTopic, TopicActor, Unreachable
+from mirror.ports import LogEnds, SitePort, SiteTopic, TopicActor, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.links import carries_topic
+from wire.topic_configs import COPY_BEGINS
 
 NOT_SHOWN_YET = (
     "its controller says that it is there, its brokers do not show it: they may be deleting the copy before it"
@@ -85,6 +90,7 @@ class TopicSync:
         interval_ms: int,
         config_interval_ms: int,
         excluded_configs: Collection[str],
+        keeps_beginnings: bool,
         on_topology: Callable[[], None],
         on_renewed: Callable[[str], None],
     ) -> None:
@@ -97,17 +103,20 @@ class TopicSync:
         self._interval_s = interval_ms / 1000
         self._config_interval_ms = config_interval_ms
         self._excluded_configs = excluded_configs
+        self._keeps_beginnings = keeps_beginnings
         self._on_topology = on_topology
         self._on_renewed = on_renewed
         self._poked = asyncio.Event()
         self._configs_at_ms = float("-inf")
         self._problem: SiteUnreachable | None = None
         self._troubles: dict[str, Trouble] = {}
-        self._refusals: dict[str, Trouble] = {}
         # Topics whose copy is missing or was put away: the next one begins anew.
         self._renewed: set[str] = set()
+        # Where the copies begin that the target has, by topic and partition; 0 what is not named.
+        self._beginnings: dict[str, Mapping[int, int]] = {}
         # How often a topic that is still missing at the target was made there.
         self._made: dict[str, int] = {}
+        self.refusals = Refusals()
         self.synced_at_ms = -1
 
     @property
@@ -120,14 +129,10 @@ class TopicSync:
         """Topics that cannot be mirrored, and why."""
         return self._troubles
 
-    @property
-    def refusals(self) -> Mapping[str, Trouble]:
-        """Topics of which the target's controller refuses a change, and what it says."""
-        return self._refusals
-
     def renew(self, topic: str) -> None:
         """The topic's copy was put away: what is made in its place begins anew."""
         self._renewed.add(topic)
+        self._beginnings.pop(topic, None)
         self.poke()
 
     def poke(self) -> None:
@@ -150,6 +155,7 @@ class TopicSync:
         """Look once; True when something was changed at the target and another look will find it."""
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
+            self.refusals.forget()
             return False
         source_topics, target_topics = await asyncio.gather(
             _asking(Side.SOURCE, self._source.topics), self._target_topics()
@@ -158,12 +164,11 @@ class TopicSync:
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
         configs = await self._configs(source, target)
         wanted = plan(_views(source, configs[0]), _views(target, configs[1]), excluded_configs=self._excluded_configs)
-        refusals, has_changed = await self._act(wanted.actions, link)
+        await self._read_beginnings(wanted.agreed, target, configs[1])
+        outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
         self._update_board(source, target, wanted)
         self._tell_tombstones(configs[0])
-        for name, trouble in refusals.items():
-            self._show_refusal(name, source[name], target.get(name), trouble)
-        self._refusals = _told(refusals, before=self._refusals)
+        self._take_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
         self._renewed = (self._renewed & source.keys()) | (source.keys() - target.keys())
         self.synced_at_ms = self._clock.now_ms()
         return has_changed
@@ -195,9 +200,45 @@ class TopicSync:
         missing = sorted(source.keys() - target.keys())
         return (await _asking(Side.SOURCE, lambda: self._source.configs(missing)) if missing else {}), {}
 
-    async def _act(self, actions: Sequence[Action], link: LinkStanding) -> tuple[dict[str, Trouble], bool]:
-        """What was refused, by topic; True when another look will find something new."""
-        refusals: dict[str, Trouble] = {}
+    async def _read_beginnings(
+        self, names: frozenset[str], target: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Where the copies of `names` begin, from their configs; asked for where those are not known. What the target cannot tell
+        yet is not mirrored yet."""
+        if not self._keeps_beginnings:
+            self._beginnings = {name: {} for name in names}
+            return
+        known = {name: begins for name, begins in self._beginnings.items() if name in target}
+        unknown = [name for name in sorted(names) if name not in known and name not in configs]
+        if unknown:
+            configs = {**configs, **await _asking(Side.TARGET, lambda: self._target.configs(unknown))}
+        self._beginnings = known | {
+            name: beginnings.read(found.get(COPY_BEGINS, "")) for name, found in configs.items()
+        }
+        if not names <= self._beginnings.keys():
+            self.poke()
+
+    async def _begun(self, actions: Sequence[Action], source: Mapping[str, SiteTopic]) -> Sequence[Action]:
+        """The actions; topics to be made say where they begin."""
+        leaders = {
+            PartitionKey(action.name, partition): leader
+            for action in actions
+            if isinstance(action, CreateTopic) and self._keeps_beginnings
+            for partition, leader in source[action.name].leaders.items()
+        }
+        if not leaders:
+            return actions
+        answers = await self._source.log_ends({key: leader for key, leader in leaders.items() if leader.node_id >= 0})
+        starts: dict[str, dict[int, int]] = {}
+        for key in leaders:
+            log = answers.get(key)
+            start = log.log_start_offset if isinstance(log, LogEnds) else beginnings.UNKNOWN
+            starts.setdefault(key.topic, {})[key.partition] = start
+        return [_beginning(action, starts) if isinstance(action, CreateTopic) else action for action in actions]
+
+    async def _act(self, actions: Sequence[Action], link: LinkStanding) -> tuple[list[tuple[Action, str]], bool]:
+        """Each action with why it was refused, empty when it was done; True when another look will find something new."""
+        outcomes: list[tuple[Action, str]] = []
         made: dict[str, int] = {}
         has_changed = False
         async for action, problem in self._outcomes(actions, link):
@@ -205,13 +246,33 @@ class TopicSync:
                 made[action.name] = 0 if problem else self._made.get(action.name, 0) + 1
             times = made.get(action.name, 1)
             if problem or times > MADE_UNSEEN_MAX:
-                reason = f"the target does not {_describe(action)}: {problem or NOT_SHOWN_YET}"
-                refusals.setdefault(action.name, Trouble(Finding.REFUSED, reason))
-            elif times == 1:
+                outcomes.append((action, f"the target does not {_describe(action)}: {problem or NOT_SHOWN_YET}"))
+                continue
+            outcomes.append((action, ""))
+            if times == 1:
                 _log.info("changed at the target", action=_describe(action))
                 has_changed = has_changed or not isinstance(action, AlterConfigs)
         self._made = made
-        return refusals, has_changed
+        return outcomes, has_changed
+
+    def _take_refusals(
+        self,
+        outcomes: Sequence[tuple[Action, str]],
+        source: Mapping[str, SiteTopic],
+        target: Mapping[str, SiteTopic],
+        *,
+        compared: Collection[str],
+    ) -> None:
+        new, healed = self.refusals.take(
+            outcomes, compared=compared, present=source.keys() & target.keys(), now_ms=self._clock.now_ms()
+        )
+        for refusal in new:
+            _log.warning(refusal.reason, topic=refusal.topic, way_out=refusal.way_out)
+        for refusal in healed:
+            _log.info("no longer refused", topic=refusal.topic, was=refusal.reason)
+        for refusal in self.refusals:
+            if refusal.change is not AlterConfigs:
+                self._show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))
 
     async def _outcomes(self, actions: Sequence[Action], link: LinkStanding) -> AsyncIterator[tuple[Action, str]]:
         """Each action with why it was refused, empty when it was done."""
@@ -222,7 +283,7 @@ class TopicSync:
 
     def _update_board(self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic], wanted: Plan) -> None:
         has_moved = False
-        for name in wanted.agreed:
+        for name in wanted.agreed & self._beginnings.keys():
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(PartitionKey(name, partition), source[name], target[name])
             if name in self._renewed:
@@ -249,6 +310,10 @@ class TopicSync:
             source.leaders[key.partition],
             target.leaders[key.partition],
         )
+        otherwise = 0 if self._keeps_beginnings else beginnings.UNKNOWN
+        begins = self._beginnings[key.topic].get(key.partition, otherwise)
+        if begins != row.facts.begins_offset:
+            self._board.submit(key, CopyBegins(offset=begins))
         if is_new:
             link = self._link()
             self._board.submit(key, LinkTurned(role=link.role, reason=link.reason))
@@ -277,13 +342,13 @@ class TopicSync:
         command = TopicConflict if trouble.finding is Finding.SHRUNK else TopicReplaced
         self._board.submit(key, command(reason=trouble.reason))
 
-    def _show_refusal(self, name: str, source: SiteTopic, target: SiteTopic | None, trouble: Trouble) -> None:
+    def _show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
         """Partitions that the target does not make are on the board too."""
         for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
-            key = PartitionKey(name, partition)
+            key = PartitionKey(refusal.topic, partition)
             row = self._board.add(key, source.topic_id)
             row.source, row.target, row.is_retired = source.leaders[partition], NOBODY, False
-            self._board.submit(key, TopicRefused(reason=trouble.reason))
+            self._board.submit(key, TopicRefused(reason=refusal.reason))
 
     def _tell(self, problem: SiteUnreachable | None) -> None:
         if problem is not None and self._problem is None:
@@ -313,6 +378,11 @@ def _told(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> 
         if before.get(name) != trouble:
             _log.warning(trouble.reason, topic=name, finding=trouble.finding.value)
     return dict(troubles)
+
+
+def _beginning(action: CreateTopic, starts: Mapping[str, Mapping[int, int]]) -> CreateTopic:
+    begins = beginnings.written(starts[action.name])
+    return replace(action, configs={**action.configs, COPY_BEGINS: begins}) if begins else action
 
 
 def _views(topics: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]) -> dict[str, TopicView]:

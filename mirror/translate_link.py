@@ -167,6 +167,7 @@ class TranslateLink:
             workers=workers,
             acls=self._acl_status,
             finish=self._finish,
+            keeps_beginnings=False,
             tallies=self._dialing.tallies,
             verifier=TranslateVerifier(
                 self._source_client,

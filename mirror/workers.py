@@ -12,6 +12,7 @@ from mirror.board import FlowBoard
 from mirror.core.assignment import FetcherKey, assign_fetchers
 from mirror.core.flow_events import Start
 from mirror.core.partitions import PartitionKey
+from mirror.core.window import QueuedBatches
 from mirror.fetchers import Fetcher
 from mirror.producers import Producer
 from runtime.supervision import Supervisor
@@ -123,6 +124,11 @@ class ProducerPool:
             by_lane.setdefault(self.lane_of(key), []).append(key)
         for lane, keys in by_lane.items():
             self._producers[lane].report(keys)
+
+    @property
+    def batches(self) -> list[QueuedBatches]:
+        """What producers have taken from the queue and the target has not acknowledged, each partition's oldest first."""
+        return [entry for producer in tuple(self._producers) for entry in producer.batches]
 
     @property
     def unacknowledged(self) -> int:

@@ -1,9 +1,9 @@
 """The topic configs that a site accepts: name, type, default, accepted range, and the broker properties behind each. Pure.
 
-Names, defaults and ranges are Apache Kafka's. The controller checks with them what a client wants to set, a broker works out what
-is in force (`broker/core/topic_configs.py`) and describes it. Left out on purpose: remote storage, and compression by the broker
-(`compression.type` may only be `producer`, because batches are never reopened on the way in); what is left out is refused by
-name, so that nobody believes it in force.
+Names, defaults and ranges are Apache Kafka's, but for what begins with `antipode.`. The controller checks with them what a
+client wants to set, a broker works out what is in force (`broker/core/topic_configs.py`) and describes it. Left out on
+purpose: remote storage, and compression by the broker (`compression.type` may only be `producer`, because batches are never
+reopened on the way in); what is left out is refused by name, so that nobody believes it in force.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Final, NamedTuple
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 NO_REPLICAS: Final = "none"
+COPY_BEGINS: Final = "antipode.copy.begins"
+"""Written by mirrors (`mirror/core/beginnings.py`)."""
 _REPLICAS: Final = re.compile(rf"{NO_REPLICAS}|\*|\d+:\d+")
 _REPLICAS_ACCEPTED: Final = "'*', 'none', or a list of replicas as partition:broker,partition:broker"
 
@@ -159,6 +161,14 @@ _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
 _DEFINITIONS: Final = (
+    TopicConfig(
+        name=COPY_BEGINS,
+        kind=ConfigKind.LIST,
+        default="",
+        pattern=re.compile(r"\d+:(\d+|-1)"),
+        pattern_accepted="a list of offsets as partition:offset,partition:offset, -1 for one that is not known",
+        documentation="Set by mirrors: where copies of partitions begin whose source had deleted its first records before.",
+    ),
     TopicConfig(
         name="cleanup.policy",
         kind=ConfigKind.LIST,

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.control.site_pb2 import SurveyLinkReply
 from wire.links import (
     InvalidPattern,
     SiteRole,
@@ -109,9 +110,11 @@ def _node_ranges(view: SiteView) -> set[int]:
     return {broker.node_id // NODE_IDS_PER_SITE for broker in view.brokers}
 
 
-def topic_id_problems(source: SiteView, target: SiteView) -> list[str]:
-    """Carried topics that exist at both sites as two different topics."""
-    ids = {topic.name: topic.topic_id for topic in source.topics}
+def topic_id_problems(
+    record: LinkRecord, source: SiteView | SurveyLinkReply, target: SiteView | SurveyLinkReply
+) -> list[str]:
+    """Carried topics that exist at both sites as two different topics. Views of a routed link show others, too."""
+    ids = {topic.name: topic.topic_id for topic in source.topics if carries_topic(record, topic.name)}
     clashing = sorted(topic.name for topic in target.topics if ids.get(topic.name, topic.topic_id) != topic.topic_id)
     return [_clash(clashing, target.site)] if clashing else []
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dr.core.evidence import UNKNOWN, Evidence, SiteEvidence, SiteGroups
 from dr.core.group_offsets import offsets_behind
+from dr.core.link_preflight import LinkCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,8 @@ class Readiness:
     groups: tuple[GroupLack, ...] = ()
     groups_age_ms: int = UNKNOWN
     problems: tuple[str, ...] = ()
+    # What was looked at beside the data, for people to know: it decides nothing here.
+    checks: tuple[LinkCheck, ...] = ()
 
     @property
     def missing_records(self) -> int:

@@ -25,6 +25,7 @@ from mirror.core.flow_events import (
     BatchesFetched,
     CheckSource,
     Command,
+    CopyBegins,
     CopyRenewed,
     Discard,
     Effect,
@@ -90,6 +91,7 @@ class Flow:
         self._story: deque[str] = deque(maxlen=STORY_LENGTH)
         self._deciders: dict[type, Callable[[Any, int], Decision]] = {
             Start: self._start,
+            CopyBegins: self._copy_begins,
             Settled: self._settled,
             TargetFound: self._target_found,
             TargetNotFound: self._target_not_found,
@@ -212,6 +214,9 @@ class Flow:
             return self._ignore()
         return self._restart(command.reason)
 
+    def _copy_begins(self, command: CopyBegins, now_ms: int) -> Decision:  # noqa: ARG002
+        return Decision(self.facts._replace(begins_offset=command.offset))
+
     def _settled(self, command: Settled, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         if facts.step is not Step.SETTLING:
@@ -271,17 +276,20 @@ class Flow:
         if divergence:
             return self._halt(FlowState.FAULTED, divergence)
         missing = max(0, command.log_start_offset - facts.chain_offset)
-        is_new = facts.chain_offset == 0 and not facts.has_streamed
-        if missing and not is_new and self._gap_policy is GapPolicy.HALT:
+        expired = max(0, command.log_start_offset - promised_from(facts, command))
+        if expired and self._gap_policy is GapPolicy.HALT:
             return self._halt(
                 FlowState.GAP,
                 f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.chain_offset}: "
-                f"{missing} offsets expired before they were mirrored",
+                f"{expired} offsets expired before they were mirrored",
             )
         offset = facts.chain_offset + missing
+        is_new = facts.chain_offset == 0 and not facts.has_streamed
         reason = f"mirroring from offset {offset}"
-        if missing:
-            reason += f"; {missing} offsets before it had expired at the source"
+        if expired:
+            reason += f"; {expired} offsets before it had expired at the source"
+        elif missing:
+            reason += "; what was before it had been deleted at the source when the copy was made"
         progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
         new = facts._replace(
             state=self._running_label(),
@@ -295,7 +303,7 @@ class Flow:
             chain_epoch=-1 if missing else facts.chain_epoch,
             restart_offset=offset if missing else facts.restart_offset,
             source_log_start_offset=command.log_start_offset,
-            skipped_records=facts.skipped_records + (0 if is_new else missing),
+            skipped_records=facts.skipped_records + expired,
             progress=progress,
         )
         return Decision(new, (Fetch(generation=facts.generation, offset=offset),), reason)
@@ -538,6 +546,15 @@ _RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
 _HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED})
 _NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
 _STICKY = _NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}
+
+
+def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
+    """The first offset that the copy is to have and has not yet: the chain's end, or where an empty copy was begun."""
+    if facts.chain_offset > 0:
+        return facts.chain_offset
+    if facts.begins_offset != UNKNOWN:
+        return facts.begins_offset
+    return 0 if facts.has_streamed else source.log_start_offset
 
 
 def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:

@@ -50,6 +50,13 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyBegins:
+    """What lies before `offset` had been deleted at the source when the copy was made; -1: nobody knows."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """Nothing of an older generation is queued or in flight any more."""
 
@@ -241,6 +248,7 @@ class TopicAgrees:
 
 Command = (
     Start
+    | CopyBegins
     | Settled
     | TargetFound
     | TargetNotFound

@@ -98,6 +98,8 @@ class FlowFacts(NamedTuple):
     source_log_start_offset: int = 0
     target_log_start_offset: int = 0
     has_streamed: bool = False
+    # Where the copy was begun at the source, -1 when nobody wrote it down.
+    begins_offset: int = -1
     attempts: int = 0
     skipped_records: int = 0
     # How long the source keeps tombstones of this topic, -1 when it does not compact it.

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from wire.topic_configs import COPY_BEGINS
+
 WAY_OUT = "`antipode links reset`"
 """What a person does about a copy that cannot be mirrored on."""
 
@@ -95,7 +97,6 @@ def _partitions_asked(action: Action) -> int:
 class Finding(enum.Enum):
     """What is wrong with a topic that no action cures."""
 
-    REFUSED = "refused"
     REPLACED = "replaced"
     SHRUNK = "shrunk"
     GONE = "gone"
@@ -184,4 +185,5 @@ def _adjustments(name: str, wanted: TopicView, actual: TopicView, excluded: Coll
 
 
 def _carried(configs: Mapping[str, str], excluded: Collection[str]) -> dict[str, str]:
-    return {name: value for name, value in configs.items() if name not in excluded}
+    # Where a copy begins is said of this copy alone.
+    return {name: value for name, value in configs.items() if name not in excluded and name != COPY_BEGINS}

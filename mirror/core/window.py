@@ -57,6 +57,11 @@ class SendWindow:
         return not self._entries and not self._in_flight
 
     @property
+    def unacknowledged(self) -> tuple[QueuedBatches, ...]:
+        """Everything that the target is to have, oldest first; a copy, since metrics are read in a thread of their own."""
+        return tuple(self._entries)
+
+    @property
     def kept_bytes(self) -> int:
         """Bytes that the window holds, those of a discarded generation in flight included."""
         return sum(entry.size_bytes for entry in self._entries) + self._dropped_in_flight_bytes

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class FullSite:
         number: int,
         connect: str,
         toxiproxy: Toxiproxy | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.client_port, self.link_port, self.grpc_port = free_ports(3)
@@ -79,6 +81,7 @@ class FullSite:
             **internal_topic_copies(1),
             "group.initial.rebalance.delay.ms": "0",
             "transaction.state.log.num.partitions": "2",
+            **(properties or {}),
         }
         arguments = [f"{key}={value}" for key, value in self.properties.items()]
         child = Child(
@@ -126,7 +129,13 @@ class LinkedSites:
     """Sites a (active) and b, and after `link` the link between them with its mirror."""
 
     def __init__(
-        self, processes: Processes, directory: Path, zookeeper_connect: str, toxiproxy: Toxiproxy | None = None
+        self,
+        processes: Processes,
+        directory: Path,
+        zookeeper_connect: str,
+        toxiproxy: Toxiproxy | None = None,
+        *,
+        properties: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._processes = processes
         self._directory = directory
@@ -139,6 +148,7 @@ class LinkedSites:
                 number=number,
                 connect=f"{zookeeper_connect}/{name}",
                 toxiproxy=toxiproxy,
+                properties=(properties or {}).get(name),
             )
             for number, name in enumerate("ab")
         )
@@ -164,7 +174,18 @@ class LinkedSites:
         sync_timeout_ms: int = SYNC_TIMEOUT_MS,
     ) -> LinkRecord:
         """Create the link."""
-        spec = LinkSpec(
+        spec = self.spec(topics=topics, sync=sync, sync_timeout_ms=sync_timeout_ms)
+        return await create_link(spec, source=self.client("a"), target=self.client("b"))
+
+    def spec(
+        self,
+        *,
+        topics: tuple[str, ...] = (".*",),
+        sync: SyncPolicy = SyncPolicy.NONE,
+        sync_timeout_ms: int = SYNC_TIMEOUT_MS,
+    ) -> LinkSpec:
+        """What is asked for to have the link."""
+        return LinkSpec(
             name=LINK,
             source_site="a",
             target_site="b",
@@ -174,7 +195,6 @@ class LinkedSites:
             sync=sync,
             sync_timeout_ms=sync_timeout_ms,
         )
-        return await create_link(spec, source=self.client("a"), target=self.client("b"))
 
     def start_mirror(self, into: str = "b") -> RunningProcess:
         """Run the link's mirror that writes into a site."""

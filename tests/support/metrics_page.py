@@ -47,7 +47,7 @@ def _controller_families() -> Iterable[Metric]:
 def _mirror_families() -> Iterable[Metric]:
     registry = CollectorRegistry()
     link: Any = SimpleNamespace(name="a-b", epoch=1, source_site="a", target_site="b")
-    queue: Any = SimpleNamespace(used_bytes=0, capacity_bytes=0, wait_on_put_ms=0.0, timeouts=0)
+    queue: Any = SimpleNamespace(used_bytes=0, capacity_bytes=0, wait_on_put_ms=0.0, wait_on_take_ms=0.0, timeouts=0)
     MirrorMetrics(
         registry,
         board=MagicMock(),
@@ -60,6 +60,7 @@ def _mirror_families() -> Iterable[Metric]:
         tallies={},
         refusals=dict,
         groups_stale_since_ms=lambda: {"billing": 0},
+        unacknowledged=list,
     )
     return registry.collect()
 

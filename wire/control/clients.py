@@ -44,15 +44,28 @@ class _AskAnother(Exception):
     """One attempt failed in a way that another candidate, or the same one later, may not."""
 
 
+class _Line:
+    """A channel and the calls that are under way on it."""
+
+    def __init__(self, address: str) -> None:
+        self.channel: grpc.aio.Channel = open_channel(address)
+        self.calls = 0
+
+
 class ControllerClient:
-    """Finds the active controller among the addresses that `seeds` names now, and stays with it while it answers."""
+    """Finds the active controller among the addresses that `seeds` names now, and stays with it while it answers.
+
+    A channel whose call failed takes no new ones and is closed when those that are under way on it have ended: they may be carried out yet,
+    and one that is asked again would then hear that its topic exists already.
+    """
 
     def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000) -> None:
         self._seeds = seeds
         self._timeout_ms = timeout_ms
         self._address = ""
         self._turn = 0
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._lines: dict[str, _Line] = {}
+        self._given_up: set[_Line] = set()
 
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsReply:
         """Create topics, which may take what the request allows; a repeated attempt may answer that the topic exists already."""
@@ -121,10 +134,12 @@ class ControllerClient:
         return reply
 
     async def close(self) -> None:
-        """Close every channel."""
-        channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
-            await channel.close(None)
+        """Close every channel; calls under way end with ControllerUnavailable."""
+        lines = [*self._lines.values(), *self._given_up]
+        self._lines = {}
+        self._given_up = set()
+        for line in lines:
+            await line.channel.close(None)
 
     async def _call(self, method: str, request: Any, timeout_ms: float = 0.0) -> Any:
         deadline = time.monotonic() + (timeout_ms or self._timeout_ms) / 1000
@@ -142,12 +157,17 @@ class ControllerClient:
     async def _attempt(self, method: str, request: Any, deadline: float) -> Any:
         address = self._address or await self._next_seed()
         timeout_s = max(deadline - time.monotonic(), ATTEMPT_TIMEOUT_S_MIN)
+        line = self._lines.get(address)
+        if line is None:
+            line = self._lines[address] = _Line(address)
+        line.calls += 1
+        stub: Any = ControllerStub(line.channel)  # type: ignore[no-untyped-call]
         try:
-            reply = await getattr(self._stub(address), method)(request, timeout=timeout_s)
+            reply = await getattr(stub, method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             self._address = _redirected_address(error)
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                await self._forget(address)
+                self._give_up(address, line)
             problem = f"controller candidate {address}: {error.code().name}: {error.details()}"
             if error.code() in _FOLLOWED:
                 raise _AskAnother(problem) from error
@@ -155,8 +175,11 @@ class ControllerClient:
         except (asyncio.CancelledError, grpc.aio.UsageError) as error:
             if isinstance(error, asyncio.CancelledError) and was_asked_to_end():
                 raise
-            # not the caller was cancelled: another call found the candidate gone and closed the channel
-            raise _AskAnother(f"controller candidate {address} was given up") from error
+            # not the caller was cancelled: the channel was closed
+            raise ControllerUnavailable(f"controller candidate {address}: this client was closed") from error
+        finally:
+            line.calls -= 1
+            await self._close_when_idle(line)
         if isinstance(reply, pb.DescribeControllerReply) and not reply.is_active:
             raise _AskAnother(f"controller candidate {address} is not active")
         self._address = address
@@ -170,16 +193,16 @@ class ControllerClient:
         self._turn += 1
         return seeds[self._turn % len(seeds)]
 
-    async def _forget(self, address: str) -> None:
+    def _give_up(self, address: str, line: _Line) -> None:
         """A channel that failed once waits ever longer before it connects again; a new one does not."""
-        channel = self._channels.pop(address, None)
-        if channel is not None:
-            await channel.close(None)
+        if self._lines.get(address) is line:
+            del self._lines[address]
+            self._given_up.add(line)
 
-    def _stub(self, address: str) -> Any:
-        if address not in self._channels:
-            self._channels[address] = open_channel(address)
-        return ControllerStub(self._channels[address])  # type: ignore[no-untyped-call]
+    async def _close_when_idle(self, line: _Line) -> None:
+        if line in self._given_up and not line.calls:
+            self._given_up.discard(line)
+            await line.channel.close(None)
 
 
 def _redirected_address(error: grpc.aio.AioRpcError) -> str:

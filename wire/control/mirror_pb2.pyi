@@ -36,8 +36,20 @@ class MirrorPartition(_message.Message):
     mirrored_records: int
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., source_high_watermark: _Optional[int] = ..., target_log_end_offset: _Optional[int] = ..., lag_records: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., mirrored_bytes: _Optional[int] = ..., mirrored_records: _Optional[int] = ...) -> None: ...
 
+class RefusedChange(_message.Message):
+    __slots__ = ("topic", "reason", "way_out", "since_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WAY_OUT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    reason: str
+    way_out: str
+    since_ms: int
+    def __init__(self, topic: _Optional[str] = ..., reason: _Optional[str] = ..., way_out: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
+
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "acls")
+    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "acls", "refused_changes")
     class GroupProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +76,7 @@ class DescribeMirrorReply(_message.Message):
     GROUP_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_STALE_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     ACLS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_CHANGES_FIELD_NUMBER: _ClassVar[int]
     link: str
     link_epoch: int
     state: str
@@ -76,7 +89,8 @@ class DescribeMirrorReply(_message.Message):
     group_problems: _containers.ScalarMap[str, str]
     groups_stale_since_ms: _containers.ScalarMap[str, int]
     acls: str
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., acls: _Optional[str] = ...) -> None: ...
+    refused_changes: _containers.RepeatedCompositeFieldContainer[RefusedChange]
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
     __slots__ = ("topics",)

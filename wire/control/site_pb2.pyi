@@ -50,6 +50,43 @@ class ListLinksReply(_message.Message):
     links: _containers.RepeatedCompositeFieldContainer[LinkStatus]
     def __init__(self, site: _Optional[str] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ...) -> None: ...
 
+class SurveyLinkRequest(_message.Message):
+    __slots__ = ("record",)
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: _cluster_pb2.LinkRecord
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ...) -> None: ...
+
+class SurveyedTopic(_message.Message):
+    __slots__ = ("name", "topic_id", "partition_count", "configs")
+    class ConfigsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: bytes
+    partition_count: int
+    configs: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition_count: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SurveyLinkReply(_message.Message):
+    __slots__ = ("site", "version", "topics", "topic_count")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    version: str
+    topics: _containers.RepeatedCompositeFieldContainer[SurveyedTopic]
+    topic_count: int
+    def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ...) -> None: ...
+
 class CreateLinkRequest(_message.Message):
     __slots__ = ("record",)
     RECORD_FIELD_NUMBER: _ClassVar[int]

@@ -44,6 +44,11 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.ListLinksRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.ListLinksReply.FromString,
                 _registered_method=True)
+        self.SurveyLink = channel.unary_unary(
+                '/antipode.control.SiteAgent/SurveyLink',
+                request_serializer=wire_dot_control_dot_site__pb2.SurveyLinkRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.SurveyLinkReply.FromString,
+                _registered_method=True)
         self.CreateLink = channel.unary_unary(
                 '/antipode.control.SiteAgent/CreateLink',
                 request_serializer=wire_dot_control_dot_site__pb2.CreateLinkRequest.SerializeToString,
@@ -102,6 +107,13 @@ class SiteAgentServicer:
 
     def ListLinks(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SurveyLink(self, request, context):
+        """What a link that is not made yet would carry from here, and what runs here. Changes nothing.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -181,6 +193,11 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.ListLinks,
                     request_deserializer=wire_dot_control_dot_site__pb2.ListLinksRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.ListLinksReply.SerializeToString,
+            ),
+            'SurveyLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.SurveyLink,
+                    request_deserializer=wire_dot_control_dot_site__pb2.SurveyLinkRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.SurveyLinkReply.SerializeToString,
             ),
             'CreateLink': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateLink,
@@ -282,6 +299,33 @@ class SiteAgent:
             '/antipode.control.SiteAgent/ListLinks',
             wire_dot_control_dot_site__pb2.ListLinksRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.ListLinksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SurveyLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/SurveyLink',
+            wire_dot_control_dot_site__pb2.SurveyLinkRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.SurveyLinkReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -388,6 +388,33 @@ def test_whether_a_failover_would_lose_anything_is_checked_by_topic(pair: Pair) 
     assert "'x-y'" in pair.run("links", "check", "x-y", code=1).stderr
 
 
+def test_a_link_is_checked_before_it_is_made_and_a_dry_run_stores_nothing(pair: Pair) -> None:
+    wanted = [
+        "links",
+        "create",
+        "c-d",
+        "--source",
+        "a",
+        "--target",
+        "b",
+        "--source-bootstrap",
+        "x:1",
+        "--target-bootstrap",
+        "x:1",
+    ]
+    planned = pair.json(*wanted, "--whitelist", "no-such-topic", "--dry-run")
+    found = {check["check"]: check["outcome"] for check in planned["checks"]}
+    assert found["versions"] == found["sites"] == "ok"
+    assert found["mirror"] == "warning"
+    shown = pair.run(*wanted, "--whitelist", "no-such-topic", "--dry-run").stdout
+    assert "link c-d can be made: a to b" in shown
+    assert "nothing is copied before a mirror runs" in " ".join(shown.split())
+    refused = pair.json(*wanted, "--whitelist", "(", "--dry-run", code=1)
+    assert [check["outcome"] for check in refused["checks"]] == ["refused"]
+    assert "cannot be made" in pair.run(*wanted, "--whitelist", "(", code=1).stderr
+    assert len(pair.json("links", "list")) == 2
+
+
 def test_a_dry_run_of_a_failover_says_what_would_be_done_and_does_nothing(pair: Pair) -> None:
     planned = pair.json("failover", "a-b", "--to", "b", "--dry-run")
     assert planned["outcome"] == "planned"

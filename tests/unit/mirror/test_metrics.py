@@ -1,4 +1,4 @@
-"""What a scrape of the mirror says of times: only what is of now."""
+"""What a scrape of the mirror says of times, and of what is on its way: only what is of now."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
+from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
 from mirror.core.partitions import BatchRun, PartitionKey
 from mirror.core.window import QueuedBatches
-from mirror.metrics import WINDOW_MS, MirrorMetrics
+from mirror.latencies import WINDOW_MS
+from mirror.metrics import MirrorMetrics
 from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from tests.support.log_batches import batch
+from tests.support.memory_mirror import mirroring, world_with
 
 KEY = PartitionKey("t", 0)
-LATENCY = "kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms"
+MIRROR_MAKER = "kafka_connect_mirror_mirrorsourceconnector"
+LATENCY = f"{MIRROR_MAKER}_replication_latency_ms"
 PLACE = {"source": "a", "target": "b", "topic": "t", "partition": "0"}
+WITHIN_MS = 20_000
 
 
 class Scene:
@@ -24,12 +32,15 @@ class Scene:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.is_stalled = False
+        self.on_the_way: list[QueuedBatches] = []
         self._registry = CollectorRegistry()
         link: Any = SimpleNamespace(name="a-b", epoch=1, source_site="a", site="b")
+        queue = MagicMock(used_bytes=0, capacity_bytes=0, wait_on_put_ms=0.0, wait_on_take_ms=0.0, timeouts=0)
         self._metrics = MirrorMetrics(
             self._registry,
-            board=MagicMock(),
-            queue=MagicMock(used_bytes=0, capacity_bytes=0, wait_on_put_ms=0.0, timeouts=0),
+            board=MagicMock(is_stalled=lambda key: self.is_stalled),
+            queue=queue,
             link=lambda: link,
             clock=self.clock,
             restarts=dict,
@@ -38,10 +49,11 @@ class Scene:
             tallies={},
             refusals=dict,
             groups_stale_since_ms=dict,
+            unacknowledged=lambda: self.on_the_way,
         )
 
-    def acknowledge(self, *, latency_ms: int) -> None:
-        now_ms = self.clock.now_ms()
+    def entry(self, *, age_ms: int) -> QueuedBatches:
+        fetched_at_ms = self.clock.now_ms() - age_ms
         run = BatchRun(
             first_offset=0,
             next_offset=1,
@@ -49,23 +61,23 @@ class Scene:
             record_count=1,
             first_epoch=0,
             last_epoch=0,
-            max_timestamp_ms=now_ms - latency_ms,
+            max_timestamp_ms=fetched_at_ms,
         )
-        entry = QueuedBatches(
+        return QueuedBatches(
             key=KEY,
             generation=0,
             expected_log_end_offset=0,
             run=run,
             records=memoryview(b""),
-            fetched_at_ms=now_ms - latency_ms,
+            fetched_at_ms=fetched_at_ms,
         )
-        self._metrics.observe(KEY, entry)
 
-    def latencies(self) -> list[float]:
+    def acknowledge(self, *, latency_ms: int) -> None:
+        self._metrics.observe(KEY, self.entry(age_ms=latency_ms))
+
+    def figures(self, name: str = LATENCY) -> list[float]:
         """The last one, minimum, maximum, mean."""
-        found = [
-            self._registry.get_sample_value(f"{LATENCY}{suffix}", PLACE) for suffix in ("", "_min", "_max", "_avg")
-        ]
+        found = [self._registry.get_sample_value(f"{name}{suffix}", PLACE) for suffix in ("", "_min", "_max", "_avg")]
         return [math.nan if value is None else value for value in found]
 
 
@@ -73,19 +85,90 @@ def test_latencies_are_those_of_the_last_half_to_whole_minute() -> None:
     scene = Scene()
     for latency_ms in (10, 30):
         scene.acknowledge(latency_ms=latency_ms)
-    assert scene.latencies() == [30, 10, 30, 20]
+    assert scene.figures() == [30, 10, 30, 20]
     scene.clock.advance(WINDOW_MS + 1)
     scene.acknowledge(latency_ms=100)
-    assert scene.latencies() == [100, 10, 100, 140 / 3]
+    assert scene.figures() == [100, 10, 100, 140 / 3]
     scene.clock.advance(WINDOW_MS + 1)
-    assert scene.latencies() == [100, 100, 100, 100]
+    assert scene.figures() == [100, 100, 100, 100]
 
 
-def test_latencies_of_a_partition_that_is_stalled_are_not_known() -> None:
+def test_latencies_of_a_partition_of_which_nothing_came_for_a_minute_are_not_known() -> None:
     """MM-32."""
     scene = Scene()
     scene.acknowledge(latency_ms=10)
     scene.clock.advance(2 * WINDOW_MS + 1)
-    assert all(math.isnan(value) for value in scene.latencies())
+    assert all(math.isnan(value) for value in scene.figures())
     scene.acknowledge(latency_ms=70)
-    assert scene.latencies() == [70, 70, 70, 70]
+    assert scene.figures() == [70, 70, 70, 70]
+
+
+@pytest.mark.parametrize("name", [LATENCY, f"{MIRROR_MAKER}_record_age_ms"])
+def test_a_partition_that_stands_still_tells_at_once_no_more_how_fast_it_was(name: str) -> None:
+    scene = Scene()
+    scene.acknowledge(latency_ms=10)
+    scene.is_stalled = True
+    assert all(math.isnan(value) for value in scene.figures(name))
+    scene.is_stalled = False
+    assert not any(math.isnan(value) for value in scene.figures(name))
+
+
+def test_what_the_target_does_not_take_counts_with_the_age_that_it_has_by_now() -> None:
+    scene = Scene()
+    scene.acknowledge(latency_ms=10)
+    scene.on_the_way = [scene.entry(age_ms=5), scene.entry(age_ms=2)]
+    assert scene.figures() == [10, 10, 10, 10]
+    scene.clock.advance(985)
+    assert scene.figures() == [990, 10, 990, 500]
+    scene.is_stalled = True
+    assert scene.figures() == [990, 990, 990, 990]
+    scene.clock.advance(2 * WINDOW_MS)
+    assert scene.figures() == [60_990, 60_990, 60_990, 60_990]
+
+
+def figure(registry: CollectorRegistry, name: str) -> float:
+    """One of the link's figures."""
+    value = registry.get_sample_value(f"antipode_mirror_{name}", {"link": "a-b"})
+    assert value is not None, name
+    return value
+
+
+async def test_what_the_target_does_not_acknowledge_is_counted_and_ages_until_it_does() -> None:
+    """MM-32."""
+    world = world_with(partitions=2, batches=2)
+    registry = CollectorRegistry()
+    async with mirroring(world, registry=registry):
+        await eventually(world.is_equal, WITHIN_MS)
+        await eventually(lambda: figure(registry, "unacknowledged_records") == 0, WITHIN_MS)
+        assert figure(registry, "unacknowledged_seconds") == 0
+        world.before_append = lambda: ErrorCode.kafka_storage_error
+        world.source.produce("orders", 0, 3)
+        await eventually(lambda: figure(registry, "unacknowledged_records") == 9, WITHIN_MS)
+        age_s = figure(registry, "unacknowledged_seconds")
+        await eventually(lambda: figure(registry, "unacknowledged_seconds") > age_s, WITHIN_MS)
+        place = PLACE | {"topic": "orders"}
+        first_ms = registry.get_sample_value(LATENCY, place) or 0.0
+        await eventually(lambda: (registry.get_sample_value(LATENCY, place) or 0.0) > first_ms > 0, WITHIN_MS)
+        world.before_append = lambda: None
+        await eventually(world.is_equal, WITHIN_MS)
+        await eventually(lambda: figure(registry, "unacknowledged_records") == 0, WITHIN_MS)
+
+
+async def test_producers_that_have_nothing_to_send_and_fetchers_without_room_count_their_time() -> None:
+    """MM-32: the one while the source is silent, the other while the target is."""
+    world = world_with(partitions=1, batches=0)
+    registry = CollectorRegistry()
+    async with mirroring(world, registry=registry, **{"queue.byte.size": str(1 << 20), "num.producers": "1"}):
+        await eventually(lambda: figure(registry, "queue_take_wait_seconds_total") > 0, WITHIN_MS)
+        before_s = figure(registry, "queue_take_wait_seconds_total")
+        await eventually(lambda: figure(registry, "queue_take_wait_seconds_total") > before_s, WITHIN_MS)
+        assert figure(registry, "queue_wait_seconds_total") == 0
+        world.before_append = lambda: ErrorCode.kafka_storage_error
+        log = world.source.logs[PartitionKey("orders", 0)]
+        log.batches = [batch([b"v" * 500_000], base_offset=offset) for offset in range(6)]
+        world.source.changed.set()
+        # An answer of three batches fills the queue; the next one waits for room.
+        await eventually(lambda: figure(registry, "queue_bytes") > 1_500_000, WITHIN_MS)
+        assert figure(registry, "unacknowledged_records") == 3
+        world.before_append = lambda: None
+        await eventually(lambda: figure(registry, "queue_wait_seconds_total") > 0, WITHIN_MS)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import ACTIONS_AT_ONCE, AlterConfigs, CreateTopic
 from mirror.ports import Unreachable
+from mirror.service import describe
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring
+from tests.support.memory_mirror import mirroring, world_with
 from tests.support.memory_sites import MemoryWorld
+from wire.control.cluster_pb2 import LinkRecord
 
 TOPICS = 2 * ACTIONS_AT_ONCE + 1
 WITHIN_MS = 60_000
@@ -71,3 +74,74 @@ async def test_configs_of_many_topics_follow_in_one_request(world: MemoryWorld) 
         await eventually(lambda: all(world.target.topic_configs[name] for name in ("t1", "t2", "t3")), WITHIN_MS)
     altered = [request for request in world.target.requests if isinstance(request[0], AlterConfigs)]
     assert [[action.name for action in request] for request in altered] == [["t1", "t2", "t3"]]
+
+
+async def test_configs_that_the_target_refuses_are_a_condition_of_the_topic_until_they_are_healed() -> None:
+    """M6: between two comparisons, too; the records are mirrored on."""
+    world = world_with(partitions=1, batches=2)
+    registry = CollectorRegistry()
+    labels = {"link": "a-b", "topic": "orders"}
+
+    def is_shown() -> bool:
+        return registry.get_sample_value("antipode_mirror_refused_changes", labels) == 1
+
+    # Compared once, at the start, and then not for an hour.
+    settings = {"config.sync.interval.ms": "3600000"}
+    world.target.add("orders", 1)
+    world.target.refusal = "invalid_config Unknown topic config name: flavour"
+    world.source.topic_configs["orders"] = {"flavour": "mild"}
+    async with mirroring(world, registry=registry, **settings) as mirror:
+        await eventually(is_shown, WITHIN_MS)
+        rounds_at_ms = mirror.topics.synced_at_ms
+        await eventually(lambda: mirror.topics.synced_at_ms > rounds_at_ms, WITHIN_MS)
+        assert is_shown()
+        (refused,) = describe(mirror.parts).refused_changes
+        assert "set configs of topic orders: {'flavour': 'mild'}" in refused.reason
+        assert "Unknown topic config name: flavour" in refused.reason
+        assert "config.properties.exclude" in refused.way_out
+        assert refused.since_ms > 0
+        await eventually(world.is_equal, WITHIN_MS)
+        assert describe(mirror.parts).state == "MIRRORING"
+
+
+@pytest.mark.parametrize("is_cured_at_source", [True, False], ids=["cured at the source", "cured at the target"])
+async def test_the_condition_is_gone_when_the_configs_agree_again(is_cured_at_source: bool) -> None:
+    world = world_with(partitions=1, batches=2)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal, WITHIN_MS)
+        world.target.refusals["orders"] = "invalid_config no such flavour"
+        world.source.topic_configs["orders"] = {"flavour": "mild"}
+        await eventually(lambda: len(mirror.topics.refusals) == 1, WITHIN_MS)
+        if is_cured_at_source:
+            del world.source.topic_configs["orders"]
+        else:
+            del world.target.refusals["orders"]
+        await eventually(lambda: len(mirror.topics.refusals) == 0, WITHIN_MS)
+        assert not describe(mirror.parts).refused_changes
+
+
+async def test_partitions_that_the_target_does_not_add_are_a_condition_of_the_topic_until_it_does() -> None:
+    world = world_with(partitions=1, batches=2)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal, WITHIN_MS)
+        world.target.refusals["orders"] = "invalid_partitions too many"
+        world.source.add("orders", 3)
+        await eventually(lambda: len(mirror.topics.refusals) == 1, WITHIN_MS)
+        (refused,) = describe(mirror.parts).refused_changes
+        assert "grow topic orders to 3 partitions: invalid_partitions too many" in refused.reason
+        assert "the new partitions are not at the target" in refused.way_out
+        world.target.refusals.clear()
+        await eventually(lambda: len(world.target.logs) == 3 and len(mirror.topics.refusals) == 0, WITHIN_MS)
+
+
+async def test_a_site_that_became_active_has_no_refused_changes() -> None:
+    world = world_with(partitions=1, batches=0)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal, WITHIN_MS)
+        world.target.refusals["orders"] = "invalid_config no such flavour"
+        world.source.topic_configs["orders"] = {"flavour": "mild"}
+        await eventually(lambda: len(mirror.topics.refusals) == 1, WITHIN_MS)
+        world.record = LinkRecord(
+            name="a-b", source_site="a", target_site="b", epoch=2, active_site="b", topic_whitelist=[".*"]
+        )
+        await eventually(lambda: len(mirror.topics.refusals) == 0, WITHIN_MS)

@@ -7,7 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
+from kio.schema.errors import ErrorCode
 
+from runtime.grpc_server import open_channel
 from tests.support.ports import LOOPBACK
 from wire.control import clients
 from wire.control import controller_pb2 as pb
@@ -63,63 +65,111 @@ async def test_after_a_proposal_that_nobody_answered_the_active_controller_is_lo
         await vanished.stop()
 
 
-class Leaving(Candidate):
-    """A silent candidate that is about to go: it takes no topics, and whoever asks it for some hears of its successor."""
+class Working(Candidate):
+    """Makes a topic, which takes until it is told to; to proposals it answers as a server does that shuts down."""
 
     def __init__(self) -> None:
-        super().__init__(is_silent=True)
+        super().__init__(is_silent=False)
         self.is_asked = asyncio.Event()
-        self.known = [self.address]
-        self.successor = ""
-
-    async def AlterPartitions(
-        self,
-        request: pb.AlterPartitionsRequest,
-        context: Any,
-    ) -> pb.AlterPartitionsReply:
-        """Never answered."""
-        self.is_asked.set()
-        return await super().AlterPartitions(request, context)
+        self.may_answer = asyncio.Event()
+        self.made = 0
 
     async def CreateTopics(
         self,
         request: pb.CreateTopicsRequest,
         context: Any,
     ) -> pb.CreateTopicsReply:
-        """As a server does that shuts down."""
-        self.known[:] = [self.successor]
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "going")
-        return pb.CreateTopicsReply()
+        """The second time the topic exists already."""
+        self.made += 1
+        self.is_asked.set()
+        await self.may_answer.wait()
+        error = ErrorCode.none if self.made == 1 else ErrorCode.topic_already_exists
+        return pb.CreateTopicsReply(results=[pb.TopicResult(name="orders", error_code=error)])
+
+    async def AlterPartitions(
+        self,
+        request: pb.AlterPartitionsRequest,
+        context: Any,
+    ) -> pb.AlterPartitionsReply:
+        """Refused until it has made a topic."""
+        if not self.may_answer.is_set():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "going")
+        return pb.AlterPartitionsReply()
 
 
-async def test_a_call_whose_channel_another_one_gives_up_asks_again_and_does_not_end_its_task() -> None:
-    leaving, successor = Leaving(), Candidate(is_silent=False)
-    await leaving.start()
-    await successor.start()
-    leaving.successor = successor.address
-    client = ControllerClient(lambda: leaving.known)
+@pytest.fixture
+def channels(monkeypatch: pytest.MonkeyPatch) -> list[grpc.aio.Channel]:
+    """Every channel that a client opens, in order."""
+    opened: list[grpc.aio.Channel] = []
+
+    def recorded(address: str) -> grpc.aio.Channel:
+        opened.append(open_channel(address))
+        return opened[-1]
+
+    monkeypatch.setattr(clients, "open_channel", recorded)
+    return opened
+
+
+def is_closed(channel: grpc.aio.Channel) -> bool:
+    return channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+
+async def test_a_call_that_gives_its_channel_up_ends_no_other_that_is_under_way_on_it(
+    monkeypatch: pytest.MonkeyPatch, channels: list[grpc.aio.Channel]
+) -> None:
+    monkeypatch.setattr(clients, "REPEATED_WITHIN_MS", 100.0)
+    working = Working()
+    await working.start()
+    client = ControllerClient(lambda: [working.address])
     try:
-        proposal = asyncio.create_task(client.alter_partitions(pb.AlterPartitionsRequest()))
-        await leaving.is_asked.wait()
-        with pytest.raises(ControllerUnavailable):  # the successor of this test takes no topics either
-            await client.create_topics(pb.CreateTopicsRequest())
-        assert await proposal == pb.AlterPartitionsReply()
+        creation = asyncio.create_task(client.create_topics(pb.CreateTopicsRequest()))
+        await working.is_asked.wait()
+        with pytest.raises(ControllerUnavailable, match="going"):
+            await client.alter_partitions(pb.AlterPartitionsRequest())
+        assert len(channels) > 1
+        assert not is_closed(channels[0])
+        assert all(is_closed(channel) for channel in channels[1:])
+        working.may_answer.set()
+        assert [result.error_code for result in (await creation).results] == [ErrorCode.none]
+        assert working.made == 1
+        assert is_closed(channels[0])
+        opened = len(channels)
+        for _ in range(2):
+            await client.alter_partitions(pb.AlterPartitionsRequest())
+        assert len(channels) == opened + 1
+        assert not is_closed(channels[-1])
     finally:
+        working.may_answer.set()
         await client.close()
-        await leaving.stop()
-        await successor.stop()
+        await working.stop()
+    assert all(is_closed(channel) for channel in channels)
+
+
+async def test_a_call_is_told_when_its_client_is_closed_and_does_not_end_its_task() -> None:
+    working = Working()
+    await working.start()
+    client = ControllerClient(lambda: [working.address])
+    creation = asyncio.create_task(client.create_topics(pb.CreateTopicsRequest()))
+    await working.is_asked.wait()
+    await client.close()
+    with pytest.raises(ControllerUnavailable, match="closed"):
+        await creation
+    assert not creation.cancelled()
+    working.may_answer.set()
+    await working.stop()
 
 
 async def test_a_caller_that_is_cancelled_is() -> None:
-    leaving = Leaving()
-    await leaving.start()
-    client = ControllerClient(lambda: leaving.known)
+    working = Working()
+    await working.start()
+    client = ControllerClient(lambda: [working.address])
     try:
-        proposal = asyncio.create_task(client.alter_partitions(pb.AlterPartitionsRequest()))
-        await leaving.is_asked.wait()
-        proposal.cancel()
+        creation = asyncio.create_task(client.create_topics(pb.CreateTopicsRequest()))
+        await working.is_asked.wait()
+        creation.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await proposal
+            await creation
     finally:
+        working.may_answer.set()
         await client.close()
-        await leaving.stop()
+        await working.stop()

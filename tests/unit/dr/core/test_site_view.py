@@ -107,10 +107,12 @@ def test_sites_that_differ_in_cluster_or_share_node_ids_cannot_be_linked() -> No
     assert pair_problems(source, target, source_site="a", target_site="b") == []
 
 
-def test_topics_of_one_name_and_two_ids_are_told() -> None:
-    source = SiteView(site="a", topics=[TopicInfo(name="flights", topic_id=b"1" * 16)])
-    target = SiteView(site="b", topics=[TopicInfo(name="flights", topic_id=b"2" * 16), TopicInfo(name="new")])
-    assert topic_id_problems(source, target) == [
-        "at b flights exist as other topics of the same name: delete or blacklist them"
-    ]
-    assert topic_id_problems(source, source) == []
+def test_topics_of_one_name_and_two_ids_are_told_where_the_link_carries_them() -> None:
+    source = SiteView(site="a", topics=[TopicInfo(name=name, topic_id=b"1" * 16) for name in ("flights", "boards")])
+    target = SiteView(
+        site="b", topics=[TopicInfo(name=name, topic_id=b"2" * 16) for name in ("flights", "boards", "new")]
+    )
+    clash = "at b flights exist as other topics of the same name: delete or blacklist them"
+    assert topic_id_problems(link(), source, target) == [clash]
+    assert topic_id_problems(link(), source, source) == []
+    assert topic_id_problems(link(topics=("new",)), source, target) == []

@@ -21,6 +21,7 @@ from mirror.core.flow_events import (
     BatchesFetched,
     CheckSource,
     Command,
+    CopyBegins,
     Discard,
     Effect,
     Fetch,
@@ -57,13 +58,13 @@ Batch = tuple[int, int, int]  # first offset, next offset, leader epoch
 class World:
     """The flow with everything around it; `chance` decides what happens."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, *, begins_offset: int = 0) -> None:
         self.chance = chance
         self.flow = Flow("orders-0")
         self.window = SendWindow()
         self.now_ms = 0
         self.source: list[Batch] = []
-        self.source_start = 0
+        self.begins_offset = self.source_start = begins_offset
         self.epoch = 0
         self.target: list[Batch] = []
         self.target_start = 0
@@ -306,6 +307,10 @@ class World:
         self.pending.clear()
         self.retry = None
         self.wanted = None
+        self.start()
+
+    def start(self) -> None:
+        self.submit(CopyBegins(offset=self.begins_offset))
         self.submit(Start())
 
     def fire_timer(self) -> None:
@@ -391,24 +396,30 @@ def heal(world: World) -> None:
             return
 
 
-@given(seed=st.integers(min_value=0, max_value=1 << 32))
-def test_target_is_always_a_prefix_and_catches_up_after_any_faults(seed: int) -> None:
-    world = World(random.Random(seed))
-    world.submit(Start())
+SEEDS = st.integers(min_value=0, max_value=1 << 32)
+BEGINNINGS = st.sampled_from((0, 7))
+
+
+@given(seed=SEEDS, begins_offset=BEGINNINGS)
+def test_target_is_always_a_prefix_and_catches_up_after_any_faults(seed: int, begins_offset: int) -> None:
+    world = World(random.Random(seed), begins_offset=begins_offset)
+    world.start()
     run_steps(world, 1000)
     heal(world)
     assert world.target_end == world.source_end, (seed, world.flow.facts, world.flow.story)
     assert world.flow.facts.state in (FlowState.MIRRORING, FlowState.PROMOTING), (seed, world.flow.story)
 
 
-@given(seed=st.integers(min_value=0, max_value=1 << 32))
-def test_expired_records_are_a_gap_and_never_skipped_in_silence(seed: int) -> None:
-    world = World(random.Random(seed))
-    world.submit(Start())
-    run_steps(world, 300)
-    heal(world)
-    if not world.target:
-        return
+@given(seed=SEEDS, begins_offset=BEGINNINGS, is_begun=st.booleans(), is_restarted=st.booleans())
+def test_expired_records_are_a_gap_and_never_skipped_in_silence(
+    seed: int, begins_offset: int, is_begun: bool, is_restarted: bool
+) -> None:
+    world = World(random.Random(seed), begins_offset=begins_offset)
+    world.start()
+    if is_begun:
+        run_steps(world, 300)
+        heal(world)
+    end = world.target_end if world.target else begins_offset
     world.is_source_up = False
     for _ in range(3):
         world.ask()
@@ -416,20 +427,22 @@ def test_expired_records_are_a_gap_and_never_skipped_in_silence(seed: int) -> No
         world.produce()
     world.source_start = world.source[-1][0]
     world.source = world.source[-1:]
-    if world.source_start <= world.target_end:
+    if world.source_start <= end:
         return
+    if is_restarted:
+        world.mirror_dies()
     before = list(world.target)
     world.check = lambda: None  # type: ignore[method-assign]
     heal(world)
     assert world.flow.facts.state is FlowState.GAP, world.flow.story
-    assert f"{world.source_start - world.target_end} offsets expired" in world.flow.facts.reason
+    assert f"{world.source_start - end} offsets expired" in world.flow.facts.reason
     assert world.target == before
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_promoted_target_is_never_written(seed: int) -> None:
     world = World(random.Random(seed))
-    world.submit(Start())
+    world.start()
     run_steps(world, 300)
     world.is_target_active = True
     before = list(world.target)

@@ -1,0 +1,29 @@
+"""Where a topic's copy begins: what the source had deleted before the copy was made was never promised, all that came later is.
+
+It is kept as a config of the copy (`antipode.copy.begins`), because that is made in one step with the topic and outlives daemons, leaders
+and logs of the target: an empty log there does not tell whether a mirror ever looked at the source. Partitions that are not named begin
+at offset 0, so that most topics have nothing written; one whose beginning the source did not tell when the copy was made is UNKNOWN,
+and begins where it is first found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+UNKNOWN: Final = -1
+
+
+def written(starts: Mapping[int, int]) -> str:
+    """The config's value for the source's log starts by partition; empty when every partition begins at 0."""
+    return ",".join(f"{partition}:{start}" for partition, start in sorted(starts.items()) if start)
+
+
+def read(text: str) -> dict[int, int]:
+    """Partitions that do not begin at 0; what is not of the config's form is left out."""
+    parts = [part.partition(":") for part in text.split(",")]
+    return {
+        int(partition): int(start)
+        for partition, _, start in parts
+        if partition.isdecimal() and (start.isdecimal() or start == str(UNKNOWN))
+    }

@@ -1,0 +1,92 @@
+"""What is in the way of a link is said before anything of it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dr.core.link_preflight import LinkCheck, Outcome
+from dr.links import check_link, create_link, list_links
+from dr.readiness import check_readiness
+from runtime.process import OperationalFailure
+from tests.support.full_sites import LinkedSites
+from tests.support.processes import Processes
+from wire.client import KafkaClient, NewTopic
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
+    """The target's new topics want three brokers where there is one."""
+    properties = {"b": {"default.replication.factor": "3"}}
+    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect, properties=properties)
+    yield pair
+    await pair.channels.close()
+
+
+@pytest.fixture
+async def even_sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
+    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
+    yield pair
+    await pair.channels.close()
+
+
+async def make(bootstrap: str, name: str, **configs: str) -> None:
+    async with KafkaClient(bootstrap) as client:
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        topic = NewTopic(name=name, partition_count=2, replication_factor=1, configs=dotted)
+        (outcome,) = await client.create_topics([topic])
+        assert not outcome.error_code, outcome
+
+
+async def checks_of(sites: LinkedSites, *, topics: tuple[str, ...] = (".*",), mirror: str = "") -> dict[str, LinkCheck]:
+    spec = sites.spec(topics=topics)
+    checked = await check_link(spec, source=sites.client("a"), target=sites.client("b"), mirror=mirror)
+    return {check.check: check for check in checked.checks}
+
+
+async def test_replication_that_the_target_cannot_give_keeps_a_link_from_being_made(sites: LinkedSites) -> None:
+    """F15, with topics and without."""
+    before = (await checks_of(sites))["replication factor"]
+    await make(sites.a.bootstrap, "flights")
+    assert (await checks_of(sites))["replication factor"] == before
+    assert before.outcome is Outcome.REFUSED
+    assert "Replication factor: 3 larger than available brokers: 1" in before.detail
+    with pytest.raises(OperationalFailure, match=r"default\.replication\.factor of b cannot be had") as refused:
+        await create_link(sites.spec(), source=sites.client("a"), target=sites.client("b"))
+    assert "Accepted is 1 to 1" in str(refused.value)
+    assert await list_links([sites.client("a"), sites.client("b")]) == []
+
+
+async def test_a_link_is_checked_before_it_is_made_and_afterwards(even_sites: LinkedSites) -> None:
+    sites = even_sites
+    await make(sites.a.bootstrap, "flights", min_insync_replicas="2")
+    found = await checks_of(sites)
+    assert {name: check.outcome for name, check in found.items()} == {
+        "record": Outcome.OK,
+        "sites": Outcome.OK,
+        "versions": Outcome.OK,
+        "topic ids": Outcome.OK,
+        "replication factor": Outcome.OK,
+        "topics": Outcome.OK,
+        "in-sync replicas": Outcome.WARNING,
+        "mirror": Outcome.WARNING,
+    }
+    assert "flights (2)" in found["in-sync replicas"].detail
+    silent = (await checks_of(sites, mirror="127.0.0.1:1"))["mirror"]
+    assert "none answers at 127.0.0.1:1" in silent.detail
+    for site in (sites.a, sites.b):
+        await make(site.bootstrap, "boards")
+    clash = (await checks_of(sites, topics=("boards",)))["topic ids"]
+    assert clash.outcome is Outcome.REFUSED
+    assert "at b boards exist as other topics of the same name" in clash.detail
+    await sites.link(topics=("flights",))
+    ready = await check_readiness("a-b", [sites.client("a"), sites.client("b")])
+    after = {check.check: check for check in ready.checks}
+    assert after["topics"].outcome is Outcome.OK, after
+    assert after["versions"].outcome is Outcome.OK
+    assert (after["mirror"].outcome, after["mirror"].detail) == (Outcome.WARNING, "never heard at the standby")

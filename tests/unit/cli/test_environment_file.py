@@ -1,0 +1,32 @@
+"""The files that `antipode up` keeps in its directory are replaced whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.embedded import PORTS_FILE, layout_in_directory
+from cli.site_layout import Wishes
+from runtime.disk import RealDisk
+
+
+def test_an_up_that_is_killed_while_it_writes_its_ports_leaves_none_and_the_next_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wishes = Wishes(directory=tmp_path, sites=("a", "b"), brokers=1)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RealDisk, "rename", staticmethod(killed))
+    with pytest.raises(KeyboardInterrupt):
+        layout_in_directory(wishes)
+    assert not (tmp_path / PORTS_FILE).exists()
+    monkeypatch.setattr(RealDisk, "rename", staticmethod(os.replace))
+    first = layout_in_directory(wishes)
+    assert json.loads((tmp_path / PORTS_FILE).read_text())["sites"] == ["a", "b"]
+    assert layout_in_directory(wishes) == first

@@ -105,9 +105,12 @@ def describe(
     if mirror is not None:
         reply = describe_mirror(name, mirror, environment)
         if output is OutputFormat.JSON:
-            partitions = [_fields(item) for item in reply.partitions]
-            since_ms = dict(reply.groups_stale_since_ms)
-            print_json({**_fields(reply), "partitions": partitions, "groups_stale_since_ms": since_ms})
+            described = _fields(reply)
+            described["partitions"] = [_fields(item) for item in reply.partitions]
+            described["groups_stale_since_ms"] = dict(reply.groups_stale_since_ms)
+            if reply.HasField("transactions"):
+                described["transactions"] = _fields(reply.transactions)
+            print_json(described)
         else:
             print_mirror(reply)
         return

@@ -42,6 +42,7 @@ from runtime.logs import get_logger, state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.compressed_stream import CompressionTally
+from wire.control.mirror_pb2 import MirrorTransactions
 
 STALE_GRACE_MS = 1_000
 """Silence of the source beyond its long poll after which a lag of zero is no longer believed."""
@@ -75,6 +76,8 @@ class Ports:
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
     # How far ACLs are followed, for those who ask.
     acls: Callable[[], str] = lambda: ""
+    # Transactions at the target, where they are written.
+    transactions: Callable[[], MirrorTransactions | None] = lambda: None
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
 
@@ -182,6 +185,7 @@ class Mirror:
             lambda: self._groups.problems,
             lambda: self._groups.stale_since_ms,
             self._ports.acls,
+            self._ports.transactions,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:

@@ -60,6 +60,8 @@ class MirrorParts:
     groups_stale_since_ms: Callable[[], Mapping[str, int]]
     # How far the ACLs of topics are followed; empty where they are not meant to be.
     acls: Callable[[], str] = lambda: ""
+    # Transactions at the target, where they are written.
+    transactions: Callable[[], pb.MirrorTransactions | None] = lambda: None
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -198,6 +200,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         mode=link.record.mode,
         paused_topics=parts.pauses.patterns,
         acls=parts.acls(),
+        transactions=parts.transactions(),
         group_problems=problems,
         groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},
     )

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from mirror.core.partitions import BatchRun, PartitionKey
 from mirror.core.window import QueuedBatches
-from mirror.metrics import WINDOW_MS, MirrorMetrics
+from mirror.metrics import WINDOW_MS, MirrorMetrics, TransactionMetrics
 from tests.support.clock import ManualClock
 
 KEY = PartitionKey("t", 0)
@@ -89,3 +89,23 @@ def test_latencies_of_a_partition_that_is_stalled_are_not_known() -> None:
     assert all(math.isnan(value) for value in scene.latencies())
     scene.acknowledge(latency_ms=70)
     assert scene.latencies() == [70, 70, 70, 70]
+
+
+def test_transactions_are_counted_as_they_end_and_the_open_one_is_looked_at() -> None:
+    registry = CollectorRegistry()
+    metrics = TransactionMetrics(registry, link="a-b")
+    metrics.record_committed(open_ms=120, commit_ms=30)
+    metrics.record_aborted(is_fenced=True)
+    metrics.record_aborted(is_fenced=False)
+    metrics.open_records, metrics.open_for_ms = lambda: 7, lambda: 250.0
+    names = (
+        "transactions_committed_total",
+        "transactions_aborted_total",
+        "transactions_fenced_total",
+        "transaction_open_seconds_sum",
+        "transaction_commit_seconds_sum",
+        "open_transaction_records",
+        "open_transaction_age_seconds",
+    )
+    found = [registry.get_sample_value(f"antipode_mirror_{name}", {"link": "a-b"}) for name in names]
+    assert found == [1, 2, 1, 0.12, 0.03, 7, 0.25]

@@ -105,11 +105,13 @@ def describe(
     if mirror is not None:
         reply = describe_mirror(name, mirror, environment)
         if output is OutputFormat.JSON:
-            partitions = [_fields(item) for item in reply.partitions]
-            since_ms = dict(reply.groups_stale_since_ms)
-            refused = [_fields(item) for item in reply.refused_changes]
-            lists = {"partitions": partitions, "refused_changes": refused, "groups_stale_since_ms": since_ms}
-            print_json({**_fields(reply), **lists})
+            described = _fields(reply)
+            described["partitions"] = [_fields(item) for item in reply.partitions]
+            described["refused_changes"] = [_fields(item) for item in reply.refused_changes]
+            described["groups_stale_since_ms"] = dict(reply.groups_stale_since_ms)
+            if reply.HasField("transactions"):
+                described["transactions"] = _fields(reply.transactions)
+            print_json(described)
         else:
             print_mirror(reply)
         return

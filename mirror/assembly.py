@@ -42,6 +42,7 @@ from runtime.logs import get_logger, state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.compressed_stream import CompressionTally
+from wire.control.mirror_pb2 import MirrorTransactions
 
 STALE_GRACE_MS = 1_000
 """Silence of the source beyond its long poll after which a lag of zero is no longer believed."""
@@ -77,6 +78,8 @@ class Ports:
     acls: Callable[[], str] = lambda: ""
     # Whether the target keeps where each copy begins (core/beginnings.py).
     keeps_beginnings: bool = True
+    # Transactions at the target, where they are written.
+    transactions: Callable[[], MirrorTransactions | None] = lambda: None
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
 
@@ -187,6 +190,7 @@ class Mirror:
             lambda: self._groups.stale_since_ms,
             lambda: self.topics.refusals,
             self._ports.acls,
+            self._ports.transactions,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:

@@ -411,9 +411,6 @@ class MirrorConfig(Settings):
         key = "antipode.target.transactions"
         if self.link_mode is LinkMode.EXACT:
             raise ConfigurationError(key, "true", "false: an exact link needs none; or link.mode=translate")
-        if self.is_sharing:
-            accepted = "false where antipode.sharing.enabled=true: the transactions of a link are one daemon's"
-            raise ConfigurationError(key, "true", accepted)
         if max(self.commit_hold_ms, self.commit_interval_ms) * 2 > self.transaction_timeout_ms:
             raise ConfigurationError(
                 f"{key}.timeout.ms",

@@ -151,7 +151,7 @@ class MirrorDaemon:
 
     async def _open_translate_link(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
         """The link once both ends answer, however long that takes."""
-        link = TranslateLink(self._config, client_id=CLIENT_ID, clock=self._clock)
+        link = TranslateLink(self._config, client_id=CLIENT_ID, registry=self._registry, clock=self._clock)
         self._closing.append(link)
         async for attempt in jittered_backoff(retry_on=Unreachable, initial_ms=50, max_ms=500):
             with attempt:
@@ -162,8 +162,7 @@ class MirrorDaemon:
                     raise
         if self._config.is_sharing:
             self._sharing = self._make_sharing(self._config.target_bootstrap_servers)
-            self._sharing.ownership.on_gain = link.translations.reload
-            link.translations.owns = self._sharing.ownership.owns
+            link.share(self._sharing.ownership)
         return link.mirror_config(), link.ports(), standing
 
     async def _find_link(self) -> tuple[LinkStanding, tuple[HostPort, ...]]:

@@ -6,16 +6,18 @@ producer ids in it too (`provenance.py`), which is how a mirror recognises what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from mirror.core.claims import Claim, ClaimName
 from mirror.core.renumbering import Stamp
-from mirror.core.stored_map import StoredLink, StoredRecord
+from mirror.core.stored_map import StoredLink, StoredRecord, is_claim
 from mirror.kafka_site import reached
 from mirror.ports import Unreachable
 from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient, NewTopic
 from wire.clients.core.committed import batches_left_out
@@ -29,6 +31,9 @@ READ_UNCOMMITTED = 0
 TOPIC_PREFIX = "antipode-offset-map."
 BATCH_BYTES = 256 * 1024
 """Records are written in batches of about this size; those of one partition are never torn apart."""
+
+SETTLING_MS_MAX = 5_000
+"""How long transactions of others are waited for before whoever reads tries anew."""
 
 _READ_BYTES = 4 * 1024 * 1024
 _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(16 * 1024 * 1024)}
@@ -59,6 +64,34 @@ class OffsetStore:
         stored = StoredLink()
         await read_topic(self._client, self.topic, stored.apply)
         return stored
+
+    async def claims(
+        self, *, first_offset: int = 0, isolation_level: int = READ_UNCOMMITTED
+    ) -> Mapping[ClaimName, Claim]:
+        """Claims of the link's transactional mirrors in the order of the topic, from an offset on. Unreachable.
+
+        Those of transactions that are open or were broken off too, unless it is asked otherwise.
+        """
+        stored = StoredLink()
+
+        def take(key: bytes | None, value: bytes | None) -> None:
+            if is_claim(key):
+                stored.apply(key, value)
+
+        await read_topic(self._client, self.topic, take, first_offset=first_offset, isolation_level=isolation_level)
+        return stored.claims
+
+    async def settled(self) -> None:
+        """Wait until all that is in the topic now is committed or aborted. Unreachable while some transaction of another mirror is open."""
+        place = (self.topic, 0)
+        end = (await reached(self._client.offsets_at([place], LATEST_TIMESTAMP)))[place]
+
+        async def is_stable() -> None:
+            found = await reached(self._client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=READ_COMMITTED))
+            if found[place] < end:
+                raise Unreachable(f"a transaction of another mirror is open in {self.topic} at offset {found[place]}")
+
+        await jittered_backoff(retry_on=Unreachable, initial_ms=5, max_ms=100, budget_ms=SETTLING_MS_MAX)(is_stable)
 
     async def save(self, groups: Sequence[Sequence[StoredRecord]], *, now_ms: int) -> None:
         """Write records, each group of them within one batch. Unreachable when it is not certain that all are written."""
@@ -106,15 +139,22 @@ def encoded(groups: Iterable[Sequence[StoredRecord]], *, now_ms: int) -> Iterato
 
 
 async def read_topic(
-    client: KafkaClient, topic: str, take: Callable[[bytes | None, bytes | None], None], *, first_offset: int = 0
+    client: KafkaClient,
+    topic: str,
+    take: Callable[[bytes | None, bytes | None], None],
+    *,
+    first_offset: int = 0,
+    isolation_level: int = READ_COMMITTED,
 ) -> int:
-    """Give all committed records of partition 0 from `first_offset` to its end to `take`; returns the end. Unreachable."""
+    """Give all records of partition 0 from `first_offset` to its end to `take`; returns the end. Unreachable."""
     place = (topic, 0)
     start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
-    end = (await reached(client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=READ_COMMITTED)))[place]
+    end = (await reached(client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level)))[place]
     offset = max(first_offset, start)
     while offset < end:
-        records, left_out = await fetch_committed(client, topic, 0, offset, max_bytes=_READ_BYTES)
+        records, left_out = await fetch_with_left_out(
+            client, topic, 0, offset, max_bytes=_READ_BYTES, isolation_level=isolation_level
+        )
         before = offset
         for position, header in iterate_headers(records, may_end_in_partial=True):
             if header.base_offset not in left_out:
@@ -127,10 +167,10 @@ async def read_topic(
     return end
 
 
-async def fetch_committed(
-    client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int
+async def fetch_with_left_out(
+    client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int, isolation_level: int
 ) -> tuple[Buffer, frozenset[int]]:
-    """As `fetch_records`, up to the last stable offset; with the base offsets of what is no committed record."""
+    """As `fetch_records`, up to the last stable offset where only what is committed counts; with the base offsets of what does not."""
     fetched = await reached(
         fetch_at_leader(
             client,
@@ -138,7 +178,7 @@ async def fetch_committed(
             offset,
             max_bytes=max_bytes,
             max_wait_ms=100,
-            isolation_level=READ_COMMITTED,
+            isolation_level=isolation_level,
         )
     )
     records = records_of(fetched)

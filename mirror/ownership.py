@@ -2,7 +2,8 @@
 
 Ownership lasts as long as somebody confirms it again and again, so a daemon that was stopped or cut off lets go by itself before its
 slots are given to another. It spreads work and guards nothing: two daemons that both think that they own a partition do no harm, since
-an exact target refuses what does not continue its log, and a translate target what does not continue the sequence.
+an exact target refuses what does not continue its log, and a translate target what does not continue the sequence, or whose claim was
+followed by another one's (`core/claims.py`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from mirror.kafka_site import reached
-from mirror.offset_store import TOPIC_PREFIX, read_topic
+from mirror.offset_store import READ_UNCOMMITTED, TOPIC_PREFIX, read_topic
 from wire.client import KafkaClient
 
 KNOWN_PRODUCERS_MAX = 100_000
@@ -54,10 +54,16 @@ class Provenance:
             if topic.startswith(TOPIC_PREFIX):
                 read_id, read_to = self._read_to.get(topic, (described.topic_id, 0))
                 first = read_to if read_id == described.topic_id else 0
-                end = await read_topic(self._client, topic, self._take, first_offset=first)
+                end = await self._read(topic, first)
                 if end < first:  # made anew at a cluster that gives topics no ids
-                    end = await read_topic(self._client, topic, self._take)
+                    end = await self._read(topic, 0)
                 self._read_to[topic] = described.topic_id, end
+
+    async def _read(self, topic: str, first_offset: int) -> int:
+        """Whose a producer is holds before its mirror's transaction is committed: others' open ones must not hide it."""
+        return await read_topic(
+            self._client, topic, self._take, first_offset=first_offset, isolation_level=READ_UNCOMMITTED
+        )
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         if key is None or value is None:

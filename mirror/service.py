@@ -64,6 +64,8 @@ class MirrorParts:
     refusals: Callable[[], Iterable[Refusal]]
     # How far the ACLs of topics are followed; empty where they are not meant to be.
     acls: Callable[[], str] = lambda: ""
+    # Transactions at the target, where they are written.
+    transactions: Callable[[], pb.MirrorTransactions | None] = lambda: None
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -202,6 +204,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         mode=link.record.mode,
         paused_topics=parts.pauses.patterns,
         acls=parts.acls(),
+        transactions=parts.transactions(),
         group_problems=problems,
         refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],
         groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},

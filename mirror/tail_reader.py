@@ -8,7 +8,7 @@ note of ours is compared with the source from its beginning (`core/likeness.py`)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 
 from mirror.core.likeness import Likeness, fingerprint
@@ -17,7 +17,7 @@ from mirror.core.partitions import PartitionKey
 from mirror.core.renumbering import Piece, pieces_of
 from mirror.core.resume import HistoryMismatch, TailMatch
 from mirror.core.translation import Translation
-from mirror.offset_store import fetch_committed, fetch_records
+from mirror.offset_store import READ_COMMITTED, fetch_records, fetch_with_left_out
 from mirror.ports import Differs, LogAnswer, LogEnds, Unreachable
 from mirror.provenance import Provenance
 from mirror.sieve import SourceSieve
@@ -67,40 +67,47 @@ class TailReader:
         # Partitions of which a request had no answer whose repetition the target may not recognise, and since when (monotonic ms).
         self.unanswered_at_ms: dict[PartitionKey, float] = {}
 
-    async def positions(self, ends: Mapping[PartitionKey, LogAnswer]) -> dict[PartitionKey, LogAnswer]:
-        """The target's log ends (by the source's names) as positions in the source's log."""
+    async def positions(
+        self,
+        keys: Collection[PartitionKey],
+        log_ends: Callable[[], Awaitable[Mapping[PartitionKey, LogAnswer]]],
+    ) -> dict[PartitionKey, LogAnswer]:
+        """The target's log ends (by the source's names) as positions in the source's log.
+
+        They are asked for when nobody before us can write to these logs any more, where transactions see to that.
+        """
         try:
-            await self._translations.be_ready()
-        except TakenOver as error:
-            return dict.fromkeys(ends, Differs(str(error)))
-        except Unreachable as error:
-            return dict.fromkeys(ends, error)
-        found = await asyncio.gather(*(self._position(key, end) for key, end in ends.items()))
-        try:
+            era = await self._translations.be_ready()
+            ends = await log_ends()
+            found = await asyncio.gather(*(self._position(key, end, era) for key, end in ends.items()))
             # Noted before anything is written: what lies beyond the note is then known to be the link's own.
             await self._translations.save()
+        except TakenOver as error:
+            return dict.fromkeys(keys, Differs(str(error)))
         except Unreachable as error:
-            return dict.fromkeys(ends, error)
+            return dict.fromkeys(keys, error)
         return dict(zip(ends, found, strict=True))
 
-    async def _position(self, key: PartitionKey, end: LogAnswer) -> LogAnswer:
+    async def _position(self, key: PartitionKey, end: LogAnswer, era: int) -> LogAnswer:
         if not isinstance(end, LogEnds):
             return end
         async with self._turns:
             try:
-                return await self._resume(key, end)
+                return await self._resume(key, end, era)
             except Unreachable as error:
                 return error
             except (HistoryMismatch, InvalidBatch) as error:
                 return Differs(f"{key}: {error}")
 
-    async def _resume(self, key: PartitionKey, end: LogEnds) -> LogEnds:
+    async def _resume(self, key: PartitionKey, end: LogEnds, era: int) -> LogEnds:
         self._await_the_late(key)
         await self._translations.have_producer(self._naming.source_alias)
+        self._translations.demand(key, era)
         if self._translations.is_new(key):
             translation = Translation()
             if end.end_offset > end.log_start_offset:
                 await self._compare(key, translation, end)
+                self._translations.demand(key, era)
             self._translations.put(key, translation)
         translation = self._translations.of(key)
         before = translation.position.source_next
@@ -199,7 +206,9 @@ class TailReader:
     async def _read_target(self, topic: str, partition: int, offset: int) -> tuple[Buffer, frozenset[int]]:
         """Batches of the target, with those that nobody sees: of our own transactions some may have been broken off."""
         if self._translations.is_transactional:
-            return await fetch_committed(self._target, topic, partition, offset, max_bytes=READ_BYTES)
+            return await fetch_with_left_out(
+                self._target, topic, partition, offset, max_bytes=READ_BYTES, isolation_level=READ_COMMITTED
+            )
         return await fetch_records(self._target, topic, partition, offset, max_bytes=READ_BYTES), frozenset()
 
     def producer_of(self, header: BatchHeader) -> int:

@@ -12,45 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from kio.schema.errors import ErrorCode
 
 from mirror.core.naming import Naming, NamingPolicy
-from mirror.core.renumbering import renumber
-from mirror.core.translation import BrokenOff, NotTheNextBatch, Planned, Translation
+from mirror.core.translation import Planned
 from mirror.kafka_site import reached
 from mirror.ports import AppendAnswer, AppendPart
+from mirror.produce_rounds import OutgoingPart, Round, all_of, answered, rounds_of, send_round
 from mirror.provenance import Provenance
-from mirror.transactions import TakenOver, Transaction, Transactions
-from mirror.translated_append import all_of, answered, by_place
+from mirror.transactions import FENCING, TakenOver, Transaction, Transactions, is_fencing
 from mirror.translations import Translations
-from wire import broker_requests as requests
 from wire.client import KafkaClient
 from wire.client_errors import error_code
 from wire.connection import Connection
-from wire.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
-from wire.record_batch import BatchHeader, InvalidBatch, iterate_headers
-
-
-@dataclass(slots=True)
-class _Part:
-    """One partition of a call: what is sent for it, in order, and the first thing that went wrong."""
-
-    part: AppendPart
-    translation: Translation
-    to_send: list[tuple[Planned, bytes]] = field(default_factory=list)
-    next_offset: int = 0
-    error: ErrorCode = ErrorCode.none
-    message: str = ""
-
-    def fail(self, error: ErrorCode, message: str) -> None:
-        if self.error is ErrorCode.none:
-            self.error, self.message = error, message
-
-
-_Round = list[tuple[_Part, Planned, bytes]]
+from wire.produce_codec import PartitionProduced
+from wire.record_batch import BatchHeader
 
 
 class TransactionalAppend:
@@ -103,27 +80,34 @@ class TransactionalAppend:
     async def _append(self, node_id: int, parts: Sequence[AppendPart]) -> list[AppendAnswer]:
         async with self._turns.setdefault(node_id, asyncio.Lock()):
             transaction = await self._transactions.enter()
+            ours = [part for part in parts if self._transactions.holds(part.key)]
+            others = [_left_to_others(part) for part in parts if not self._transactions.holds(part.key)]
             try:
-                planned = [self._plan(transaction, part) for part in parts]
+                planned = [self._plan(transaction, part) for part in ours]
                 sending = await self._start_sending(node_id, transaction, planned)
             except BaseException as error:
-                self._transactions.break_off(transaction, str(error) or type(error).__name__)
+                self._break_off(transaction, error)
                 raise
         try:
             await all_of(sending)
         except BaseException as error:
-            self._transactions.break_off(transaction, str(error) or type(error).__name__)
+            self._break_off(transaction, error)
             raise
         failed = [part for part in planned if part.error is not ErrorCode.none]
         if failed:
             first = failed[0]
-            self._transactions.break_off(transaction, f"{first.part.key}: {first.message}")
-            return [self._not_written(part, failed[0]) for part in planned]
+            is_fenced = any(part.error in FENCING for part in failed)
+            self._transactions.break_off(transaction, f"{first.part.key}: {first.message}", is_fenced=is_fenced)
+            return [*others, *(self._not_written(part, first) for part in planned)]
         self._transactions.leave(transaction)
         await asyncio.shield(transaction.over)
-        return [answered(part.part.key, ErrorCode.none, "", part.next_offset) for part in planned]
+        return [*others, *(answered(part.part.key, ErrorCode.none, "", part.next_offset) for part in planned)]
 
-    def _not_written(self, part: _Part, cause: _Part) -> AppendAnswer:
+    def _break_off(self, transaction: Transaction, error: BaseException) -> None:
+        reason = str(error) or type(error).__name__
+        self._transactions.break_off(transaction, reason, is_fenced=is_fencing(error))
+
+    def _not_written(self, part: OutgoingPart, cause: OutgoingPart) -> AppendAnswer:
         error, message = part.error, part.message
         if error is ErrorCode.none:
             error = ErrorCode.request_timed_out
@@ -131,21 +115,17 @@ class TransactionalAppend:
         return answered(part.part.key, error, message, self._translations.of(part.part.key).position.source_next)
 
     async def _start_sending(
-        self, node_id: int, transaction: Transaction, planned: Sequence[_Part]
+        self, node_id: int, transaction: Transaction, planned: Sequence[OutgoingPart]
     ) -> list[asyncio.Task[None]]:
         if any(part.error is not ErrorCode.none for part in planned):
             return []
         written = [(self._target_name(part), part.part.key.partition) for part in planned if part.to_send]
         await self._transactions.add(transaction, written)
         connection = await reached(self._client.connection(node_id))
-        rounds = [
-            [one for one in row if one is not None]
-            for row in zip_longest(*([(part, *sent) for sent in part.to_send] for part in planned))
-        ]
         loop = asyncio.get_running_loop()
-        return [loop.create_task(self._send(connection, row)) for row in rounds if row]
+        return [loop.create_task(self._send(connection, row)) for row in rounds_of(planned)]
 
-    def _target_name(self, part: _Part) -> str:
+    def _target_name(self, part: OutgoingPart) -> str:
         return self._naming.target_name(part.part.key.topic)
 
     def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
@@ -156,71 +136,53 @@ class TransactionalAppend:
             return answered(part.key, ErrorCode.fenced_leader_epoch, self._transactions.taken_over, end)
         return answered(part.key, ErrorCode.none, "", end)
 
-    def _plan(self, transaction: Transaction, part: AppendPart) -> _Part:
-        translation = self._translations.of(part.key)
-        planned = _Part(part, translation)
-        places = list(iterate_headers(part.records))
-        headers = [header for _, header in places]
-        planned.next_offset = headers[-1].next_offset
+    def _plan(self, transaction: Transaction, part: AppendPart) -> OutgoingPart:
+        planned = OutgoingPart(part, self._translations.of(part.key))
         stamp = transaction.stamp
-        translation.write_under(*stamp)
-        try:
-            self._refuse_strangers(part, headers)
-            plans = translation.plan(
-                headers,
-                expected=part.expected_log_end_offset,
-                left_out=part.left_out,
-                producer_of=lambda _: stamp.producer_id,
-                log_start_offset=part.source_log_start_offset,
-            )
-            for (place, header), plan in zip(places, plans, strict=True):
-                if plan is not None and plan.stamp is not None:
-                    renumbered = renumber(part.records, place, header, plan.stamp, is_transactional=True)
-                    plan.pieces = renumbered.pieces
-                    planned.to_send.append((plan, renumbered.batch))
-        except BrokenOff as error:
-            planned.fail(ErrorCode.request_timed_out, str(error))
-        except NotTheNextBatch as error:
-            planned.fail(ErrorCode.offset_out_of_range, str(error))
-        except InvalidBatch as error:
-            planned.fail(ErrorCode.corrupt_message, str(error))
-        except _Stranger as error:
-            planned.fail(ErrorCode.policy_violation, str(error))
+        planned.translation.write_under(*stamp, instead_of=self._translations.writers)
+        stranger = self._stranger_among(part, planned.headers)
+        if stranger:
+            planned.fail(ErrorCode.policy_violation, stranger)
+        else:
+            planned.plan(lambda _: stamp.producer_id, is_transactional=True)
         size = sum(len(batch) for _, batch in planned.to_send)
-        self._transactions.carry(transaction, part.key, headers, left_out=part.left_out, size_bytes=size)
+        self._transactions.carry(transaction, part.key, planned.headers, left_out=part.left_out, size_bytes=size)
         return planned
 
-    def _refuse_strangers(self, part: AppendPart, headers: Sequence[BatchHeader]) -> None:
+    def _stranger_among(self, part: AppendPart, headers: Sequence[BatchHeader]) -> str:
+        """The batch of a third site, where nothing but producer ids could keep it from coming back; empty: there is none."""
         if self._naming.policy is NamingPolicy.PREFIX:
-            return
+            return ""
         for header in headers:
             origin = self._provenance.origin_of(header.producer_id)
             if header.base_offset not in part.left_out and origin != self._naming.source_alias:
-                raise _Stranger(
+                return (
                     f"the batch at offset {header.base_offset} came into being at {origin}: with antipode.target.transactions "
                     "a link carries what its source wrote, or has topic.naming.policy=prefix"
                 )
+        return ""
 
-    async def _send(self, connection: Connection, row: _Round) -> None:
+    async def _send(self, connection: Connection, sent: Round[OutgoingPart]) -> None:
         """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the outcome."""
-        by_topic: dict[str, list[PartitionRecords]] = {}
-        for part, _, batch in row:
-            by_topic.setdefault(self._target_name(part), []).append(PartitionRecords(part.part.key.partition, batch))
-        listed = [TopicRecords(name, None, partitions) for name, partitions in by_topic.items()]
-        request = ProduceRequest(self._transactions.transactional_id, -1, self._timeout_ms, listed)
-        outcomes = by_place(await reached(requests.request_produce(connection, request)))
-        for part, plan, _ in row:
-            _note(part, plan, outcomes.get((self._target_name(part), part.part.key.partition)))
-            if part.error is ErrorCode.none:
-                start = outcomes[self._target_name(part), part.part.key.partition].log_start_offset
-                self._translations.note_target_start(part.part.key, start)
+        outcomes = await send_round(
+            connection,
+            sent,
+            self._naming,
+            transactional_id=self._transactions.transactional_id,
+            timeout_ms=self._timeout_ms,
+        )
+        for part, plan, outcome in outcomes:
+            _note(part, plan, outcome)
+            if outcome is not None and part.error is ErrorCode.none:
+                self._translations.note_target_start(part.part.key, outcome.log_start_offset)
 
 
-class _Stranger(Exception):
-    """A batch of a third site, where nothing but producer ids could keep it from coming back."""
+def _left_to_others(part: AppendPart) -> AppendAnswer:
+    message = "another daemon of the link mirrors it"
+    return answered(part.key, ErrorCode.request_timed_out, message, part.expected_log_end_offset)
 
 
-def _note(part: _Part, plan: Planned, outcome: PartitionProduced | None) -> None:
+def _note(part: OutgoingPart, plan: Planned, outcome: PartitionProduced | None) -> None:
     if outcome is None:
         part.fail(ErrorCode.unknown_server_error, "the target's broker says nothing of the partition")
         return
@@ -233,8 +195,5 @@ def _note(part: _Part, plan: Planned, outcome: PartitionProduced | None) -> None
             ErrorCode.offset_out_of_range,
             f"the target gave offset {outcome.base_offset}, its log had reached {end}",
         )
-    elif code is ErrorCode.invalid_record:
-        # What a broker says of records that a topic does not take, such as those without a key in a compacted one.
-        part.fail(ErrorCode.policy_violation, f"{code.name}: {outcome.error_message}")
     else:
-        part.fail(code, outcome.error_message or code.name)
+        part.refuse(code, outcome.error_message)

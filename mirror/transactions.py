@@ -1,11 +1,13 @@
 """Transactions of a translate link at its target: records and the notes of them become visible together (`core/transaction_cycle.py`).
 
-One producer for a link, by its transactional id: whoever opens it last fences all others, and has their open transaction aborted.
+One producer for a mirror, by its transactional id: whoever opens it fences who had it before, and has the open transaction aborted.
 Writers (`transactional_append.py`) enter the open transaction, or begin one; a task for each transaction ends it in time, with the
 positions and map runs of everything in it as its last records. What goes wrong breaks it off, and the next writer opens anew.
 
-A producer that is fenced may have been replaced by another mirror, or only have been silent for longer than the transaction's timeout. The
-link's topic tells: each mirror notes a token of its own first of all. Who finds another's behind its own has been replaced, and stays out.
+Each opening claims in the link's topic what it is to write (`core/claims.py`), fences whoever has claimed any of it before, and reads then
+where it stands. All mirrors of a link that is not shared have one id; a producer that is fenced there may have been replaced, or only have
+been silent for longer than the transaction's timeout: who finds another's claim behind its own has been replaced, and stays out. Daemons
+that share a link have an id each, and open anew whenever the slots that they own are not those that they claimed.
 """
 
 from __future__ import annotations
@@ -13,27 +15,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
+from mirror.core.claims import Claim, ClaimName, outlived, rivals_of, successor_of
 from mirror.core.partitions import PartitionKey
 from mirror.core.renumbering import Stamp, next_sequence
-from mirror.core.stored_map import StoredLink, StoredRecord, owner_record, writer_record
+from mirror.core.sharing import slot_of
+from mirror.core.stored_map import StoredRecord, claim_record, claim_tombstone, writer_record
 from mirror.core.transaction_cycle import CycleLimits, Phase, Place, TransactionCycle
 from mirror.kafka_site import reached
-from mirror.offset_store import OffsetStore, encoded, read_topic
+from mirror.metrics import TransactionMetrics
+from mirror.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore, encoded
 from mirror.ports import Unreachable
+from mirror.transaction_coordinator import TransactionCoordinator
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
-from runtime.retries import jittered_backoff
 from wire.client import KafkaClient
-from wire.client_errors import TRANSIENT, BrokerError, KafkaClientError, broker_error, error_code
-from wire.connection import Connection
+from wire.client_errors import TRANSIENT, BrokerError, broker_error, error_code
+from wire.control.mirror_pb2 import MirrorTransactions
 from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 from wire.record_batch import BatchHeader
-from wire.transaction_requests import ProducerIdentity, request_end, request_identity, request_partitions
+from wire.transaction_requests import ProducerIdentity
 
 TRANSACTIONAL_ID_PREFIX = "antipode-mirror."
 
@@ -42,10 +47,14 @@ REOPEN_MS = 500
 
 LAST_ABORT_TIMEOUT_S = 3.0
 
+FENCING = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch})
+"""How a target refuses an epoch that is not the last one."""
+
+NO_TRANSACTIONS = ""
+"""In place of the transactional id: the claim of a mirror that writes without."""
+
 _log = get_logger("mirror.transactions")
 _state_change = state_change_logger()
-
-Result = TypeVar("Result")
 
 
 class TakenOver(Unreachable):
@@ -83,48 +92,6 @@ class Transaction:
         self.over.add_done_callback(lambda over: over.cancelled() or over.exception())
 
 
-class Coordinator:
-    """The target's coordinator of a link's transactional id, looked up again after a failure."""
-
-    def __init__(self, client: KafkaClient, link: str, *, timeout_ms: int) -> None:
-        self._client = client
-        self._timeout_ms = timeout_ms
-        self._node_id = -1
-        self.transactional_id = TRANSACTIONAL_ID_PREFIX + link
-
-    async def fence(self) -> ProducerIdentity:
-        """A new epoch: whoever wrote under the id can do so no longer, and what was open is aborted. Unreachable."""
-        return await self._asked(
-            lambda connection: request_identity(connection, self.transactional_id, timeout_ms=self._timeout_ms)
-        )
-
-    async def add(self, stamp: ProducerIdentity, places: Sequence[Place]) -> None:
-        """Let the open transaction, or a new one, include these. Unreachable."""
-        await self._asked(lambda connection: request_partitions(connection, self.transactional_id, stamp, places))
-
-    async def end(self, stamp: ProducerIdentity, *, is_commit: bool) -> None:
-        """End the open transaction. Unreachable: its outcome is not known."""
-        await self._asked(lambda connection: request_end(connection, self.transactional_id, stamp, is_commit=is_commit))
-
-    async def _asked(self, ask: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Asked again while the coordinator moves, loads or still ends the transaction before."""
-
-        async def once() -> Result:
-            if self._node_id < 0:
-                self._node_id = await self._client.transaction_coordinator(self.transactional_id)
-            node_id = self._node_id
-            try:
-                return await ask(await self._client.connection(node_id))
-            except KafkaClientError as error:
-                if not is_still_ending(error):
-                    self._node_id = -1
-                raise
-
-        retrying = jittered_backoff(retry_on=TRANSIENT, initial_ms=4, max_ms=200, budget_ms=self._timeout_ms / 2)
-        result: Result = await reached(retrying(once))
-        return result
-
-
 class Transactions:
     """All transactions of one link; one event loop only."""
 
@@ -134,9 +101,11 @@ class Transactions:
         store: OffsetStore,
         *,
         link: str,
+        is_shared: bool,
         origin: str,
         limits: CycleLimits,
         clock: Clock,
+        metrics: TransactionMetrics,
         timeout_ms: int,
         request_timeout_ms: int,
     ) -> None:
@@ -145,17 +114,25 @@ class Transactions:
         self._origin = origin
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._coordinator = Coordinator(client, link, timeout_ms=timeout_ms)
-        self.transactional_id = self._coordinator.transactional_id
-        self._cycle = TransactionCycle(limits)
+        self._mirror = uuid.uuid4().hex
+        self._timeout_ms = timeout_ms
+        self.transactional_id = TRANSACTIONAL_ID_PREFIX + link + (f".{self._mirror}" if is_shared else "")
+        self._coordinator = self._coordinator_of(self.transactional_id)
+        # Which slots this mirror is to write, asked again and again; None: all.
+        self.slots: Callable[[], frozenset[int] | None] = lambda: frozenset() if is_shared else None
+        self._cycle = cycle = TransactionCycle(limits)
+        self._metrics = metrics
+        metrics.open_records = lambda: cycle.record_count
+        metrics.open_for_ms = lambda: cycle.open_for_ms(clock.monotonic_ms())
         self._identity = ProducerIdentity(-1, -1)
         self._note_sequence = 0
         self._opening = asyncio.Lock()
         self._opened_not_before_ms = 0.0
-        self._instance = uuid.uuid4().hex
-        self._tokens = 0
-        # The offset of our last notes in the link's topic; -1 before the first ones.
-        self._noted_at = -1
+        # What the last opening claimed, and the offset in the link's topic from which claims are later ones.
+        self._claim: Claim | None = None
+        self._claimed_at = -1
+        # How often the producer was opened: what was read of the target before may be outdated then.
+        self.era = 0
         self._reason = ""
         # Why another mirror writes now and this one must not; empty while none does.
         self.taken_over = ""
@@ -169,12 +146,13 @@ class Transactions:
     # For writers.
 
     async def ready(self) -> None:
-        """Have a producer. TakenOver; Unreachable while the target does not give one."""
+        """Have a producer for the slots that are this mirror's. TakenOver; Unreachable while the target does not give one."""
         async with self._opening:
             if self.taken_over:
                 raise TakenOver(self.taken_over)
-            if self._cycle.phase is not Phase.CLOSED:
+            if self._cycle.phase is not Phase.CLOSED and self._has_claimed(self.slots()):
                 return
+            await self._end_of_epoch()
             if self._clock.monotonic_ms() < self._opened_not_before_ms:
                 raise Unreachable(f"the transaction was broken off: {self._reason}")
             try:
@@ -182,6 +160,10 @@ class Transactions:
             except BaseException:
                 self._opened_not_before_ms = self._clock.monotonic_ms() + REOPEN_MS
                 raise
+
+    def holds(self, key: PartitionKey) -> bool:
+        """Whether this mirror claimed the partition when it opened its producer: else another one may be writing it."""
+        return self._claim is not None and (self._claim.slots is None or slot_of(key) in self._claim.slots)
 
     async def enter(self) -> Transaction:
         """The open transaction, or a new one, for a writer that will `leave` or `break_off`. As `ready`."""
@@ -226,11 +208,12 @@ class Transactions:
             if transaction is self._current:
                 self._cycle.add(wanted)
 
-    def break_off(self, transaction: Transaction, reason: str) -> None:
+    def break_off(self, transaction: Transaction, reason: str, *, is_fenced: bool = False) -> None:
         """Something in the transaction went wrong: nothing of it is to be seen, and it is written again in another one."""
         if transaction is not self._current:
             return
         _log.warning("the transaction is broken off", reason=reason)
+        self._metrics.record_aborted(is_fenced=is_fenced)
         self._reason = reason
         self._current = None
         self._left_open = transaction.stamp if self._cycle.places else None
@@ -248,6 +231,17 @@ class Transactions:
         self._cycle.hasten()
         self.leave(transaction)
         await asyncio.shield(transaction.over)
+
+    def describe(self) -> MirrorTransactions:
+        """How it goes, for those who ask."""
+        return MirrorTransactions(
+            transactional_id=self.transactional_id,
+            committed=self._metrics.committed,
+            aborted=self._metrics.aborted,
+            fenced=self._metrics.fenced,
+            open_records=self._cycle.record_count,
+            open_ms=int(self._cycle.open_for_ms(self._clock.monotonic_ms())),
+        )
 
     async def close(self) -> None:
         """End; what is open is aborted, so that readers need not wait for its timeout."""
@@ -281,13 +275,14 @@ class Transactions:
             if transaction is self._current:
                 await self._commit(transaction)
         except Unreachable as error:
-            self.break_off(transaction, str(error))
+            self.break_off(transaction, str(error), is_fenced=is_fencing(error))
         except Exception as error:
             # A story for whoever reads the log; writers must not wait for ever.
             _log.exception("ending a transaction failed")
             self.break_off(transaction, f"{type(error).__name__}: {error}")
 
     async def _commit(self, transaction: Transaction) -> None:
+        began_ms = self._clock.monotonic_ms()
         self._cycle.end()
         keys = list(self._cycle.keys)
         notes = [*transaction.notes, *self.book.notes(keys)]
@@ -298,6 +293,8 @@ class Transactions:
             await self._write_notes(transaction.stamp, notes)
         if self._cycle.places:
             await self._coordinator.end(transaction.stamp, is_commit=True)
+            now_ms = self._clock.monotonic_ms()
+            self._metrics.record_committed(open_ms=self._cycle.open_for_ms(now_ms), commit_ms=now_ms - began_ms)
         self._cycle.committed()
         self.book.settle(keys)
         self._current = None
@@ -307,13 +304,17 @@ class Transactions:
     def _place(self) -> Place:
         return (self._store.topic, 0)
 
-    async def _write_notes(self, stamp: ProducerIdentity, notes: Sequence[Sequence[StoredRecord]]) -> None:
+    async def _write_notes(self, stamp: ProducerIdentity, notes: Sequence[Sequence[StoredRecord]]) -> int:
+        """The offset at which they begin."""
+        first = -1
         for records in encoded(notes, now_ms=self._clock.now_ms()):
             batch = records.sealed(Stamp(*stamp, self._note_sequence))
             topic = TopicRecords(self._store.topic, None, [PartitionRecords(0, batch)])
             request = ProduceRequest(self.transactional_id, -1, self._request_timeout_ms, [topic])
-            self._noted_at = await reached(self._produce(request))
+            offset = await reached(self._produce(request))
+            first = offset if first < 0 else first
             self._note_sequence = next_sequence(self._note_sequence, records.count)
+        return first
 
     async def _produce(self, request: ProduceRequest) -> int:
         """The offset at which the batch lies."""
@@ -332,46 +333,98 @@ class Transactions:
 
     # The producer.
 
+    def _coordinator_of(self, transactional_id: str) -> TransactionCoordinator:
+        return TransactionCoordinator(self._client, transactional_id, timeout_ms=self._timeout_ms)
+
+    def _has_claimed(self, slots: frozenset[int] | None) -> bool:
+        return self._claim is not None and self._claim.slots == slots
+
+    async def _end_of_epoch(self) -> None:
+        """Let what is open under claims that are not the right ones any more come to its end."""
+        if self._current is not None:
+            self._cycle.hasten()
+            self._changed.set()
+            await asyncio.wait([self._current.over])
+        if self._cycle.phase is Phase.IDLE:
+            self._cycle.close()
+
     async def _open(self) -> None:
-        if self._noted_at >= 0:
-            await self._look_for_successor()
+        if self._claim is not None:
+            await self._look_for_successor(self._claim)
         stamp = await self._coordinator.fence()
         self._note_sequence, self._left_open = 0, None
         await self._store.create()
-        if self._cycle.must_read:
-            # All that was written under earlier epochs is decided by now, and whoever writes under them is refused.
+        name = ClaimName(self.transactional_id, stamp.producer_id, stamp.producer_epoch)
+        claim = Claim(name=name, mirror=self._mirror, slots=self.slots())
+        own = [claim_record(claim), writer_record(self._origin, stamp.producer_id)]
+        if self._claim is not None:
+            own.insert(0, claim_tombstone(self._claim))
+        self._claimed_at = await self._note(stamp, own)
+        self._claim = claim
+        fenced = await self._fence_rivals(claim)
+        if self._cycle.must_read or claim.is_shared:
+            # All that was written under epochs that are fenced now is decided, and whoever writes under them is refused.
+            await self._store.settled()
             await self.book.load()
-        self._tokens += 1
-        own = [owner_record(self._token), writer_record(self._origin, stamp.producer_id)]
-        await self._coordinator.add(stamp, [self._place])
-        await self._write_notes(stamp, [own])
-        await self._coordinator.end(stamp, is_commit=True)
+        if fenced:
+            await self._note(stamp, [claim_tombstone(one) for one in fenced])
         self._identity = stamp
+        self.era += 1
         self._cycle.open()
         _state_change.info(
             "writing in transactions",
             transactional_id=self.transactional_id,
             producer_id=stamp.producer_id,
             epoch=stamp.producer_epoch,
+            slots="all" if claim.slots is None else len(claim.slots),
         )
 
-    @property
-    def _token(self) -> str:
-        return f"{self._instance}/{self._tokens}"
+    async def _note(self, stamp: ProducerIdentity, records: Sequence[StoredRecord]) -> int:
+        """Note these in a transaction of their own, before the producer is used otherwise; the offset at which they are."""
+        await self._coordinator.add(stamp, [self._place])
+        offset = await self._write_notes(stamp, [records])
+        await self._coordinator.end(stamp, is_commit=True)
+        return offset
 
-    async def _look_for_successor(self) -> None:
-        """TakenOver when another mirror has noted its token after ours."""
-        seen = StoredLink()
-        await read_topic(self._client, self._store.topic, seen.apply, first_offset=self._noted_at)
-        if seen.owner and not seen.owner.startswith(self._instance):
+    async def _fence_rivals(self, own: Claim) -> list[Claim]:
+        """Fence all that have claimed any of our slots. Claims that are dead now, ours of earlier epochs among them."""
+        claims = await self._store.claims()
+        if own.name not in claims:
+            raise Unreachable(f"the claim of {self.transactional_id} is not in {self._store.topic} yet")
+        rivals = rivals_of(own, claims.values())
+        for transactional_id in sorted({claim.name.transactional_id for claim in rivals} - {NO_TRANSACTIONS}):
+            await self._coordinator_of(transactional_id).fence()
+            _state_change.info("fenced who had claimed some of the same", transactional_id=transactional_id)
+        return [*rivals, *outlived(own, claims.values())]
+
+    async def _look_for_successor(self, own: Claim) -> None:
+        """TakenOver when another mirror has claimed after us what it does not share."""
+        # What another daemon has open must hide nothing; where nobody shares, a claim that was broken off is nobody's.
+        isolation_level = READ_UNCOMMITTED if own.is_shared else READ_COMMITTED
+        later = await self._store.claims(first_offset=self._claimed_at, isolation_level=isolation_level)
+        successor = successor_of(own, later.values())
+        if successor is not None:
+            name = successor.name.transactional_id or "without transactions"
             self.taken_over = (
-                f"another mirror writes in the name of {self.transactional_id} now, and has fenced this one; "
+                f"another mirror writes in the name of {self.transactional_id} now ({name}), and has fenced this one; "
                 "it stays out until it is started again"
             )
             _state_change.warning(self.taken_over)
             raise TakenOver(self.taken_over)
 
 
-def is_still_ending(error: KafkaClientError) -> bool:
-    """Whether the coordinator only has to finish the transaction before."""
-    return isinstance(error, BrokerError) and error.code is ErrorCode.concurrent_transactions
+def is_fencing(error: BaseException) -> bool:
+    """Whether the target has said that our epoch is not the last one of its transactional id any more."""
+    cause = error.__cause__
+    return isinstance(cause, BrokerError) and cause.code in FENCING
+
+
+async def end_transactions(client: KafkaClient, store: OffsetStore, *, clock: Clock, timeout_ms: int) -> None:
+    """For a mirror that writes without: what others have open is aborted, and they stay out. Unreachable."""
+    claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=uuid.uuid4().hex, slots=None)
+    await store.save([[claim_record(claim)]], now_ms=clock.now_ms())
+    rivals = rivals_of(claim, (await store.claims()).values())
+    for transactional_id in sorted({rival.name.transactional_id for rival in rivals}):
+        await TransactionCoordinator(client, transactional_id, timeout_ms=timeout_ms).fence()
+    await store.save([[claim_tombstone(rival) for rival in rivals]], now_ms=clock.now_ms())
+    await store.settled()

@@ -8,28 +8,30 @@ mirrors from doing harm are the sequences of its batches (`core/translation.py`)
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Sequence
 from typing import Final
+
+from prometheus_client import CollectorRegistry
 
 from mirror.acl_sync import AclSync
 from mirror.assembly import Ports
 from mirror.config import ExistingTarget, MirrorConfig
 from mirror.core.naming import HEARTBEATS, NamingPolicy
-from mirror.core.stored_map import owner_record
 from mirror.core.transaction_cycle import CycleLimits
 from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaFetch
 from mirror.link_watch import LinkStanding, stand
+from mirror.metrics import TransactionMetrics
 from mirror.mirror_maker_topics import MirrorMakerTopics
 from mirror.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
+from mirror.ownership import Ownership
 from mirror.ports import AppendPort, Unreachable
 from mirror.provenance import Provenance
 from mirror.sieve import SourceSieve
 from mirror.tail_reader import TailReader
 from mirror.transactional_append import TransactionalAppend
-from mirror.transactions import Coordinator, Transactions
+from mirror.transactions import Transactions, end_transactions
 from mirror.translated_append import TranslatedAppend
 from mirror.translated_target import TranslatedTarget
 from mirror.translations import Translations
@@ -40,6 +42,7 @@ from runtime.logs import get_logger
 from wire.client import KafkaClient
 from wire.connection import ConnectionOptions
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.mirror_pb2 import MirrorTransactions
 from wire.links import carries_topic
 
 PIPELINED_REQUESTS_MAX = 64
@@ -65,7 +68,7 @@ _log = get_logger("mirror.translate")
 class TranslateLink:
     """One link; `open` first, `close` last."""
 
-    def __init__(self, config: MirrorConfig, *, client_id: str, clock: Clock) -> None:
+    def __init__(self, config: MirrorConfig, *, client_id: str, registry: CollectorRegistry, clock: Clock) -> None:
         self._config = config
         self._clock = clock
         self._dialing = Dialing(config, client_id=client_id)
@@ -76,7 +79,7 @@ class TranslateLink:
         self._store = store = OffsetStore(
             self._target_client, config.link_name, replication_factor=config.replication_factor
         )
-        self._transactions = self._make_transactions(store) if config.is_transactional else None
+        self._transactions = self._make_transactions(store, registry) if config.is_transactional else None
         self.translations = Translations(self._target_client, store, clock=clock, transactions=self._transactions)
         if self._transactions is not None:
             self._transactions.book = self.translations
@@ -116,18 +119,23 @@ class TranslateLink:
         await self.translations.load()
         await self.translations.be_ready()
         if self._transactions is None and self.translations.writers:
-            await self._end_transactions()
+            # The link wrote in transactions before.
+            await end_transactions(
+                self._target_client, self._store, clock=self._clock, timeout_ms=self._config.transaction_timeout_ms
+            )
+            await self.translations.load()
         await self._provenance.refresh()
         await self._have_producers()
         return standing_of(self._config)
 
-    async def _end_transactions(self) -> None:
-        """The link wrote in transactions before: what is open is aborted, and a mirror that still does so must stay out."""
-        config = self._config
-        coordinator = Coordinator(self._target_client, config.link_name, timeout_ms=config.transaction_timeout_ms)
-        await coordinator.fence()
-        await self._store.save([[owner_record(f"no transactions/{uuid.uuid4().hex}")]], now_ms=self._clock.now_ms())
-        await self.translations.load()
+    def share(self, ownership: Ownership) -> None:
+        """Mirror what this daemon owns; others of the link have the rest."""
+        if self._transactions is None:
+            ownership.on_gain = self.translations.reload
+            self.translations.owns = ownership.owns
+        else:
+            self._transactions.slots = lambda: ownership.slots
+            self.translations.owns = self._transactions.holds
 
     def mirror_config(self) -> MirrorConfig:
         """The configuration with what a translate link adds to it."""
@@ -166,6 +174,7 @@ class TranslateLink:
             read_link=self._read_link,
             workers=workers,
             acls=self._acl_status,
+            transactions=self._transaction_status,
             finish=self._finish,
             keeps_beginnings=False,
             tallies=self._dialing.tallies,
@@ -219,12 +228,13 @@ class TranslateLink:
             timeout_ms=self._config.request_timeout_ms,
         )
 
-    def _make_transactions(self, store: OffsetStore) -> Transactions:
+    def _make_transactions(self, store: OffsetStore, registry: CollectorRegistry) -> Transactions:
         config = self._config
         return Transactions(
             self._target_client,
             store,
             link=config.link_name,
+            is_shared=config.is_sharing,
             origin=config.source_alias,
             limits=CycleLimits(
                 interval_ms=config.commit_interval_ms,
@@ -233,6 +243,7 @@ class TranslateLink:
                 bytes_max=config.commit_bytes_max,
             ),
             clock=self._clock,
+            metrics=TransactionMetrics(registry, link=config.link_name),
             timeout_ms=config.transaction_timeout_ms,
             request_timeout_ms=config.request_timeout_ms,
         )
@@ -250,6 +261,9 @@ class TranslateLink:
 
     def _acl_status(self) -> str:
         return "" if self._acls is None else self._acls.status
+
+    def _transaction_status(self) -> MirrorTransactions | None:
+        return None if self._transactions is None else self._transactions.describe()
 
     async def _have_producers(self) -> None:
         """A producer id of ours for each site whose records may pass, noted at the target before they do."""

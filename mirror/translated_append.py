@@ -1,8 +1,8 @@
 """AppendPort of a translate link: plain idempotent Produce, one batch of each partition a request, many requests under way.
 
-Kafka takes one batch a partition and request, so an entry of several batches becomes several requests, sent one behind the other
-without waiting. Sequences keep them in order at the broker: after one that failed, those behind it are refused. Only where the target may
-not know our producer yet does the first batch go alone, since a broker takes any sequence from a producer that it does not know.
+An entry of several batches becomes several requests (`produce_rounds.py`), sent one behind the other without waiting. Sequences keep them
+in order at the broker: after one that failed, those behind it are refused. Only where the target may not know our producer yet does the
+first batch go alone, since a broker takes any sequence from a producer that it does not know.
 
 A broker finds repetitions by what it remembers of a producer, and Apache Kafka forgets a producer by the times in its records: one that
 writes what is older than `producer.id.expiration.ms` (a day) is forgotten every ten minutes, whatever it is doing. So a request of old
@@ -17,25 +17,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 from kio.schema.errors import ErrorCode
 
 from mirror.core.naming import Naming
 from mirror.core.partitions import PartitionKey
-from mirror.core.renumbering import renumber
-from mirror.core.translation import BrokenOff, NotTheNextBatch, Planned, TargetWentBack, Translation
+from mirror.core.translation import Planned, TargetWentBack
 from mirror.kafka_site import reached
 from mirror.ports import AppendAnswer, AppendPart
+from mirror.produce_rounds import OutgoingPart, Round, all_of, answered, rounds_of, send_round
 from mirror.tail_reader import TailReader
 from mirror.translations import Translations
 from runtime.clock import Clock
-from wire import broker_requests as requests
 from wire.client import KafkaClient
 from wire.client_errors import error_code
 from wire.connection import Connection
-from wire.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, ProduceResponse, TopicRecords
-from wire.record_batch import InvalidBatch, iterate_headers
+from wire.produce_codec import PartitionProduced
 
 OPENING_LASTS_MS = 60_000
 """A partition that was not written to for so long is opened again: the target may have forgotten our sequence."""
@@ -57,27 +54,13 @@ _SEQUENCE_TROUBLE = frozenset(
 
 
 @dataclass(slots=True)
-class _Part:
-    """One partition of a call: what is sent for it, in order, and the first thing that went wrong."""
+class _Part(OutgoingPart):
+    """A part whose calls are answered in their order."""
 
-    part: AppendPart
-    translation: Translation
-    to_send: list[tuple[Planned, bytes]] = field(default_factory=list)
-    next_offset: int = 0
     is_soon_forgotten: bool = False
-    error: ErrorCode = ErrorCode.none
-    message: str = ""
-    # The partition's call before this one, and this one: they are answered in their order.
+    # The partition's call before this one, and this one.
     before: asyncio.Event | None = None
     is_answered: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def fail(self, error: ErrorCode, message: str) -> None:
-        self.translation.break_off()
-        if self.error is ErrorCode.none:
-            self.error, self.message = error, message
-
-
-_Round = list[tuple[_Part, Planned, bytes]]
 
 
 class TranslatedAppend:
@@ -134,10 +117,7 @@ class TranslatedAppend:
                 part.is_answered.set()
 
     async def _start_sending(self, connection: Connection, planned: Sequence[_Part]) -> list[asyncio.Task[None]]:
-        rounds = [
-            [one for one in row if one is not None]
-            for row in zip_longest(*([(part, *sent) for sent in part.to_send] for part in planned))
-        ]
+        rounds = rounds_of(planned)
         if rounds and any(self._is_unopened(part.part.key) for part, _, _ in rounds[0]):
             await self._send(connection, rounds.pop(0))
             rounds = [[one for one in row if one[0].error is ErrorCode.none] for row in rounds]
@@ -156,12 +136,9 @@ class TranslatedAppend:
         return answered(part.key, ErrorCode.none, "", min(end, part.expected_log_end_offset))
 
     def _plan(self, part: AppendPart) -> _Part:
-        translation = self._translations.of(part.key)
-        planned = _Part(part, translation, before=self._last_call.get(part.key))
+        planned = _Part(part, self._translations.of(part.key), before=self._last_call.get(part.key))
         self._last_call[part.key] = planned.is_answered
-        places = list(iterate_headers(part.records))
-        planned.next_offset = places[-1][1].next_offset
-        oldest_ms = min(header.max_timestamp for _, header in places)
+        oldest_ms = min(header.max_timestamp for header in planned.headers)
         planned.is_soon_forgotten = oldest_ms < self._clock.now_ms() - OLD_RECORDS_MS
         if part.key in self._tails.unanswered_at_ms:
             planned.fail(
@@ -174,26 +151,7 @@ class TranslatedAppend:
                 ErrorCode.offset_out_of_range, "nothing was written for long: the target's log is looked at again"
             )
             return planned
-        try:
-            plans = translation.plan(
-                [header for _, header in places],
-                expected=part.expected_log_end_offset,
-                left_out=part.left_out,
-                producer_of=self._tails.producer_of,
-                log_start_offset=part.source_log_start_offset,
-            )
-            for (place, header), plan in zip(places, plans, strict=True):
-                if plan is not None and plan.stamp is not None:
-                    renumbered = renumber(part.records, place, header, plan.stamp)
-                    plan.pieces = renumbered.pieces
-                    planned.to_send.append((plan, renumbered.batch))
-        except BrokenOff as error:
-            planned.fail(ErrorCode.request_timed_out, str(error))
-        except NotTheNextBatch as error:
-            planned.fail(ErrorCode.offset_out_of_range, str(error))
-        except InvalidBatch as error:
-            planned.to_send.clear()
-            planned.fail(ErrorCode.corrupt_message, str(error))
+        planned.plan(self._tails.producer_of)
         return planned
 
     def _was_silent_for_long(self, key: PartitionKey) -> bool:
@@ -203,26 +161,17 @@ class TranslatedAppend:
     def _is_unopened(self, key: PartitionKey) -> bool:
         return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS
 
-    async def _send(self, connection: Connection, row: _Round) -> None:
+    async def _send(self, connection: Connection, sent: Round[_Part]) -> None:
         """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the outcome."""
-        by_topic: dict[str, list[PartitionRecords]] = {}
-        for part, _, batch in row:
-            name = self._naming.target_name(part.part.key.topic)
-            by_topic.setdefault(name, []).append(PartitionRecords(part.part.key.partition, batch))
-        listed = [TopicRecords(name, None, partitions) for name, partitions in by_topic.items()]
-        request = ProduceRequest(None, -1, self._timeout_ms, listed)
         try:
-            response = await reached(requests.request_produce(connection, request))
+            outcomes = await send_round(connection, sent, self._naming, timeout_ms=self._timeout_ms)
         except BaseException:
-            for part, _, _ in row:
+            for part, _, _ in sent:
                 self._opened_at_ms.pop(part.part.key, None)
                 if part.is_soon_forgotten:
                     self._tails.unanswered_at_ms[part.part.key] = self._clock.monotonic_ms()
             raise
-        outcomes = by_place(response)
-        for part, plan, _ in row:
-            key = part.part.key
-            outcome = outcomes.get((self._naming.target_name(key.topic), key.partition))
+        for part, plan, outcome in outcomes:
             self._note(part, plan, outcome)
 
     def _note(self, part: _Part, plan: Planned, outcome: PartitionProduced | None) -> None:
@@ -244,11 +193,8 @@ class TranslatedAppend:
                 return
             self._tails.doubted.add(key)
             part.fail(ErrorCode.offset_out_of_range, f"the target does not take the sequence: {message}")
-        elif code is ErrorCode.invalid_record:
-            # What a broker says of records that a topic does not take, such as those without a key in a compacted one.
-            part.fail(ErrorCode.policy_violation, f"{code.name}: {message}")
         else:
-            part.fail(code, message)
+            part.refuse(code, message)
 
     async def _answer(self, part: _Part) -> AppendAnswer:
         if part.before is not None:
@@ -259,35 +205,3 @@ class TranslatedAppend:
                 # An earlier call failed, and this one had nothing to send.
                 part.fail(ErrorCode.request_timed_out, "batches before these are not acknowledged")
         return answered(part.part.key, part.error, part.message, part.translation.position.source_next)
-
-
-async def all_of(sending: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for all; then Unreachable when one of them had no answer."""
-    outcomes = await asyncio.gather(*sending, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-
-
-def by_place(response: ProduceResponse | None) -> dict[tuple[str, int], PartitionProduced]:
-    """What became of each partition of a request."""
-    if response is None:
-        return {}
-    return {
-        (topic.name, partition.partition_index): partition
-        for topic in response.topics
-        for partition in topic.partitions
-    }
-
-
-def answered(key: PartitionKey, error: ErrorCode, message: str, log_end_offset: int) -> AppendAnswer:
-    """An answer in the source's offsets; a translate link has neither epochs nor divergence."""
-    return AppendAnswer(
-        key=key,
-        error=error,
-        message=message,
-        log_end_offset=log_end_offset,
-        link_epoch=0,
-        divergence_epoch=-1,
-        divergence_end_offset=-1,
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -150,6 +151,10 @@ class TranslatedTarget:
 
     async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
         """How far each partition is mirrored, in the source's offsets; reads the target's tail where it is not known."""
+        return await self._tails.positions(leaders, partial(self._ends, leaders))
+
+    async def _ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+        """The target's own log ends, by the source's names."""
         renamed = {self._at_target(key): leader for key, leader in leaders.items()}
         ends = await self._target.log_ends(renamed)
         found: dict[PartitionKey, LogAnswer] = {}
@@ -159,7 +164,7 @@ class TranslatedTarget:
                 found[key] = end
             if isinstance(end, LogEnds):
                 self._translations.note_target_start(key, end.log_start_offset)
-        return await self._tails.positions(found)
+        return found
 
     async def epoch_ends(
         self,

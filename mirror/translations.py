@@ -81,10 +81,22 @@ class Translations:
         """Whether positions are noted in the transactions that make them true."""
         return self._transactions is not None
 
-    async def be_ready(self) -> None:
-        """With transactions, have a producer and know what the target has noted, whatever happened. TakenOver, Unreachable."""
-        if self._transactions is not None:
-            await self._transactions.ready()
+    async def be_ready(self) -> int:
+        """With transactions, have a producer and know what the target has noted, whatever happened. TakenOver, Unreachable.
+
+        Returns the era, for `demand`.
+        """
+        if self._transactions is None:
+            return 0
+        await self._transactions.ready()
+        return self._transactions.era
+
+    def demand(self, key: PartitionKey, era: int) -> None:
+        """Unreachable when what was read of a partition in that era may not hold any more: another daemon may have written it since."""
+        if self._transactions is None:
+            return
+        if self._transactions.era != era or not self._transactions.holds(key):
+            raise Unreachable(f"{key} is looked at again: the mirror's transactions have begun anew meanwhile")
 
     @property
     def writers(self) -> AbstractSet[int]:

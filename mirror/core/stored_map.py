@@ -8,7 +8,7 @@ sees the one without the other.
 | --- | --- |
 | `{"kind":"producer","origin":alias}` | producer id under which the link writes what came into being at that site |
 | `{"kind":"writer","origin":alias,"id":n}` | a transactional producer of the link, which writes what came into being at that site |
-| `{"kind":"owner"}` | whose transactions the link's are: the mirror that wrote the last one |
+| `{"kind":"claim","writer":transactional id,"id":n,"epoch":n}` | which slots which mirror writes under that epoch |
 | `{"kind":"topic","topic":source name}` | both names and both ids |
 | `{"kind":"position","topic":...,"partition":n}` | next source offset and its leader epoch, target's end, sequences |
 | `{"kind":"runs","topic":...,"partition":n,"chunk":n}` | runs `[source offset, target offset, count]` of the offset map |
@@ -22,11 +22,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from mirror.core.claims import Claim, ClaimName
 from mirror.core.offset_map import OffsetMap, Run
 from mirror.core.partitions import PartitionKey
 from mirror.core.translation import Position, Translation
 
 StoredRecord = tuple[bytes, bytes | None]
+
+_CLAIM = b'{"kind":"claim",'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,7 @@ class StoredLink:
 
     producers: dict[str, int] = field(default_factory=dict)
     writers: set[int] = field(default_factory=set)
-    owner: str = ""
+    claims: dict[ClaimName, Claim] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     chunks: dict[PartitionKey, dict[int, list[Run]]] = field(default_factory=dict)
@@ -63,8 +66,9 @@ class StoredLink:
                     self.producers.setdefault(name["origin"], content["id"])
             case "writer":
                 self.writers.add(name["id"])
-            case "owner":
-                self.owner = "" if content is None else content["token"]
+            case "claim":
+                claimed = ClaimName(name["writer"], name["id"], name["epoch"])
+                _put(self.claims, claimed, content and _claim(claimed, content))
             case "topic":
                 _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
             case "position":
@@ -92,9 +96,20 @@ def writer_record(origin: str, producer_id: int) -> StoredRecord:
     return _key(kind="writer", origin=origin, id=producer_id), _value()
 
 
-def owner_record(token: str) -> StoredRecord:
-    """From here on the link's transactions are those of the mirror with this token."""
-    return _key(kind="owner"), _value(token=token)
+def is_claim(key: bytes | None) -> bool:
+    """Whether a record is a mirror's claim, told without opening it."""
+    return key is not None and key.startswith(_CLAIM)
+
+
+def claim_record(claim: Claim) -> StoredRecord:
+    """A mirror's claim."""
+    slots = None if claim.slots is None else sorted(claim.slots)
+    return _claim_key(claim), _value(mirror=claim.mirror, slots=slots)
+
+
+def claim_tombstone(claim: Claim) -> StoredRecord:
+    """What takes a claim away: its epoch is fenced."""
+    return _claim_key(claim), None
 
 
 def topic_record(binding: Binding) -> StoredRecord:
@@ -129,6 +144,17 @@ def tombstones(key: PartitionKey, chunks: Iterable[int], *, with_position: bool 
 def _runs_record(key: PartitionKey, number: int, runs: Sequence[Run]) -> StoredRecord:
     name = _key(kind="runs", topic=key.topic, partition=key.partition, chunk=number)
     return name, _value(runs=[list(run) for run in runs])
+
+
+def _claim_key(claim: Claim) -> bytes:
+    return _key(
+        kind="claim", writer=claim.name.transactional_id, id=claim.name.producer_id, epoch=claim.name.producer_epoch
+    )
+
+
+def _claim(name: ClaimName, content: Mapping[str, Any]) -> Claim:
+    slots = content["slots"]
+    return Claim(name=name, mirror=content["mirror"], slots=None if slots is None else frozenset(slots))
 
 
 def _binding(topic: str, content: Mapping[str, Any]) -> Binding:

@@ -3,7 +3,7 @@
 | phase | meaning | leaves it |
 | --- | --- | --- |
 | CLOSED | no producer of ours is known to the target, or it cannot be trusted any more | `open`, after InitProducerId |
-| IDLE | a producer, and no transaction | `enter` |
+| IDLE | a producer, and no transaction | `enter`, `close` |
 | FILLING | a transaction is open; writers enter, write and leave | `end`, `break_off` |
 | ENDING | everything is written, the end was asked for and is not answered | `committed`, `break_off` |
 
@@ -60,6 +60,7 @@ class TransactionCycle:
         self.keys: dict[PartitionKey, None] = {}
         # Partitions of the target that belong to the open transaction.
         self.places: set[Place] = set()
+        self.record_count = 0
         self._began_at_ms = 0.0
         self._size_bytes = 0
         self._is_hastened = False
@@ -82,6 +83,11 @@ class TransactionCycle:
         self._expect(Phase.CLOSED)
         self.phase = Phase.IDLE
         self.must_read = False
+
+    def close(self) -> None:
+        """The producer is given up for a new epoch of it."""
+        self._expect(Phase.IDLE)
+        self.phase = Phase.CLOSED
 
     def enter(self, now_ms: float) -> bool:
         """A writer begins; True when it is the first one, and with it a transaction."""
@@ -111,8 +117,10 @@ class TransactionCycle:
         for header in headers:
             if header.is_control:
                 inside.discard(header.producer_id)
-            elif header.is_transactional and header.base_offset not in left_out:
-                inside.add(header.producer_id)
+            elif header.base_offset not in left_out:
+                self.record_count += header.record_count
+                if header.is_transactional:
+                    inside.add(header.producer_id)
         if not inside:
             del self._inside[key]
 
@@ -129,6 +137,10 @@ class TransactionCycle:
     def hasten(self) -> None:
         """Somebody waits for the end of this transaction."""
         self._is_hastened = True
+
+    def open_for_ms(self, now_ms: float) -> float:
+        """How long a transaction has been open; 0 while none is."""
+        return now_ms - self._began_at_ms if self.phase in (Phase.FILLING, Phase.ENDING) else 0.0
 
     def due_in_ms(self, now_ms: float) -> float:
         """How long the open transaction may go on; 0 when it is to be ended."""
@@ -166,6 +178,7 @@ class TransactionCycle:
         self.writers = 0
         self.keys.clear()
         self.places.clear()
+        self.record_count = 0
         self._size_bytes = 0
         self._is_hastened = self._takes_nobody = False
 

@@ -178,10 +178,17 @@ class Translation:
         self._planned.clear()
         self._plan_sequences = dict(self.position.sequences)
 
-    def write_under(self, producer_id: int, producer_epoch: int) -> None:
-        """From now on under this producer and epoch; sequences begin at zero if it is a new one, and what was planned is broken off."""
-        if self.position.sequences.get(producer_id, (-1, 0))[0] != producer_epoch:
-            self.position.sequences[producer_id] = self._plan_sequences[producer_id] = (producer_epoch, 0)
+    def write_under(self, producer_id: int, producer_epoch: int, *, instead_of: Collection[int] = ()) -> None:
+        """From now on under this producer and epoch; sequences begin at zero if it is a new one, and what was planned is broken off.
+
+        `instead_of` are producers that write no more: their sequences are forgotten.
+        """
+        sequences = self.position.sequences
+        if sequences.get(producer_id, (-1, 0))[0] != producer_epoch:
+            for gone in sequences.keys() & set(instead_of) - {producer_id}:
+                del sequences[gone]
+            sequences[producer_id] = (producer_epoch, 0)
+            self._plan_sequences = dict(sequences)
 
     def ahead(self, *, first_chunk: int) -> Translation:
         """What this will be when everything planned is confirmed, with the map from a chunk on; all that is planned is done.

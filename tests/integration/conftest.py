@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
 from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
+from tests.support.mirror_sites import start_lone_site
 from tests.support.processes import Processes
+from tests.support.translate_links import create_topic
+from tests.support.translate_transactions import PARTITIONS, MakeLink, TransactionalLink
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +20,27 @@ def kafka_b(
 ) -> ApacheKafka:
     """A second Apache Kafka; the first one says whether there are any."""
     return start_apache_kafka(session_processes, tmp_path_factory.mktemp("kafka-b"))
+
+
+@pytest.fixture
+def transactional_link(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> MakeLink:
+    """Makes links from Apache Kafka whose mirrors write in transactions."""
+
+    async def make(
+        topic: str,
+        *,
+        is_antipode: bool = False,
+        target: str = "",
+        partitions: int = PARTITIONS,
+        settings: Mapping[str, str] | None = None,
+    ) -> TransactionalLink:
+        source = apache_kafka.bootstrap_servers
+        if is_antipode:
+            target = (await start_lone_site(processes, tmp_path, "site")).bootstrap
+        await create_topic(source, topic, partitions)
+        there = target or kafka_b.bootstrap_servers
+        return TransactionalLink(processes, tmp_path, source, there, topic, partitions, settings or {})
+
+    return make

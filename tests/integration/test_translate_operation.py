@@ -19,15 +19,16 @@ from mirror.offset_translator import OffsetTranslator
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.java_clients import KafkaPrograms
-from tests.support.mirror_sites import describe_mirror, mirror_ports
+from tests.support.mirror_sites import mirror_ports
 from tests.support.ports import LOOPBACK
-from tests.support.processes import Processes, RunningProcess
+from tests.support.processes import Processes
 from tests.support.translate_links import (
     ROOT,
     create_topic,
     produce_batches,
     read_partition,
     run_transactions,
+    shares_of,
     start_translate_mirror,
     wait_equal,
 )
@@ -208,15 +209,3 @@ async def test_daemons_that_share_a_link_split_it_and_take_over_from_one_that_di
     at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirrors[2])['grpc']}", "--output", "json"]
     verified = await antipode("links", "verify", "shared", "--topic", "shared", *at)
     assert [(one["verdict"], one["records"]) for one in verified] == [("equal", 300)] * 2, verified
-
-
-async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
-    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these, each of another one."""
-    owned: list[list[int]] = []
-    for mirror in mirrors:
-        reply = await describe_mirror(mirror)
-        owned.append([one.partition for one in reply.partitions if one.topic == topic and one.state == "MIRRORING"])
-    assert [len(partitions) for partitions in owned] == list(sizes), owned
-    together = [partition for partitions in owned for partition in partitions]
-    assert len(set(together)) == len(together), owned
-    return True

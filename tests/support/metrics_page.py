@@ -18,7 +18,7 @@ from cli.bridge.metrics import GAUGES as BRIDGE_GAUGES
 from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from dr.metrics import SiteAgentMetrics
-from mirror.metrics import MirrorMetrics
+from mirror.metrics import MirrorMetrics, TransactionMetrics
 from runtime.metrics import TaskDeaths
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
@@ -62,6 +62,7 @@ def _mirror_families() -> Iterable[Metric]:
         groups_stale_since_ms=lambda: {"billing": 0},
         unacknowledged=list,
     )
+    TransactionMetrics(registry, link="a-b").record_committed(open_ms=0, commit_ms=0)
     return registry.collect()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.eventually import eventually
+from tests.support.mirror_sites import describe_mirror
 from tests.support.ports import LOOPBACK
 from tests.support.processes import Processes, RunningProcess
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -123,11 +124,10 @@ async def read_partition(bootstrap: str, topic: str, partition: int, *, is_commi
     async with KafkaClient(bootstrap) as client:
         place = (topic, partition)
         offset = (await client.offsets_at([place], EARLIEST_TIMESTAMP))[place]
-        end = (await client.offsets_at([place], LATEST_TIMESTAMP))[place]
+        level = int(is_committed)
+        end = (await client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=level))[place]
         while offset < end:
-            fetched = await fetch_at_leader(
-                client, place, offset, max_bytes=CHECK_BYTES, isolation_level=int(is_committed)
-            )
+            fetched = await fetch_at_leader(client, place, offset, max_bytes=CHECK_BYTES, isolation_level=level)
             records = records_of(fetched)
             assert records, f"nothing at {offset} of {topic}-{partition}, which ends at {end}"
             aborted = [(one.producer_id, one.first_offset) for one in fetched.aborted_transactions or ()]
@@ -235,3 +235,15 @@ async def wait_equal(
         )
         if are_batches_equal:
             assert ours.batches == theirs.batches, f"{copy}-{partition}: records are the same, batches are not"
+
+
+async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
+    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these, each of another one."""
+    owned: list[list[int]] = []
+    for mirror in mirrors:
+        reply = await describe_mirror(mirror)
+        owned.append([one.partition for one in reply.partitions if one.topic == topic and one.state == "MIRRORING"])
+    assert [len(partitions) for partitions in owned] == list(sizes), owned
+    together = [partition for partitions in owned for partition in partitions]
+    assert len(set(together)) == len(together), owned
+    return True

@@ -48,8 +48,24 @@ class RefusedChange(_message.Message):
     since_ms: int
     def __init__(self, topic: _Optional[str] = ..., reason: _Optional[str] = ..., way_out: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
+class MirrorTransactions(_message.Message):
+    __slots__ = ("transactional_id", "committed", "aborted", "fenced", "open_records", "open_ms")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    OPEN_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_MS_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    committed: int
+    aborted: int
+    fenced: int
+    open_records: int
+    open_ms: int
+    def __init__(self, transactional_id: _Optional[str] = ..., committed: _Optional[int] = ..., aborted: _Optional[int] = ..., fenced: _Optional[int] = ..., open_records: _Optional[int] = ..., open_ms: _Optional[int] = ...) -> None: ...
+
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "acls", "refused_changes")
+    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes")
     class GroupProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +91,7 @@ class DescribeMirrorReply(_message.Message):
     PAUSED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUP_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_STALE_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     ACLS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_CHANGES_FIELD_NUMBER: _ClassVar[int]
     link: str
@@ -88,9 +105,10 @@ class DescribeMirrorReply(_message.Message):
     paused_topics: _containers.RepeatedScalarFieldContainer[str]
     group_problems: _containers.ScalarMap[str, str]
     groups_stale_since_ms: _containers.ScalarMap[str, int]
+    transactions: MirrorTransactions
     acls: str
     refused_changes: _containers.RepeatedCompositeFieldContainer[RefusedChange]
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ...) -> None: ...
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
     __slots__ = ("topics",)

@@ -79,7 +79,6 @@ def test_transactions_at_the_target_are_an_option_of_translate_links() -> None:
     ("given", "key", "accepted"),
     [
         (LEAST | {"antipode.target.transactions": "true"}, "antipode.target.transactions", "link.mode=translate"),
-        (TRANSLATE | {"antipode.sharing.enabled": "true"}, "antipode.target.transactions", "one daemon's"),
         (
             TRANSLATE | {"antipode.target.transactions.timeout.ms": "1500"},
             "antipode.target.transactions.timeout.ms",

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from mirror.core.partitions import BatchRun, PartitionKey
 from mirror.core.window import QueuedBatches
 from mirror.latencies import WINDOW_MS
-from mirror.metrics import MirrorMetrics
+from mirror.metrics import MirrorMetrics, TransactionMetrics
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
@@ -172,3 +172,23 @@ async def test_producers_that_have_nothing_to_send_and_fetchers_without_room_cou
         assert figure(registry, "unacknowledged_records") == 3
         world.before_append = lambda: None
         await eventually(lambda: figure(registry, "queue_wait_seconds_total") > 0, WITHIN_MS)
+
+
+def test_transactions_are_counted_as_they_end_and_the_open_one_is_looked_at() -> None:
+    registry = CollectorRegistry()
+    metrics = TransactionMetrics(registry, link="a-b")
+    metrics.record_committed(open_ms=120, commit_ms=30)
+    metrics.record_aborted(is_fenced=True)
+    metrics.record_aborted(is_fenced=False)
+    metrics.open_records, metrics.open_for_ms = lambda: 7, lambda: 250.0
+    names = (
+        "transactions_committed_total",
+        "transactions_aborted_total",
+        "transactions_fenced_total",
+        "transaction_open_seconds_sum",
+        "transaction_commit_seconds_sum",
+        "open_transaction_records",
+        "open_transaction_age_seconds",
+    )
+    found = [registry.get_sample_value(f"antipode_mirror_{name}", {"link": "a-b"}) for name in names]
+    assert found == [1, 2, 1, 0.12, 0.03, 7, 0.25]

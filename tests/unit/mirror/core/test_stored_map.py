@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from mirror.core.claims import Claim, ClaimName
 from mirror.core.offset_map import CHUNK_RUNS
 from mirror.core.partitions import PartitionKey
 from mirror.core.renumbering import Piece
@@ -11,7 +12,9 @@ from mirror.core.stored_map import (
     Binding,
     StoredLink,
     StoredRecord,
-    owner_record,
+    claim_record,
+    claim_tombstone,
+    is_claim,
     partition_records,
     producer_record,
     tombstones,
@@ -73,11 +76,16 @@ def test_chunks_before_a_missing_one_are_left_out() -> None:
     assert list(link.translation(KEY).map) == whole.map.chunk(2)
 
 
-def test_the_last_mirror_that_wrote_in_transactions_is_known_with_all_producer_ids_of_the_link() -> None:
-    link = stored(owner_record("one/1"), writer_record("a", 7), owner_record("two/1"), writer_record("a", 8))
-    assert link.owner == "two/1"
+def test_claims_and_all_producer_ids_of_a_link_s_transactions_are_known() -> None:
+    shared = Claim(name=ClaimName("mirror.one", 7, 0), mirror="one", slots=frozenset({3, 1}))
+    whole = Claim(name=ClaimName("mirror", 8, 2), mirror="two", slots=None)
+    link = stored(claim_record(shared), writer_record("a", 7), claim_record(whole), writer_record("a", 8))
+    assert list(link.claims.values()) == [shared, whole]
     assert link.writers == {7, 8}
     assert link.producers == {}
+    assert list(stored(claim_record(shared), claim_record(whole), claim_tombstone(shared)).claims) == [whole.name]
+    assert is_claim(claim_tombstone(whole)[0])
+    assert not is_claim(writer_record("a", 7)[0])
 
 
 def test_a_position_can_be_noted_before_it_counts() -> None:
@@ -87,7 +95,8 @@ def test_a_position_can_be_noted_before_it_counts() -> None:
         before = (made.position.source_next, made.position.target_next, list(made.map))
         link = stored(*partition_records(KEY, made, chunks=range(saved_chunk + 1)))
         at = made.planned_next
-        made.write_under(9, 4)
+        made.write_under(9, 4, instead_of={4711, 9})
+        assert made.position.sequences == {9: (4, 0)}
         headers = [
             read_header(encode_batch([Record(None, b"v", 1)] * 3, base_offset=at + 3 * number)) for number in range(2)
         ]

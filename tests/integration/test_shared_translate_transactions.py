@@ -1,0 +1,86 @@
+"""Daemons that share a translate link and write in transactions: one is killed, one wakes up as a zombie, and readers see nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.processes import RunningProcess
+from tests.support.translate_links import shares_of
+from tests.support.translate_transactions import MakeLink, TransactionalLink
+
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+
+PARTITIONS = 4
+SHARING = {
+    "antipode.sharing.enabled": "true",
+    # Long enough that whoever is killed or stopped has a transaction open.
+    "antipode.target.transactions.commit.interval.ms": "300",
+}
+
+
+async def wait_shared(link: TransactionalLink, mirrors: list[RunningProcess], *sizes: int) -> None:
+    """Until the daemons have so many partitions each."""
+    await eventually(lambda: shares_of(mirrors, link.topic, sizes), 60_000)
+
+
+@pytest.mark.parametrize(
+    ("through", "is_antipode_the_target"),
+    [
+        pytest.param("a group", False, id="a group of apache kafka", marks=pytest.mark.long),
+        pytest.param("zookeeper", False, id="zookeeper, apache kafka"),
+        pytest.param("a group", True, id="a group of antipode", marks=pytest.mark.long),
+        pytest.param("zookeeper", True, id="zookeeper, antipode", marks=pytest.mark.long),
+    ],
+)
+async def test_daemons_that_die_or_wake_up_as_zombies_leave_each_record_seen_once_and_in_order(
+    transactional_link: MakeLink, zookeeper_connect: str, through: str, is_antipode_the_target: bool
+) -> None:
+    settings: Mapping[str, str] = SHARING
+    if through == "zookeeper":
+        settings = SHARING | {
+            "antipode.sharing.zookeeper.connect": zookeeper_connect,
+            "antipode.sharing.session.timeout.ms": "3000",
+        }
+    topic = f"shared-{'group' if through == 'a group' else 'zookeeper'}-{is_antipode_the_target}"
+    link = await transactional_link(topic, is_antipode=is_antipode_the_target, partitions=PARTITIONS, settings=settings)
+    one, two = mirrors = [link.start_mirror(name) for name in ("one", "two")]
+    await wait_shared(link, mirrors, 2, 2)
+    async with link.loaded():
+        await link.each_partition_went_on()
+        one.kill()
+        await link.each_partition_went_on()
+        await link.demand_prefixes()
+        one.start()
+        await wait_shared(link, mirrors, 2, 2)
+        await link.each_partition_went_on()
+        two.pause()
+        await wait_shared(link, [one], PARTITIONS)
+        await link.each_partition_went_on()
+        two.resume()
+        await wait_shared(link, mirrors, 2, 2)
+        await link.each_partition_went_on()
+        await link.demand_prefixes()
+    await link.wait_equal(within_ms=60_000)
+    await link.wait_agreement()
+    claims = (await link.noted()).claims.values()
+    assert len([claim for claim in claims if claim.slots]) == len(mirrors), "what the dead had claimed is gone"
+
+
+@pytest.mark.long
+async def test_a_mirror_that_does_not_share_and_daemons_that_do_are_not_at_it_together(
+    transactional_link: MakeLink, zookeeper_connect: str
+) -> None:
+    link = await transactional_link("turned-shared", partitions=PARTITIONS)
+    alone = link.start_mirror("alone")
+    async with link.loaded():
+        await link.each_partition_went_on()
+        shared = SHARING | {"antipode.sharing.zookeeper.connect": zookeeper_connect}
+        mirrors = [link.start_mirror(name, shared) for name in ("one", "two")]
+        await link.wait_faulted(alone, "another mirror writes")
+        await wait_shared(link, mirrors, 2, 2)
+        await link.each_partition_went_on()
+    await link.wait_equal(within_ms=60_000)
+    await link.wait_agreement()

@@ -24,6 +24,7 @@ from mirror.kafka_transfer import KafkaFetch
 from mirror.link_watch import LinkStanding, stand
 from mirror.mirror_maker_topics import MirrorMakerTopics
 from mirror.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
+from mirror.opposite_links import OppositeLinks
 from mirror.ports import AppendPort, Unreachable
 from mirror.provenance import Provenance
 from mirror.sieve import SourceSieve
@@ -100,15 +101,26 @@ class TranslateLink:
             clock=clock,
             late_within_ms=config.request_timeout_ms,
         )
+        self._copies = TranslatedTarget(
+            source=self._source,
+            target=self._target,
+            client=self._target_client,
+            naming=config.naming,
+            translations=self.translations,
+            tails=self._tails,
+            opposite=OppositeLinks(self._source_client, target_alias=config.target_alias, clock=clock),
+            replication_factor=config.replication_factor,
+            is_syncing_configs=config.is_syncing_configs,
+        )
         self._mirror_maker = MirrorMakerTopics(
             config,
             source=self._source_client,
             target=self._target_client,
             source_groups=self._source,
             translations=self.translations,
+            downstream=self._copies.downstream,
             clock=clock,
         )
-
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None
 
     async def open(self) -> LinkStanding:
@@ -142,16 +154,7 @@ class TranslateLink:
     def ports(self) -> Ports:
         """The two ends as the mirror reaches them."""
         config = self._config
-        target = TranslatedTarget(
-            source=self._source,
-            target=self._target,
-            client=self._target_client,
-            naming=config.naming,
-            translations=self.translations,
-            tails=self._tails,
-            replication_factor=config.replication_factor,
-            is_syncing_configs=config.is_syncing_configs,
-        )
+        target = self._copies
         workers = {"offset-map": self.translations.keep_saved, "mirror-maker": self._mirror_maker.run}
         if self._acls is not None:
             workers["acls"] = self._acls.run

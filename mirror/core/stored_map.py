@@ -45,6 +45,7 @@ class StoredLink:
 
     producers: dict[str, int] = field(default_factory=dict)
     writers: set[int] = field(default_factory=set)
+    origins: set[str] = field(default_factory=set)
     owner: str = ""
     bindings: dict[str, Binding] = field(default_factory=dict)
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
@@ -61,8 +62,10 @@ class StoredLink:
                 # The first one stands: a second mirror that started at the same moment takes it over.
                 if content is not None:
                     self.producers.setdefault(name["origin"], content["id"])
+                    self.origins.add(name["origin"])
             case "writer":
                 self.writers.add(name["id"])
+                self.origins.add(name["origin"])
             case "owner":
                 self.owner = "" if content is None else content["token"]
             case "topic":

@@ -44,6 +44,7 @@ def translated(sites: tuple[MemorySite, MemorySite]) -> TranslatedTarget:
         naming=Naming(policy=NamingPolicy.PREFIX, source_alias="a", target_alias="b"),
         translations=Bindings(),
         tails=None,
+        opposite=None,
         replication_factor=1,
         is_syncing_configs=False,
     )

@@ -30,6 +30,7 @@ def target(client: KafkaClient) -> TranslatedTarget:
         naming=NAMING,
         translations=NOT_ASKED,
         tails=NOT_ASKED,
+        opposite=NOT_ASKED,
         replication_factor=1,
         is_syncing_configs=True,
     )

@@ -32,6 +32,7 @@ from mirror.producers import Producer
 from mirror.queue import ByteQueue
 from mirror.resets import Resets
 from mirror.service import MirrorParts
+from mirror.stall_watch import StallWatch
 from mirror.standby_reports import StandbyReports
 from mirror.throttle import Throttle
 from mirror.topic_sync import TopicSync
@@ -138,6 +139,7 @@ class Mirror:
         self._reports = (
             None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
         )
+        self._stalls = self._make_stall_watch()
         self.metrics = MirrorMetrics(
             registry,
             board=self.board,
@@ -150,6 +152,7 @@ class Mirror:
             tallies=ports.tallies,
             refusals=lambda: self._topics.refusals,
             groups_stale_since_ms=lambda: self._groups.stale_since_ms,
+            stalls=self._stalls,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -182,6 +185,7 @@ class Mirror:
             lambda: self._groups.problems,
             lambda: self._groups.stale_since_ms,
             self._ports.acls,
+            lambda: self._stalls.stalled_for_ms,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:
@@ -198,6 +202,7 @@ class Mirror:
         self._supervisor.start("topics", self._topics.run)
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
+        self._supervisor.start("stalls", self._stalls.run)
         if self._reports is not None:
             self._supervisor.start("standby-reports", self._reports.run)
         for name, worker in self._ports.workers.items():
@@ -208,6 +213,7 @@ class Mirror:
         self.board.stop_timers()
         await self._supervisor.stop("topics")
         await self._supervisor.stop("groups")
+        await self._supervisor.stop("stalls")
         await self.fetchers.close()
         is_complete = await self._drain(drain_timeout_ms)
         result = DrainResult(
@@ -280,6 +286,21 @@ class Mirror:
             actor=self._ports.actor,
             link=self.link,
             on_put_away=self._topics.renew,
+        )
+
+    def _make_stall_watch(self) -> StallWatch:
+        def replace_workers(key: PartitionKey, reason: str) -> None:
+            self.fetchers.replace(key, reason)
+            self.producers.replace(key, reason)
+
+        return StallWatch(
+            self.board,
+            source=self._ports.source,
+            waited_ms=lambda: self.throttle.waited_ms + self.queue.wait_on_put_ms,
+            replace_workers=replace_workers,
+            clock=self._clock,
+            # A source that has nothing new answers once in a long poll.
+            stall_ms=max(self._config.stall_timeout_ms, 2 * self._config.fetch_wait_max_ms),
         )
 
     def _make_topics(self) -> TopicSync:

@@ -212,6 +212,12 @@ class MirrorConfig(Settings):
     pause_file: Path | None = Field(
         default=None, alias="antipode.pause.file", description="a file in which pauses outlast the daemon, or empty"
     )
+    stall_timeout_ms: int = Field(
+        default=30_000,
+        alias="antipode.stall.timeout.ms",
+        ge=100,
+        description="100 ms or more without progress after which a partition counts as stalled",
+    )
     shutdown_drain_timeout_ms: int = Field(
         default=10_000, alias="shutdown.drain.timeout.ms", ge=0, description="0 ms or more"
     )

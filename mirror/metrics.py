@@ -24,6 +24,7 @@ from mirror.core.plan import Trouble
 from mirror.core.window import QueuedBatches
 from mirror.link_watch import LinkStanding
 from mirror.queue import ByteQueue
+from mirror.stall_watch import StallWatch
 from runtime.clock import Clock
 from wire.compressed_stream import CompressionTally
 
@@ -103,7 +104,9 @@ class MirrorMetrics(Collector):
         tallies: Mapping[str, CompressionTally],
         refusals: Callable[[], Mapping[str, Trouble]],
         groups_stale_since_ms: Callable[[], Mapping[str, int]],
+        stalls: StallWatch,
     ) -> None:
+        self._stalls = stalls
         self._groups_stale_since_ms = groups_stale_since_ms
         self._refusals = refusals
         self._tallies = tallies
@@ -141,6 +144,7 @@ class MirrorMetrics(Collector):
         yield from self._queue_families()
         yield from self._compression_families()
         yield from self._partition_families()
+        yield from self._stall_families()
         yield from self._mirror_maker_families()
 
     def describe(self) -> Iterable[Metric]:
@@ -254,6 +258,25 @@ class MirrorMetrics(Collector):
             watermark.add_metric(place, _known(facts.progress.source_high_watermark))
         yield from (lag_records, lag_bytes, lag_seconds, state, mirrored_bytes, mirrored_records, skipped)
         yield from (end_offset, watermark, doubtful)
+
+    def _stall_families(self) -> Iterable[Metric]:
+        link, stalled_for_ms = self._link().name, self._stalls.stalled_for_ms
+        stalled = GaugeMetricFamily(
+            "antipode_mirror_stalled_seconds",
+            "For how long a partition has not moved although the source has more, or nobody has heard it; 0 when all is well.",
+            labels=["link", "topic", "partition"],
+        )
+        for key, _ in self._board.our_rows():
+            stalled.add_metric([link, key.topic, str(key.partition)], stalled_for_ms.get(key, 0) / 1000)
+        yield stalled
+        remedies = CounterMetricFamily(
+            "antipode_mirror_stall_remedies",
+            "What was done about stalled partitions: their flow started anew, or their workers replaced.",
+            labels=["link", "remedy"],
+        )
+        for remedy, count in sorted(self._stalls.remedies.items()):
+            remedies.add_metric([link, remedy], count)
+        yield remedies
 
     def _mirror_maker_families(self) -> Iterable[Metric]:
         link = self._link()

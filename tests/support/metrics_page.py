@@ -60,6 +60,7 @@ def _mirror_families() -> Iterable[Metric]:
         tallies={},
         refusals=dict,
         groups_stale_since_ms=lambda: {"billing": 0},
+        stalls=MagicMock(stalled_for_ms={}, remedies={"restart": 0}),
     )
     return registry.collect()
 

@@ -38,6 +38,7 @@ class Scene:
             tallies={},
             refusals=dict,
             groups_stale_since_ms=dict,
+            stalls=MagicMock(stalled_for_ms={}, remedies={}),
         )
 
     def acknowledge(self, *, latency_ms: int) -> None:

@@ -19,6 +19,7 @@ from mirror.core.assignment import FetcherKey
 from mirror.core.flow_events import LinkRole, LinkTurned, Side
 from mirror.core.flow_state import FlowState, InvariantBroken
 from mirror.core.partitions import PartitionKey
+from mirror.core.plan import NameAtTarget
 from mirror.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
 from mirror.core.window import QueuedBatches
 from mirror.fetchers import Fetcher
@@ -76,6 +77,8 @@ class Ports:
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
     # How far ACLs are followed, for those who ask.
     acls: Callable[[], str] = lambda: ""
+    # Of links whose copies are deleted at the target, and never by the mirror: what a topic's copy is called there.
+    name_at_target: NameAtTarget | None = None
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
 
@@ -316,6 +319,7 @@ class Mirror:
             excluded_configs=self._config.config_properties_exclude,
             on_topology=self._topology_changed,
             on_renewed=self._groups.forget,
+            name_at_target=self._ports.name_at_target,
         )
 
     def _make_producer(self, lane: int) -> Producer:

@@ -35,6 +35,7 @@ from mirror.core.plan import (
     DeleteCopy,
     Finding,
     GrowTopic,
+    NameAtTarget,
     Plan,
     TopicView,
     Trouble,
@@ -87,7 +88,9 @@ class TopicSync:
         excluded_configs: Collection[str],
         on_topology: Callable[[], None],
         on_renewed: Callable[[str], None],
+        name_at_target: NameAtTarget | None = None,
     ) -> None:
+        self._name_at_target = name_at_target
         self._board = board
         self._source = source
         self._target = target
@@ -157,7 +160,12 @@ class TopicSync:
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
         configs = await self._configs(source, target)
-        wanted = plan(_views(source, configs[0]), _views(target, configs[1]), excluded_configs=self._excluded_configs)
+        wanted = plan(
+            _views(source, configs[0]),
+            _views(target, configs[1]),
+            excluded_configs=self._excluded_configs,
+            name_at_target=self._name_at_target,
+        )
         refusals, has_changed = await self._act(wanted.actions, link)
         self._update_board(source, target, wanted)
         self._tell_tombstones(configs[0])

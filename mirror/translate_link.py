@@ -169,6 +169,7 @@ class TranslateLink:
             read_link=self._read_link,
             workers=workers,
             acls=self._acl_status,
+            name_at_target=config.naming.target_name,
             finish=self._finish,
             tallies=self._dialing.tallies,
             verifier=TranslateVerifier(

@@ -75,7 +75,10 @@ class TranslatedTarget:
     # Topics.
 
     async def topics(self) -> Mapping[str, SiteTopic]:
-        """The copies of the source's topics, by the source's names and, where the copy is theirs, under the source's ids."""
+        """The copies of the source's topics, by the source's names and, where the copy is theirs, under the source's ids.
+
+        Also those whose topic is gone from the source: somebody has to hear of that.
+        """
         ours, theirs = await asyncio.gather(self._topics_of_source(), self._target.topics())
         found: dict[str, SiteTopic] = {}
         for name, topic in ours.items():
@@ -85,6 +88,12 @@ class TranslatedTarget:
                 leaders = {index: leader for index, leader in copy.leaders.items() if index in topic.leaders}
                 source_id = await self._bound_id(name, topic.topic_id, copy.topic_id)
                 found[name] = SiteTopic(topic_id=source_id, leaders=leaders)
+        for binding in self._translations.bindings:
+            copy = theirs.get(binding.target)
+            if copy is None or copy.topic_id != binding.target_id or binding.topic in ours:
+                continue
+            if self._naming.target_name(binding.topic) == binding.target:
+                found[binding.topic] = SiteTopic(topic_id=binding.source_id, leaders=copy.leaders)
         return found
 
     async def _topics_of_source(self) -> Mapping[str, SiteTopic]:

@@ -22,6 +22,10 @@ class Bindings:
     def binding(self, topic: str) -> Binding | None:
         return self._found.get(topic)
 
+    @property
+    def bindings(self) -> list[Binding]:
+        return list(self._found.values())
+
     async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
         self._found[topic] = Binding(topic=topic, source_id=source_id, target=target, target_id=target_id)
 
@@ -61,6 +65,18 @@ async def test_leaders_of_copies_are_found_while_the_source_is_silent(
     found = (await translated.topics())["orders"]
     assert found.topic_id == source.ids["orders"]
     assert found.leaders == {0: Leader(2002, 1), 1: Leader(2002, 1)}
+
+
+async def test_the_copy_of_a_topic_that_the_source_deleted_is_told_of_until_it_is_deleted_too(
+    sites: tuple[MemorySite, MemorySite], translated: TranslatedTarget
+) -> None:
+    """M9."""
+    source, target = sites
+    before = await translated.topics()
+    source.delete("orders")
+    assert await translated.topics() == before
+    target.delete("a.orders")
+    assert await translated.topics() == {}
 
 
 async def test_a_source_that_was_never_reached_has_no_copies(

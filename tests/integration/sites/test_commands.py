@@ -314,7 +314,7 @@ def test_links_are_shown_in_a_line_each_by_the_sites_and_by_their_mirror(pair: P
     (link,) = pair.json("links", "status", "a-b")["links"]
     assert (link["name"], link["active_site"], link["mirror"]) == ("a-b", "a", "MIRRORING")
     assert "a-b" in pair.run("links", "status").stdout
-    mirror = pair.document["mirrors"][0]["grpc"]
+    mirror = pair.sites.document["mirrors"][0]["grpc"]
     told = pair.json("links", "status", "a-b", "--mirror", mirror)
     assert (told["link"], told["state"], told["mode"]) == ("a-b", "MIRRORING", "exact")
     assert "MIRRORING" in pair.run("links", "status", "a-b", "--mirror", mirror).stdout

@@ -74,6 +74,7 @@ class TranslateLink:
         self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
         self._source = KafkaSite(config.source_bootstrap_servers, self._dialing.source)
         self._target = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
+        self._record = standing_of(config).record
         self._store = store = OffsetStore(
             self._target_client, config.link_name, replication_factor=config.replication_factor
         )
@@ -109,6 +110,7 @@ class TranslateLink:
             translations=self.translations,
             tails=self._tails,
             opposite=OppositeLinks(self._source_client, target_alias=config.target_alias, clock=clock),
+            carries=lambda topic: carries_topic(self._record, topic),
             replication_factor=config.replication_factor,
             is_syncing_configs=config.is_syncing_configs,
         )
@@ -241,12 +243,11 @@ class TranslateLink:
         )
 
     def _make_acl_sync(self) -> AclSync:
-        record = standing_of(self._config).record
         return AclSync(
             source=self._source_client,
             target=self._target_client,
             naming=self._config.naming,
-            carries=lambda topic: carries_topic(record, topic),
+            carries=lambda topic: carries_topic(self._record, topic),
             excluded_principals=self._config.acl_principal_blacklist,
             interval_ms=self._config.acl_sync_interval_ms,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -57,9 +57,11 @@ class TranslatedTarget:
         translations: Translations,
         tails: TailReader,
         opposite: OppositeLinks,
+        carries: Callable[[str], bool],
         replication_factor: int,
         is_syncing_configs: bool,
     ) -> None:
+        self._carries = carries
         self._opposite = opposite
         self._unknown_places: set[str] = set()
         self._is_syncing_configs = is_syncing_configs
@@ -83,7 +85,7 @@ class TranslatedTarget:
         found: dict[str, SiteTopic] = {}
         for name, topic in ours.items():
             copy = theirs.get(self._naming.target_name(name))
-            if copy is not None:
+            if copy is not None and self._carries(name) and self._other_of(name, ours) is None:
                 # More partitions than the source has do no harm: the first ones are the copies.
                 leaders = {index: leader for index, leader in copy.leaders.items() if index in topic.leaders}
                 source_id = await self._bound_id(name, topic.topic_id, copy.topic_id)
@@ -95,6 +97,12 @@ class TranslatedTarget:
             if self._naming.target_name(binding.topic) == binding.target:
                 found[binding.topic] = SiteTopic(topic_id=binding.source_id, leaders=copy.leaders)
         return found
+
+    def _other_of(self, name: str, ours: Collection[str]) -> str | None:
+        """Another topic of the source whose copy goes by the name that this one's would have; a table can name so."""
+        target = self._naming.target_name(name)
+        bound = [one.topic for one in self._translations.bindings if one.target == target and one.topic != name]
+        return next((other for other in bound if other in ours and self._naming.target_name(other) == target), None)
 
     async def _topics_of_source(self) -> Mapping[str, SiteTopic]:
         """As last seen while the source is silent: what was fetched before is to find the copies' leaders."""
@@ -126,16 +134,34 @@ class TranslatedTarget:
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:  # noqa: ARG002 (no epochs here)
         """Do actions of one kind; for each empty when done (or done before), else why it was refused."""
-        creations = [self._new_topic(action) for action in actions if isinstance(action, CreateTopic)]
+        creations = [action for action in actions if isinstance(action, CreateTopic)]
         try:
             if creations:
-                found = {outcome.name: outcome for outcome in await self._client.create_topics(creations)}
-                return [_refusal(found.get(topic.name)) for topic in creations]
+                return await self._create(creations)
             return [_refusal(await self._act(action)) for action in actions]
         except NotReached as error:
             raise Unreachable(str(error)) from error
         except KafkaClientError as error:
             return [str(error)] * len(actions)
+
+    async def _create(self, creations: Sequence[CreateTopic]) -> Sequence[str]:
+        asked: dict[str, str] = {}
+        taken: dict[str, str] = {}
+        for action in creations:
+            target = self._naming.target_name(action.name)
+            other = self._other_of(action.name, self._sources_topics or {}) or asked.get(target)
+            if other is None:
+                asked[target] = action.name
+            else:
+                taken[action.name] = (
+                    f"topic {target} of the target is the copy of {other}; two topics cannot have one copy"
+                )
+        new = [self._new_topic(action) for action in creations if action.name not in taken]
+        outcomes = {outcome.name: outcome for outcome in await self._client.create_topics(new)} if new else {}
+        return [
+            taken.get(action.name) or _refusal(outcomes.get(self._naming.target_name(action.name)))
+            for action in creations
+        ]
 
     def _new_topic(self, action: CreateTopic) -> NewTopic:
         return NewTopic(

@@ -204,7 +204,7 @@ class MirrorConfig(Settings):
     sharing_strategy: Strategy = Field(
         default=Strategy.STICKY,
         alias="partition.assignment.strategy",
-        description="sticky moves as few partitions as can be; range and roundrobin share as the classic consumer does",
+        description="sticky moves as few partitions as can be; roundrobin deals them out in turns; range keeps neighbours together",
     )
     sharing_session_timeout_ms: int = Field(
         default=6000, alias="antipode.sharing.session.timeout.ms", ge=1000, description="1000 ms or more"

@@ -156,6 +156,7 @@ class Mirror:
             refusals=lambda: self._topics.refusals,
             groups_stale_since_ms=lambda: self._groups.stale_since_ms,
             stalls=self._stalls,
+            name_at_target=ports.name_at_target,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer

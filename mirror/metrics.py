@@ -20,7 +20,7 @@ from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
 from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import Trouble
+from mirror.core.plan import NameAtTarget, Trouble
 from mirror.core.window import QueuedBatches
 from mirror.link_watch import LinkStanding
 from mirror.queue import ByteQueue
@@ -105,7 +105,10 @@ class MirrorMetrics(Collector):
         refusals: Callable[[], Mapping[str, Trouble]],
         groups_stale_since_ms: Callable[[], Mapping[str, int]],
         stalls: StallWatch,
+        name_at_target: NameAtTarget | None = None,
     ) -> None:
+        # As MirrorMaker does, its families name the copy and not the topic that it is of.
+        self._name_at_target = name_at_target or (lambda topic: topic)
         self._stalls = stalls
         self._groups_stale_since_ms = groups_stale_since_ms
         self._refusals = refusals
@@ -284,7 +287,7 @@ class MirrorMetrics(Collector):
         records = CounterMetricFamily(f"{_MIRROR_MAKER}_record_count", "Records mirrored.", labels=labels)
         sizes = CounterMetricFamily(f"{_MIRROR_MAKER}_byte_count", "Bytes mirrored.", labels=labels)
         for key, row in self._board.our_rows():
-            place = [link.source_site, link.site, key.topic, str(key.partition)]
+            place = [link.source_site, link.site, self._name_at_target(key.topic), str(key.partition)]
             records.add_metric(place, row.facts.progress.mirrored_records)
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)
         yield records
@@ -294,7 +297,8 @@ class MirrorMetrics(Collector):
             ("replication_latency_ms", "Age of records when the target has them.", self._latencies),
         ):
             family = f"{_MIRROR_MAKER}_{name}"
-            yield from _rolling_families(family, text, labels, link, dict(rollings), now_ms=self._clock.now_ms())
+            named = {key._replace(topic=self._name_at_target(key.topic)): one for key, one in tuple(rollings.items())}
+            yield from _rolling_families(family, text, labels, link, named, now_ms=self._clock.now_ms())
 
 
 def _rolling_families(

@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 from prometheus_client import CollectorRegistry
 
 from mirror.core.partitions import BatchRun, PartitionKey
+from mirror.core.plan import NameAtTarget
 from mirror.core.window import QueuedBatches
 from mirror.metrics import WINDOW_MS, MirrorMetrics
 from tests.support.clock import ManualClock
@@ -22,7 +23,7 @@ PLACE = {"source": "a", "target": "b", "topic": "t", "partition": "0"}
 class Scene:
     """The metrics of a mirror with one partition, by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_at_target: NameAtTarget | None = None) -> None:
         self.clock = ManualClock()
         self._registry = CollectorRegistry()
         link: Any = SimpleNamespace(name="a-b", epoch=1, source_site="a", site="b")
@@ -39,6 +40,7 @@ class Scene:
             refusals=dict,
             groups_stale_since_ms=dict,
             stalls=MagicMock(stalled_for_ms={}, remedies={}),
+            name_at_target=name_at_target,
         )
 
     def acknowledge(self, *, latency_ms: int) -> None:
@@ -62,10 +64,11 @@ class Scene:
         )
         self._metrics.observe(KEY, entry)
 
-    def latencies(self) -> list[float]:
+    def latencies(self, topic: str = KEY.topic) -> list[float]:
         """The last one, minimum, maximum, mean."""
+        place = {**PLACE, "topic": topic}
         found = [
-            self._registry.get_sample_value(f"{LATENCY}{suffix}", PLACE) for suffix in ("", "_min", "_max", "_avg")
+            self._registry.get_sample_value(f"{LATENCY}{suffix}", place) for suffix in ("", "_min", "_max", "_avg")
         ]
         return [math.nan if value is None else value for value in found]
 
@@ -80,6 +83,13 @@ def test_latencies_are_those_of_the_last_half_to_whole_minute() -> None:
     assert scene.latencies() == [100, 10, 100, 140 / 3]
     scene.clock.advance(WINDOW_MS + 1)
     assert scene.latencies() == [100, 100, 100, 100]
+
+
+def test_mirror_maker_s_families_name_the_copy_as_mirror_maker_does() -> None:
+    scene = Scene("a.{}".format)
+    scene.acknowledge(latency_ms=10)
+    assert scene.latencies("a.t") == [10, 10, 10, 10]
+    assert all(math.isnan(value) for value in scene.latencies("t"))
 
 
 def test_latencies_of_a_partition_that_is_stalled_are_not_known() -> None:

@@ -138,9 +138,12 @@ def mirror(
     Example: antipode mirror --config connect-mirror-maker.properties
     """
     from mirror.config import load_configs
+    from mirror.config_providers import looked_up
     from mirror.main import run_all
 
-    properties = _read("mirror", config, override, log_level, (log_file, state_change_log))
+    given = _read("mirror", config, override, log_level, (log_file, state_change_log))
+    with failures_as_messages():
+        properties = looked_up(given)
 
     def check() -> None:
         load_configs(properties)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cli.completeness import complete
+from cli.link_status import status
 from cli.mirrors import MirrorAddress, Name, describe_mirror, known_mirror, pause, print_mirror, reset, resume, verify
 from cli.output import (
     Output,
@@ -41,6 +42,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+app.command()(status)
 app.command()(complete)
 app.command()(check)
 app.command()(pause)

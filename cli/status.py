@@ -44,11 +44,11 @@ def status(
     if is_watched and output is OutputFormat.JSON:
         raise usage_error("--watch and --output json exclude each other: run it again for another look")
     with failures_as_messages():
-        known = _environment(environment, site)
+        known = known_places(environment, site)
         if is_watched:
             asyncio.run(_watch(known, interval_ms))
             return
-        document = asyncio.run(_look(known))
+        document = asyncio.run(look(known))
     if output is OutputFormat.JSON:
         print_json(document)
     else:
@@ -56,7 +56,7 @@ def status(
     raise typer.Exit(ExitCode.FAILED if document["problems"] else ExitCode.DONE)
 
 
-def _environment(file: Path | None, site: list[str] | None) -> Environment:
+def known_places(file: Path | None, site: list[str] | None) -> Environment:
     """Everything known of where things are: the file, and the addresses of --site over it."""
     from dr.environment import Environment, EnvironmentSite, load_environment
 
@@ -73,11 +73,12 @@ def _environment(file: Path | None, site: list[str] | None) -> Environment:
 async def _watch(known: Environment, interval_ms: int) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_page(await _look(known)), refresh=True)
+            live.update(_page(await look(known)), refresh=True)
             await asyncio.sleep(interval_ms / 1000)
 
 
-async def _look(known: Environment) -> dict[str, Any]:
+async def look(known: Environment) -> dict[str, Any]:
+    """Sites, links and what is wrong with them, as `--output json` prints it."""
     from dr.channels import Channels
     from dr.links import list_links
     from dr.site_client import SiteClient

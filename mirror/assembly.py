@@ -19,6 +19,7 @@ from mirror.core.assignment import FetcherKey
 from mirror.core.flow_events import LinkRole, LinkTurned, Side
 from mirror.core.flow_state import FlowState, InvariantBroken
 from mirror.core.partitions import PartitionKey
+from mirror.core.plan import NameAtTarget
 from mirror.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
 from mirror.core.window import QueuedBatches
 from mirror.fetchers import Fetcher
@@ -32,6 +33,7 @@ from mirror.producers import Producer
 from mirror.queue import ByteQueue
 from mirror.resets import Resets
 from mirror.service import MirrorParts
+from mirror.stall_watch import StallWatch
 from mirror.standby_reports import StandbyReports
 from mirror.throttle import Throttle
 from mirror.topic_sync import TopicSync
@@ -80,6 +82,8 @@ class Ports:
     keeps_beginnings: bool = True
     # Transactions at the target, where they are written.
     transactions: Callable[[], MirrorTransactions | None] = lambda: None
+    # Of links whose copies are deleted at the target, and never by the mirror: what a topic's copy is called there.
+    name_at_target: NameAtTarget | None = None
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
 
@@ -144,6 +148,7 @@ class Mirror:
         self._reports = (
             None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
         )
+        self._stalls = self._make_stall_watch()
         self.metrics = MirrorMetrics(
             registry,
             board=self.board,
@@ -157,6 +162,8 @@ class Mirror:
             refusals=lambda: self.topics.refusals,
             groups_stale_since_ms=lambda: self._groups.stale_since_ms,
             unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
+            stalls=self._stalls,
+            name_at_target=ports.name_at_target,
         )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -191,6 +198,7 @@ class Mirror:
             lambda: self.topics.refusals,
             self._ports.acls,
             self._ports.transactions,
+            lambda: self._stalls.stalled_for_ms,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:
@@ -207,6 +215,7 @@ class Mirror:
         self._supervisor.start("topics", self.topics.run)
         self._supervisor.start("groups", self._groups.run)
         self._supervisor.start("reports", self._report)
+        self._supervisor.start("stalls", self._stalls.run)
         if self._reports is not None:
             self._supervisor.start("standby-reports", self._reports.run)
         for name, worker in self._ports.workers.items():
@@ -217,6 +226,7 @@ class Mirror:
         self.board.stop_timers()
         await self._supervisor.stop("topics")
         await self._supervisor.stop("groups")
+        await self._supervisor.stop("stalls")
         await self.fetchers.close()
         is_complete = await self._drain(drain_timeout_ms)
         result = DrainResult(
@@ -291,6 +301,21 @@ class Mirror:
             on_put_away=self.topics.renew,
         )
 
+    def _make_stall_watch(self) -> StallWatch:
+        def replace_workers(key: PartitionKey, reason: str) -> None:
+            self.fetchers.replace(key, reason)
+            self.producers.replace(key, reason)
+
+        return StallWatch(
+            self.board,
+            source=self._ports.source,
+            waited_ms=lambda: self.throttle.waited_ms + self.queue.wait_on_put_ms,
+            replace_workers=replace_workers,
+            clock=self._clock,
+            # A source that has nothing new answers once in a long poll.
+            stall_ms=max(self._config.stall_timeout_ms, 2 * self._config.fetch_wait_max_ms),
+        )
+
     def _make_topics(self) -> TopicSync:
         return TopicSync(
             self.board,
@@ -305,6 +330,7 @@ class Mirror:
             keeps_beginnings=self._ports.keeps_beginnings,
             on_topology=self._topology_changed,
             on_renewed=self._groups.forget,
+            name_at_target=self._ports.name_at_target,
         )
 
     def _make_producer(self, lane: int) -> Producer:

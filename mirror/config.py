@@ -204,13 +204,19 @@ class MirrorConfig(Settings):
     sharing_strategy: Strategy = Field(
         default=Strategy.STICKY,
         alias="partition.assignment.strategy",
-        description="sticky moves as few partitions as can be; range and roundrobin share as the classic consumer does",
+        description="sticky moves as few partitions as can be; roundrobin deals them out in turns; range keeps neighbours together",
     )
     sharing_session_timeout_ms: int = Field(
         default=6000, alias="antipode.sharing.session.timeout.ms", ge=1000, description="1000 ms or more"
     )
     pause_file: Path | None = Field(
         default=None, alias="antipode.pause.file", description="a file in which pauses outlast the daemon, or empty"
+    )
+    stall_timeout_ms: int = Field(
+        default=30_000,
+        alias="antipode.stall.timeout.ms",
+        ge=100,
+        description="100 ms or more without progress after which a partition counts as stalled",
     )
     shutdown_drain_timeout_ms: int = Field(
         default=10_000, alias="shutdown.drain.timeout.ms", ge=0, description="0 ms or more"

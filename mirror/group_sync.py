@@ -47,6 +47,10 @@ WRITTEN_AGAIN_MS: Final = 3_600_000
 FORGOTTEN_AFTER_MS: Final = 60_000
 """How long the source must have been without an offset: a topic's deletion takes its offsets along, and must have been noticed first."""
 
+BEHIND_BELIEVED_AFTER_MS: Final = 10_000
+"""How long a group must be behind at the source, on a link whose target's clients are all sent there, until that is believed: it was reset
+while nobody looked. Elsewhere it may be ahead because it has members at the target now and then."""
+
 PROBLEM_REST_MS: Final = 1_000
 PROBLEM_REST_MS_MAX: Final = 30_000
 """Rest of a group that could not be asked or written, doubled each time, so that its timeouts do not slow down the others' rounds."""
@@ -69,6 +73,8 @@ class _Group:
     at_target: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
     # Since when the source is without an offset that was carried.
     missing_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    # Since when the source has been behind the target.
+    behind_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
     rests_until_ms: float = 0.0
     rest_ms: int = 0
 
@@ -254,7 +260,8 @@ class GroupSync:
                 target_committed=group.at_target.get(key),
                 target=self._range(key),
                 is_active_at_target=is_active,
-                is_final=link.role is LinkRole.DRAINING and link.record.is_routed,
+                is_final=link.record.is_routed
+                and (link.role is LinkRole.DRAINING or self._is_lastingly_behind(group, key, offset, now_ms)),
             )
             if commit is not None:
                 wanted[key] = commit
@@ -266,6 +273,13 @@ class GroupSync:
             group.written_again_at_ms = now_ms + WRITTEN_AGAIN_MS
         gone = [] if is_active else self._gone(group, at_source, now_ms)
         return wanted, dict.fromkeys(gone, REMOVED)
+
+    def _is_lastingly_behind(self, group: _Group, key: PartitionKey, offset: GroupOffset, now_ms: float) -> bool:
+        at_target = group.at_target.get(key)
+        if at_target is None or offset.offset >= at_target.offset:
+            group.behind_since_ms.pop(key, None)
+            return False
+        return now_ms - group.behind_since_ms.setdefault(key, now_ms) >= BEHIND_BELIEVED_AFTER_MS
 
     def _gone(self, group: _Group, at_source: _Offsets, now_ms: float) -> list[PartitionKey]:
         """Offsets that were carried and that the source has been without for long enough, of partitions that are mirrored."""
@@ -285,7 +299,7 @@ class GroupSync:
         return row.is_ours and row.facts.state is FlowState.MIRRORING
 
     def _lose(self, group: _Group, key: PartitionKey) -> None:
-        for known in (group.carried, group.at_target, group.missing_since_ms):
+        for known in (group.carried, group.at_target, group.missing_since_ms, group.behind_since_ms):
             known.pop(key, None)
 
     async def _commit(

@@ -18,11 +18,13 @@ from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
 from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
+from mirror.core.plan import NameAtTarget
 from mirror.core.refusals import Refusal
 from mirror.core.window import QueuedBatches
 from mirror.latencies import NAMES, Figures, Latencies, oldest_by_partition
 from mirror.link_watch import LinkStanding
 from mirror.queue import ByteQueue
+from mirror.stall_watch import StallWatch
 from runtime.clock import Clock
 from wire.compressed_stream import CompressionTally
 
@@ -51,8 +53,13 @@ class MirrorMetrics(Collector):
         refusals: Callable[[], Iterable[Refusal]],
         groups_stale_since_ms: Callable[[], Mapping[str, int]],
         unacknowledged: Callable[[], Sequence[QueuedBatches]],
+        stalls: StallWatch,
+        name_at_target: NameAtTarget | None = None,
     ) -> None:
         self._unacknowledged = unacknowledged
+        # As MirrorMaker does, its families name the copy and not the topic that it is of.
+        self._name_at_target = name_at_target or (lambda topic: topic)
+        self._stalls = stalls
         self._groups_stale_since_ms = groups_stale_since_ms
         self._refusals = refusals
         self._tallies = tallies
@@ -85,6 +92,7 @@ class MirrorMetrics(Collector):
         yield from self._waiting_families()
         yield from self._compression_families()
         yield from self._partition_families()
+        yield from self._stall_families()
         yield from self._mirror_maker_families(oldest_by_partition(unacknowledged))
 
     def describe(self) -> Iterable[Metric]:
@@ -215,13 +223,32 @@ class MirrorMetrics(Collector):
         yield from (lag_records, lag_bytes, lag_seconds, state, mirrored_bytes, mirrored_records, skipped)
         yield from (end_offset, watermark, doubtful)
 
+    def _stall_families(self) -> Iterable[Metric]:
+        link, stalled_for_ms = self._link().name, self._stalls.stalled_for_ms
+        stalled = GaugeMetricFamily(
+            "antipode_mirror_stalled_seconds",
+            "For how long a partition has not moved although the source has more, or nobody has heard it; 0 when all is well.",
+            labels=["link", "topic", "partition"],
+        )
+        for key, _ in self._board.our_rows():
+            stalled.add_metric([link, key.topic, str(key.partition)], stalled_for_ms.get(key, 0) / 1000)
+        yield stalled
+        remedies = CounterMetricFamily(
+            "antipode_mirror_stall_remedies",
+            "What was done about stalled partitions: their flow started anew, or their workers replaced.",
+            labels=["link", "remedy"],
+        )
+        for remedy, count in sorted(self._stalls.remedies.items()):
+            remedies.add_metric([link, remedy], count)
+        yield remedies
+
     def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
         link = self._link()
         labels = ["source", "target", "topic", "partition"]
         records = CounterMetricFamily(f"{_MIRROR_MAKER}_record_count", "Records mirrored.", labels=labels)
         sizes = CounterMetricFamily(f"{_MIRROR_MAKER}_byte_count", "Bytes mirrored.", labels=labels)
         for key, row in self._board.our_rows():
-            place = [link.source_site, link.site, key.topic, str(key.partition)]
+            place = [link.source_site, link.site, self._name_at_target(key.topic), str(key.partition)]
             records.add_metric(place, row.facts.progress.mirrored_records)
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)
         yield records
@@ -231,8 +258,9 @@ class MirrorMetrics(Collector):
         latencies: dict[PartitionKey, Figures] = {}
         for key in self._latencies.partitions():
             is_stalled = self._board.is_stalled(key)
-            ages[key] = self._latencies.ages(key, now_ms, is_stalled=is_stalled)
-            latencies[key] = self._latencies.latencies(key, now_ms, is_stalled=is_stalled, oldest=oldest.get(key))
+            copy = key._replace(topic=self._name_at_target(key.topic))
+            ages[copy] = self._latencies.ages(key, now_ms, is_stalled=is_stalled)
+            latencies[copy] = self._latencies.latencies(key, now_ms, is_stalled=is_stalled, oldest=oldest.get(key))
         yield from _figures("record_age_ms", "Age of records when they reach the mirror.", link, ages)
         yield from _figures("replication_latency_ms", "Age of records when the target has them.", link, latencies)
 

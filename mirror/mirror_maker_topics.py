@@ -8,7 +8,7 @@ upstream. Nothing of ours reads them: our own offset map is complete, these samp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kio.schema.errors import ErrorCode
 
@@ -48,8 +48,10 @@ class MirrorMakerTopics:
         target: KafkaClient,
         source_groups: GroupPort,
         translations: Translations,
+        downstream: Callable[[PartitionKey, int], int | None],
         clock: Clock,
     ) -> None:
+        self._downstream = downstream
         self._config = config
         self._source = source
         self._target = target
@@ -110,9 +112,10 @@ class MirrorMakerTopics:
         ]
         for group, offsets in (await self._source_groups.offsets_of(groups)).by_group.items():
             for key, at in offsets.items():
-                if key in mirrored:
+                there = self._downstream(key, at.offset) if key in mirrored else None
+                if there is not None:
                     target = PartitionKey(naming.target_name(key.topic), key.partition)
-                    found[group, key] = self._checkpoint(group, key, target, at)
+                    found[group, key] = _checkpoint(group, target, at, there)
         changed = {
             place: one
             for place, one in found.items()
@@ -122,16 +125,6 @@ class MirrorMakerTopics:
         self._told_checkpoints |= {
             place: (one.upstream_offset, one.downstream_offset) for place, one in changed.items()
         }
-
-    def _checkpoint(self, group: str, key: PartitionKey, target: PartitionKey, at: GroupOffset) -> Checkpoint:
-        return Checkpoint(
-            group=group,
-            topic=target.topic,
-            partition=target.partition,
-            upstream_offset=at.offset,
-            downstream_offset=self._translations.of(key).downstream(at.offset),
-            metadata=at.metadata,
-        )
 
     async def _write_offset_syncs(self) -> None:
         is_at_target = self._config.offset_syncs_location is OffsetSyncsLocation.TARGET
@@ -169,3 +162,14 @@ class MirrorMakerTopics:
         (outcome,) = await reached(client.create_topics([new]))
         if outcome.error_code in (ErrorCode.none, ErrorCode.topic_already_exists):
             self._there.add((id(client), topic))
+
+
+def _checkpoint(group: str, target: PartitionKey, at: GroupOffset, downstream_offset: int) -> Checkpoint:
+    return Checkpoint(
+        group=group,
+        topic=target.topic,
+        partition=target.partition,
+        upstream_offset=at.offset,
+        downstream_offset=downstream_offset,
+        metadata=at.metadata,
+    )

@@ -66,6 +66,8 @@ class MirrorParts:
     acls: Callable[[], str] = lambda: ""
     # Transactions at the target, where they are written.
     transactions: Callable[[], pb.MirrorTransactions | None] = lambda: None
+    # For how long (ms) partitions have not moved although they should.
+    stalled_for_ms: Callable[[], Mapping[PartitionKey, int]] = dict
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -187,7 +189,11 @@ def _reset(outcome: TopicReset) -> pb.ResetTopic:
 def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
     """The reply of DescribeMirror."""
     link = parts.link()
-    partitions = [_partition(parts.board, key) for key, _ in sorted(parts.board.our_rows(), key=lambda row: row[0])]
+    stalled_for_ms = parts.stalled_for_ms()
+    partitions = [
+        _partition(parts.board, key, stalled_for_ms.get(key, 0))
+        for key, _ in sorted(parts.board.our_rows(), key=lambda row: row[0])
+    ]
     states = [(FlowState(partition.state), partition.reason) for partition in partitions]
     outage = parts.outage()
     state, reason = gravest([*states, outage] if outage is not None else states)
@@ -223,13 +229,14 @@ def gravest(states: Iterable[tuple[FlowState, str]]) -> tuple[FlowState, str]:
     return found[0] if found else (FlowState.MIRRORING, "")
 
 
-def _partition(board: FlowBoard, key: PartitionKey) -> pb.MirrorPartition:
+def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int) -> pb.MirrorPartition:
     facts, lag = board.row(key).facts, board.lag(key)
+    stall = f"; it has not moved for {stalled_ms} ms" if stalled_ms else ""
     return pb.MirrorPartition(
         topic=key.topic,
         partition=key.partition,
         state=facts.state.value,
-        reason=facts.reason,
+        reason=facts.reason + stall,
         source_high_watermark=facts.progress.source_high_watermark,
         target_log_end_offset=facts.progress.target_log_end_offset,
         lag_records=lag.records,

@@ -17,7 +17,7 @@ from wire.client_errors import BrokerError, KafkaClientError, error_code
 from wire.clients.core.committed import batches_left_out
 from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.fetch_codec import PartitionFetched
-from wire.record_batch import Buffer, InvalidBatch, iterate_headers
+from wire.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
 
 _NOTHING = memoryview(b"")
 
@@ -91,5 +91,9 @@ class SourceSieve:
         return batches_left_out(
             records,
             aborted=fetched.aborted_transactions or (),
-            is_unwanted=lambda header: self._provenance.origins.get(header.producer_id) == self._target_alias,
+            is_unwanted=self.came_from_target,
         )
+
+    def came_from_target(self, header: BatchHeader) -> bool:
+        """Whether a mirror brought the batch from our target, among what has been read."""
+        return self._provenance.origins.get(header.producer_id) == self._target_alias

@@ -172,7 +172,10 @@ class TailReader:
             _log.info("found in the target's log", partition=str(key), batches=match.matched_batches)
 
     async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
-        """Records are there and no note of them is: ours if they are the source's, somebody else's if not."""
+        """Records are there and no note of them is: ours if they are the source's, somebody else's if not.
+
+        Where the source has records from there, this is the way back: what it adds belongs beside them.
+        """
         likeness = Likeness()
         target, offset = self._naming.target_name(key.topic), end.log_start_offset
         while offset < end.end_offset:
@@ -184,7 +187,7 @@ class TailReader:
                 if header.base_offset not in no_copies:
                     likeness.see_target(fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
-        offset = 0
+        offset, is_the_way_back = 0, False
         while not likeness.is_complete:
             records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
             places = list(iterate_headers(records, may_end_in_partial=True))
@@ -193,9 +196,10 @@ class TailReader:
             for place, header in places:
                 if header.next_offset > offset:
                     is_left_out = header.base_offset in left_out
+                    is_the_way_back |= self._sieve.came_from_target(header)
                     likeness.see_source(None if is_left_out else fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
-        if not likeness.matched_batches and not self._may_append_to_others:
+        if not likeness.matched_batches and not is_the_way_back and not self._may_append_to_others:
             raise HistoryMismatch(
                 f"{target} has records up to offset {end.end_offset} that this link has no note of and that are not the "
                 "source's; delete the topic, name it otherwise, or set antipode.target.existing=append"

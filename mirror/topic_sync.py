@@ -38,6 +38,7 @@ from mirror.core.plan import (
     DeleteCopy,
     Finding,
     GrowTopic,
+    NameAtTarget,
     Plan,
     TopicView,
     Trouble,
@@ -93,7 +94,9 @@ class TopicSync:
         keeps_beginnings: bool,
         on_topology: Callable[[], None],
         on_renewed: Callable[[str], None],
+        name_at_target: NameAtTarget | None = None,
     ) -> None:
+        self._name_at_target = name_at_target
         self._board = board
         self._source = source
         self._target = target
@@ -163,7 +166,12 @@ class TopicSync:
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
         configs = await self._configs(source, target)
-        wanted = plan(_views(source, configs[0]), _views(target, configs[1]), excluded_configs=self._excluded_configs)
+        wanted = plan(
+            _views(source, configs[0]),
+            _views(target, configs[1]),
+            excluded_configs=self._excluded_configs,
+            name_at_target=self._name_at_target,
+        )
         await self._read_beginnings(wanted.agreed, target, configs[1])
         outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
         self._update_board(source, target, wanted)

@@ -25,6 +25,7 @@ from mirror.link_watch import LinkStanding, stand
 from mirror.metrics import TransactionMetrics
 from mirror.mirror_maker_topics import MirrorMakerTopics
 from mirror.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
+from mirror.opposite_links import OppositeLinks
 from mirror.ownership import Ownership
 from mirror.ports import AppendPort, Unreachable
 from mirror.provenance import Provenance
@@ -76,6 +77,7 @@ class TranslateLink:
         self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
         self._source = KafkaSite(config.source_bootstrap_servers, self._dialing.source)
         self._target = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
+        self._record = standing_of(config).record
         self._store = store = OffsetStore(
             self._target_client, config.link_name, replication_factor=config.replication_factor
         )
@@ -103,15 +105,27 @@ class TranslateLink:
             clock=clock,
             late_within_ms=config.request_timeout_ms,
         )
+        self._copies = TranslatedTarget(
+            source=self._source,
+            target=self._target,
+            client=self._target_client,
+            naming=config.naming,
+            translations=self.translations,
+            tails=self._tails,
+            opposite=OppositeLinks(self._source_client, target_alias=config.target_alias, clock=clock),
+            carries=lambda topic: carries_topic(self._record, topic),
+            replication_factor=config.replication_factor,
+            is_syncing_configs=config.is_syncing_configs,
+        )
         self._mirror_maker = MirrorMakerTopics(
             config,
             source=self._source_client,
             target=self._target_client,
             source_groups=self._source,
             translations=self.translations,
+            downstream=self._copies.downstream,
             clock=clock,
         )
-
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None
 
     async def open(self) -> LinkStanding:
@@ -150,16 +164,7 @@ class TranslateLink:
     def ports(self) -> Ports:
         """The two ends as the mirror reaches them."""
         config = self._config
-        target = TranslatedTarget(
-            source=self._source,
-            target=self._target,
-            client=self._target_client,
-            naming=config.naming,
-            translations=self.translations,
-            tails=self._tails,
-            replication_factor=config.replication_factor,
-            is_syncing_configs=config.is_syncing_configs,
-        )
+        target = self._copies
         workers = {"offset-map": self.translations.keep_saved, "mirror-maker": self._mirror_maker.run}
         if self._acls is not None:
             workers["acls"] = self._acls.run
@@ -175,6 +180,7 @@ class TranslateLink:
             workers=workers,
             acls=self._acl_status,
             transactions=self._transaction_status,
+            name_at_target=config.naming.target_name,
             finish=self._finish,
             keeps_beginnings=False,
             tallies=self._dialing.tallies,
@@ -249,12 +255,11 @@ class TranslateLink:
         )
 
     def _make_acl_sync(self) -> AclSync:
-        record = standing_of(self._config).record
         return AclSync(
             source=self._source_client,
             target=self._target_client,
             naming=self._config.naming,
-            carries=lambda topic: carries_topic(record, topic),
+            carries=lambda topic: carries_topic(self._record, topic),
             excluded_principals=self._config.acl_principal_blacklist,
             interval_ms=self._config.acl_sync_interval_ms,
         )

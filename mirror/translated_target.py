@@ -7,17 +7,21 @@ is different about such a target is here and in `translated_append.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from functools import partial
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from mirror.core.naming import Naming
+from mirror.core import both_ways
+from mirror.core.naming import Naming, NamingPolicy
 from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
+from mirror.core.translation import Translation
 from mirror.kafka_site import KafkaSite, reached
+from mirror.opposite_links import OppositeLinks, UnknownPlace
 from mirror.ports import (
     EpochEnd,
     GroupReading,
@@ -52,9 +56,14 @@ class TranslatedTarget:
         naming: Naming,
         translations: Translations,
         tails: TailReader,
+        opposite: OppositeLinks,
+        carries: Callable[[str], bool],
         replication_factor: int,
         is_syncing_configs: bool,
     ) -> None:
+        self._carries = carries
+        self._opposite = opposite
+        self._unknown_places: set[str] = set()
         self._is_syncing_configs = is_syncing_configs
         self._source = source
         self._target = target
@@ -68,17 +77,32 @@ class TranslatedTarget:
     # Topics.
 
     async def topics(self) -> Mapping[str, SiteTopic]:
-        """The copies of the source's topics, by the source's names and, where the copy is theirs, under the source's ids."""
+        """The copies of the source's topics, by the source's names and, where the copy is theirs, under the source's ids.
+
+        Also those whose topic is gone from the source: somebody has to hear of that.
+        """
         ours, theirs = await asyncio.gather(self._topics_of_source(), self._target.topics())
         found: dict[str, SiteTopic] = {}
         for name, topic in ours.items():
             copy = theirs.get(self._naming.target_name(name))
-            if copy is not None:
+            if copy is not None and self._carries(name) and self._other_of(name, ours) is None:
                 # More partitions than the source has do no harm: the first ones are the copies.
                 leaders = {index: leader for index, leader in copy.leaders.items() if index in topic.leaders}
                 source_id = await self._bound_id(name, topic.topic_id, copy.topic_id)
                 found[name] = SiteTopic(topic_id=source_id, leaders=leaders)
+        for binding in self._translations.bindings:
+            copy = theirs.get(binding.target)
+            if copy is None or copy.topic_id != binding.target_id or binding.topic in ours:
+                continue
+            if self._naming.target_name(binding.topic) == binding.target:
+                found[binding.topic] = SiteTopic(topic_id=binding.source_id, leaders=copy.leaders)
         return found
+
+    def _other_of(self, name: str, ours: Collection[str]) -> str | None:
+        """Another topic of the source whose copy goes by the name that this one's would have; a table can name so."""
+        target = self._naming.target_name(name)
+        bound = [one.topic for one in self._translations.bindings if one.target == target and one.topic != name]
+        return next((other for other in bound if other in ours and self._naming.target_name(other) == target), None)
 
     async def _topics_of_source(self) -> Mapping[str, SiteTopic]:
         """As last seen while the source is silent: what was fetched before is to find the copies' leaders."""
@@ -110,16 +134,34 @@ class TranslatedTarget:
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:  # noqa: ARG002 (no epochs here)
         """Do actions of one kind; for each empty when done (or done before), else why it was refused."""
-        creations = [self._new_topic(action) for action in actions if isinstance(action, CreateTopic)]
+        creations = [action for action in actions if isinstance(action, CreateTopic)]
         try:
             if creations:
-                found = {outcome.name: outcome for outcome in await self._client.create_topics(creations)}
-                return [_refusal(found.get(topic.name)) for topic in creations]
+                return await self._create(creations)
             return [_refusal(await self._act(action)) for action in actions]
         except NotReached as error:
             raise Unreachable(str(error)) from error
         except KafkaClientError as error:
             return [str(error)] * len(actions)
+
+    async def _create(self, creations: Sequence[CreateTopic]) -> Sequence[str]:
+        asked: dict[str, str] = {}
+        taken: dict[str, str] = {}
+        for action in creations:
+            target = self._naming.target_name(action.name)
+            other = self._other_of(action.name, self._sources_topics or {}) or asked.get(target)
+            if other is None:
+                asked[target] = action.name
+            else:
+                taken[action.name] = (
+                    f"topic {target} of the target is the copy of {other}; two topics cannot have one copy"
+                )
+        new = [self._new_topic(action) for action in creations if action.name not in taken]
+        outcomes = {outcome.name: outcome for outcome in await self._client.create_topics(new)} if new else {}
+        return [
+            taken.get(action.name) or _refusal(outcomes.get(self._naming.target_name(action.name)))
+            for action in creations
+        ]
 
     def _new_topic(self, action: CreateTopic) -> NewTopic:
         return NewTopic(
@@ -151,7 +193,16 @@ class TranslatedTarget:
 
     async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
         """How far each partition is mirrored, in the source's offsets; reads the target's tail where it is not known."""
-        return await self._tails.positions(leaders, partial(self._ends, leaders))
+        ends: dict[PartitionKey, LogAnswer] = {}
+
+        async def ask() -> Mapping[PartitionKey, LogAnswer]:
+            ends.update(await self._ends(leaders))
+            return ends
+
+        positions = await self._tails.positions(leaders, ask)
+        with contextlib.suppress(Unreachable):  # what is known of opposite links may be old
+            await self._look_opposite()
+        return {key: self._from_the_start(key, answer, ends.get(key, answer)) for key, answer in positions.items()}
 
     async def _ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
         """The target's own log ends, by the source's names."""
@@ -165,6 +216,13 @@ class TranslatedTarget:
             if isinstance(end, LogEnds):
                 self._translations.note_target_start(key, end.log_start_offset)
         return found
+
+    def _from_the_start(self, key: PartitionKey, position: LogAnswer, end: LogAnswer) -> LogAnswer:
+        """The position, with the target's log start as groups count: records that an opposite link has taken from there count too."""
+        if not isinstance(position, LogEnds) or not isinstance(end, LogEnds):
+            return position
+        start = self.upstream(key, end.log_start_offset)
+        return position if start is None else replace(position, log_start_offset=start)
 
     async def epoch_ends(
         self,
@@ -181,22 +239,55 @@ class TranslatedTarget:
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         """The group's offsets in copies, as offsets of the source."""
+        await self._look_opposite()
         return self._in_source_offsets(await self._target.offsets(group))
 
     async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
         """As `offsets`, of several groups at once."""
+        await self._look_opposite()
         found = await self._target.offsets_of(groups)
         known = {group: self._in_source_offsets(offsets) for group, offsets in found.by_group.items()}
         return GroupReading(known, found.problems)
 
     def _in_source_offsets(self, found: Mapping[PartitionKey, GroupOffset]) -> dict[PartitionKey, GroupOffset]:
-        by_target = {self._at_target(key): (key, translation) for key, translation in self._translations.known()}
+        by_target = {self._at_target(key): key for key, _ in self._translations.known()}
         known: dict[PartitionKey, GroupOffset] = {}
-        for key, at in found.items():
-            if key in by_target:
-                name, translation = by_target[key]
-                known[name] = GroupOffset(translation.upstream(at.offset), -1, at.metadata)
+        for at_target, at in found.items():
+            key = by_target.get(at_target)
+            offset = None if key is None else self.upstream(key, at.offset)
+            if key is not None and offset is not None:
+                known[key] = GroupOffset(offset, -1, at.metadata)
         return known
+
+    async def _look_opposite(self) -> None:
+        if self._naming.policy is not NamingPolicy.PREFIX:  # there copies are topics of their own
+            topics = self._sources_topics or {}
+            await self._opposite.refresh({name: topic.topic_id for name, topic in topics.items()})
+
+    def downstream(self, key: PartitionKey, offset: int) -> int | None:
+        """Where a consumer of the source goes on at the target; None where that cannot be told."""
+        try:
+            return both_ways.downstream(self._translations.of(key), self._opposite_of(key), offset)
+        except UnknownPlace as error:
+            self._tell_unknown(key.topic, str(error))
+            return None
+
+    def upstream(self, key: PartitionKey, offset: int) -> int | None:
+        """Where a consumer of the target goes on at the source; None where that cannot be told."""
+        try:
+            return both_ways.upstream(self._translations.of(key), self._opposite_of(key), offset)
+        except UnknownPlace as error:
+            self._tell_unknown(key.topic, str(error))
+            return None
+
+    def _opposite_of(self, key: PartitionKey) -> Translation | None:
+        binding = self._translations.binding(key.topic)
+        return None if binding is None else self._opposite.of(key, binding)
+
+    def _tell_unknown(self, topic: str, reason: str) -> None:
+        if topic not in self._unknown_places:
+            self._unknown_places.add(topic)
+            _log.warning("groups' offsets in a topic are not carried", topic=topic, reason=reason)
 
     async def commit(
         self,
@@ -208,15 +299,17 @@ class TranslatedTarget:
     ) -> Mapping[PartitionKey, ErrorCode]:
         """Commit for a group without members; the source's leader epochs mean nothing here and are left out.
 
-        Offsets that the source has forgotten are left to the target's own retention.
+        Offsets that the source has forgotten are left to the target's own retention, and those that cannot be told are left out.
         """
-        wanted: dict[TopicPartition, CommittedOffset] = {
-            self._at_target(key): CommittedOffset(self._translations.of(key).downstream(at.offset), -1, at.metadata)
-            for key, at in offsets.items()
-            if at is not REMOVED
-        }
+        await self._look_opposite()
+        wanted: dict[TopicPartition, CommittedOffset] = {}
+        for key, at in offsets.items():
+            offset = None if at is REMOVED else self.downstream(key, at.offset)
+            if offset is not None:
+                wanted[self._at_target(key)] = CommittedOffset(offset, -1, at.metadata)
         outcomes = await reached(self._client.commit(group, wanted)) if wanted else {}
-        outcomes |= {self._at_target(key): ErrorCode.none for key, at in offsets.items() if at is REMOVED}
+        left_out = {self._at_target(key) for key in offsets} - wanted.keys()
+        outcomes |= dict.fromkeys(left_out, ErrorCode.none)
         return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:

@@ -123,6 +123,11 @@ class Translations:
         """Which topic of the target carries a topic of the source, as far as known."""
         return self._stored.bindings.get(topic)
 
+    @property
+    def bindings(self) -> Iterable[Binding]:
+        """All that are known, those of topics included that the source has no more."""
+        return tuple(self._stored.bindings.values())
+
     async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
         """From now on this topic carries that one; what was known of another one of the name is dropped."""
         before = self.binding(topic)

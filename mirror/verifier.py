@@ -4,14 +4,15 @@ An exact link must hold the same bytes at the same offsets. A translate link mus
 same records part (or as many records, where a batch had to be written anew), each once and nothing of its own between. Only
 what both logs still have is looked at, up to the end that was mirrored when the look began.
 
-Of a compacted topic the source keeps less than its standby, which never compacts. Its batches are opened: every record that the source
-still has must be at the target. Whether what it dropped was rightly dropped is for `antipode reconcile`, which looks at keys.
+Of a compacted topic the two ends keep different records: a standby never compacts, the target of a translate link does so by itself. Its
+batches are opened: every record that the source still has must be at the target, or may have been compacted away there, which is unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
@@ -27,7 +28,7 @@ from wire.client import KafkaClient
 from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
 from wire.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
-from wire.records import decode_batch
+from wire.records import Record, decode_batch
 
 READ_BYTES = 1024 * 1024
 
@@ -165,20 +166,31 @@ class TranslateVerifier:
         target = _Reader(self._target, self._naming.target_name(key.topic), key.partition, CONSUMER)
         translation = self._translations.of(key)
 
-        async def both(found: Comparison) -> tuple[Samples, Samples]:
+        async def both(found: Comparison, *, by_record: bool) -> tuple[Samples, Samples]:
             start = max(await source.find_start(), _first(mirrored_end, last_offsets))
             target_start = await target.find_start()
             start = max(start, translation.upstream(target_start))
             found.from_offset = start
             end = translation.downstream(mirrored_end)
             return (
-                self._expected(key, start, mirrored_end, target_start),
-                self._found(key, target, max(target_start, translation.downstream(start)), end),
+                self._expected(key, start, mirrored_end, target_start, by_record=by_record),
+                self._found(key, target, max(target_start, translation.downstream(start)), end, by_record=by_record),
             )
 
-        return await _compared(both, mirrored_end)
+        result = Comparison(to_offset=mirrored_end)
+        try:
+            if await _is_compacted(self._source, key.topic) or await _is_compacted(self._target, target.topic):
+                kept, copies = await both(result, by_record=True)
+                await _compare_records(kept, copies, result, "it may have compacted them away")
+                return result
+        except (Unreachable, InvalidBatch) as error:
+            result.is_known, result.finding = False, str(error)
+            return result
+        return await _compared(partial(both, by_record=False), mirrored_end)
 
-    async def _expected(self, key: PartitionKey, offset: int, end: int, target_start: int) -> Samples:
+    async def _expected(
+        self, key: PartitionKey, offset: int, end: int, target_start: int, *, by_record: bool
+    ) -> Samples:
         translation = self._translations.of(key)
         while offset < end:
             records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
@@ -187,13 +199,19 @@ class TranslateVerifier:
                 if header.base_offset >= end:
                     return
                 at = translation.downstream(header.base_offset)
-                if header.base_offset >= offset and header.base_offset not in left_out and at >= target_start:
+                is_carried = header.base_offset not in left_out
+                if by_record and is_carried:
+                    for record in decode_batch(records, position, header):
+                        place = translation.downstream(record.offset)
+                        if offset <= record.offset < end and place >= target_start:
+                            yield _content(record, place)
+                elif header.base_offset >= offset and is_carried and at >= target_start:
                     yield _translated(records, position, header, at)
                 offset = max(offset, header.next_offset)
             if offset == before:
                 raise Unreachable(f"the source has nothing at offset {offset}")
 
-    async def _found(self, key: PartitionKey, target: _Reader, start: int, end: int) -> Samples:
+    async def _found(self, key: PartitionKey, target: _Reader, start: int, end: int, *, by_record: bool) -> Samples:
         ours = set(self._translations.producers.values())
         translation = self._translations.of(key)
 
@@ -204,7 +222,10 @@ class TranslateVerifier:
             return translation.downstream(translation.upstream(header.base_offset)) == header.base_offset
 
         async for buffer, position, header in target.batches(start, end):
-            if header.base_offset >= start and is_ours(header):
+            if by_record and is_ours(header):
+                for record in decode_batch(buffer, position, header):
+                    yield _content(record, record.offset)
+            elif header.base_offset >= start and is_ours(header):
                 yield _translated(buffer, position, header, header.base_offset)
 
 
@@ -225,21 +246,29 @@ async def _compare_compacted(source: _Reader, target: _Reader, first: int, resul
     """Record by record: the target may have more than the source, never something else."""
     end = result.to_offset
     result.from_offset = start = max(await source.find_start(), await target.find_start(), first)
-    copies = _records(target, start, end)
+    hint = "antipode reconcile tells whether it compacted them away"
+    await _compare_records(_records(source, start, end), _records(target, start, end), result, hint)
+
+
+async def _compare_records(expected: Samples, copies: Samples, result: Comparison, hint: str) -> None:
+    """Every record of the source, at its place at the target."""
+    missing: list[int] = []
     copy = await anext(copies, None)
-    async for kept in _records(source, start, end):
+    async for kept in expected:
         while copy is not None and copy.offset < kept.offset:
             copy = await anext(copies, None)
         if copy is None or copy.offset != kept.offset:
-            # it may have compacted it away itself, while it was the active site
-            result.is_known = False
-            result.finding = f"the target has no record at offset {kept.offset}; antipode reconcile tells whether it compacted it away"
-            return
+            missing.append(kept.offset)
+            continue
         if copy != kept:
             result.finding = f"the record at offset {kept.offset} is another one than the source's"
             return
         result.records += 1
         copy = await anext(copies, None)
+    if missing:
+        # it may have compacted them away itself, a standby while it was the active site
+        result.is_known = False
+        result.finding = f"the target lacks {len(missing)} records, the first one at offset {missing[0]}; {hint}"
 
 
 async def _records(reader: _Reader, start: int, end: int) -> Samples:
@@ -247,7 +276,12 @@ async def _records(reader: _Reader, start: int, end: int) -> Samples:
     async for buffer, position, header in reader.batches(start, end):
         for record in decode_batch(buffer, position, header):
             if start <= record.offset < end:
-                yield Sample(record.offset, 1, crc32c(repr(record).encode()))
+                yield _content(record, record.offset)
+
+
+def _content(record: Record, place: int) -> Sample:
+    """A record at a place of the target, wherever it is at the source."""
+    return Sample(place, 1, crc32c(repr(record._replace(offset=place)).encode()))
 
 
 def _first(mirrored_end: int, last_offsets: int) -> int:

@@ -6,7 +6,9 @@ the target's log end: nothing that was in its hands has to be remembered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 from mirror.board import FlowBoard
 from mirror.core.assignment import FetcherKey, assign_fetchers
@@ -20,6 +22,37 @@ from wire.clients.core.slots import stable_slot
 
 FETCHER = "fetcher"
 PRODUCER = "producer"
+
+
+class Condemned(Exception):
+    """A worker that lives, and does nothing, is ended so that another one takes its place."""
+
+
+class _Sentences:
+    """Runs workers until they end, or somebody condemns them."""
+
+    def __init__(self) -> None:
+        self._sentences: dict[object, asyncio.Future[None]] = {}
+
+    async def serve(self, name: object, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work. Condemned when it is condemned meanwhile."""
+        sentence = self._sentences[name] = asyncio.get_running_loop().create_future()
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((working, sentence), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                sentence.result()
+            await working
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            del self._sentences[name]
+
+    def condemn(self, name: object, reason: str) -> None:
+        """End the work, if it is under way."""
+        sentence = self._sentences.get(name)
+        if sentence is not None and not sentence.done():
+            sentence.set_exception(Condemned(reason))
 
 
 class FetcherPool:
@@ -39,6 +72,7 @@ class FetcherPool:
         self._make = make
         self._fetchers: dict[FetcherKey, Fetcher] = {}
         self._reader_of: dict[PartitionKey, FetcherKey] = {}
+        self._sentences = _Sentences()
 
     def __iter__(self) -> Iterator[Fetcher]:
         return iter(self._fetchers.values())
@@ -60,6 +94,10 @@ class FetcherPool:
         if reader is not None:
             self._fetchers[reader].wake()
 
+    def replace(self, key: PartitionKey, reason: str) -> None:
+        """Have another fetcher, with connections of its own, take the place of the partition's."""
+        self._sentences.condemn(self._reader_of.get(key), reason)
+
     async def close(self) -> None:
         """End all fetchers and their connections."""
         await self._supervisor.stop(FETCHER)
@@ -70,7 +108,7 @@ class FetcherPool:
         self._fetchers[fetcher_key] = self._make(fetcher_key)
 
         async def run() -> None:
-            await self._fetchers[fetcher_key].run()
+            await self._sentences.serve(fetcher_key, self._fetchers[fetcher_key].run())
 
         async def replace(reason: str) -> None:
             dead = self._fetchers[fetcher_key]
@@ -95,6 +133,7 @@ class ProducerPool:
         self._supervisor = supervisor
         self._make = make
         self._producers = [make(lane) for lane in range(producers)]
+        self._sentences = _Sentences()
 
     def __iter__(self) -> Iterator[Producer]:
         return iter(self._producers)
@@ -116,6 +155,10 @@ class ProducerPool:
         """Leaders may have moved."""
         for producer in self._producers:
             producer.wake()
+
+    def replace(self, key: PartitionKey, reason: str) -> None:
+        """Have another producer, with connections of its own, take the place of the partition's."""
+        self._sentences.condemn(self.lane_of(key), reason)
 
     def report(self) -> None:
         """Tell the target the source's ends of the partitions that have nothing to send."""
@@ -144,7 +187,7 @@ class ProducerPool:
 
     def _start(self, lane: int) -> None:
         async def run() -> None:
-            await self._producers[lane].run()
+            await self._sentences.serve(lane, self._producers[lane].run())
 
         async def replace(reason: str) -> None:
             dead = self._producers[lane]

@@ -126,6 +126,7 @@ _OWN = frozenset(
 """Our keys that a MirrorMaker file may carry beside its own, and all that begin with `antipode.`."""
 
 _NOT_NEEDED = (
+    (r"config\.providers(\..+)?", "values that stand elsewhere have been looked up"),
     (r"tasks\.max", "one daemon carries a flow; num.streams and num.producers set how many work in it"),
     (
         r"(group\.id|name|topic\.creation\..*|config\.storage.*|offset\.storage.*|status\.storage.*)",
@@ -137,8 +138,7 @@ _NOT_NEEDED = (
         "there is no Connect",
     ),
     (r"offset\.lag\.max", "the offset map is complete, not sampled"),
-    (r"refresh\.groups\..*", "groups are looked at whenever offsets are synced"),
-    (r"refresh\.topics\.enabled", "new topics are always found"),
+    (r"refresh\.groups\.interval\..*", "groups are looked at whenever offsets are synced"),
     (
         r"(heartbeats|checkpoints|offset-syncs)\.topic\.replication\.factor",
         "replication.factor counts for these topics too",
@@ -149,18 +149,48 @@ _NOT_NEEDED = (
         "batches pass as they are, idempotent and with acks=all; queue.byte.size bounds memory",
     ),
     (
-        r"(auto\.offset\.reset|enable\.auto\.commit|max\.poll\..*|client\.id|key\.(de)?serializer|value\.(de)?serializer)",
+        r"(session\.timeout\.ms|heartbeat\.interval\.ms|rebalance\.timeout\.ms|scheduled\.rebalance\..*|worker\..*|task\..*)",
+        "there is no Connect",
+    ),
+    (
+        r"(errors\..*|connector\.client\..*|admin\.timeout\.ms|connect\.protocol|inter\.worker\..*|predicates.*|transforms.*)",
+        "there is no Connect",
+    ),
+    (
+        r"(metadata\.max\.(age|idle)\.ms|(reconnect|retry)\.backoff\..*|connections\.max\.idle\.ms|max\.block\.ms|check\.crcs)",
+        "connections, metadata and retries are the mirror's own",
+    ),
+    (
+        r"(client\.dns\.lookup|socket\.connection\.setup\..*|default\.api\.timeout\.ms|allow\.auto\.create\.topics)",
+        "connections, metadata and retries are the mirror's own",
+    ),
+    (
+        r"(enable\.auto\.commit|max\.poll\..*|client\.id|key\.(de)?serializer|value\.(de)?serializer)",
         "there is no consumer or producer of Java's",
     ),
     (r"consumer\.poll\.timeout\.ms", "fetch.wait.max.ms is how long a fetch waits"),
     (r"(offset\.flush\..*|producer\.override.*|consumer\.override.*)", "there is no Connect"),
 )
 _NOT_HONOURED = (
-    (r"(topic|group|config\.property)\.filter\.class", "filters are topics, topics.exclude, groups and groups.exclude"),
+    (r"client\.rack", "leaders are fetched from"),
     (r"forwarding\.admin\.class", "topics are made through the target's own Admin API"),
     (r"(metric\.reporters|metrics\..*)", "metrics are served in Prometheus's format"),
     (r"(ssl|sasl|security)\..*", "TLS's versions and ciphers are OpenSSL's defaults on this machine"),
 )
+_FILTERS = "filters are topics, topics.exclude, groups, groups.exclude and config.properties.exclude"
+_AS_IT_IS_ANYWAY: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "auto.offset.reset": (("earliest",), "a copy begins where the source's log does, never at its end"),
+    "refresh.topics.enabled": (("true",), "new topics are always found"),
+    "refresh.groups.enabled": (("true",), "groups are looked at whenever offsets are synced"),
+    "replication.policy.internal.topic.separator.enabled": (
+        ("true",),
+        "MirrorMaker's topics are named with the separator",
+    ),
+    "topic.filter.class": (("org.apache.kafka.connect.mirror.defaulttopicfilter",), _FILTERS),
+    "group.filter.class": (("org.apache.kafka.connect.mirror.defaultgroupfilter",), _FILTERS),
+    "config.property.filter.class": (("org.apache.kafka.connect.mirror.defaultconfigpropertyfilter",), _FILTERS),
+}
+"""Keys of which one value says what is done in any case: that value, in lower case, and what is done where another one is given."""
 _SECURITY = frozenset(
     {
         "security.protocol",
@@ -277,10 +307,22 @@ def _translate(reading: _Reading, key: str, name: str, value: str, settings: dic
         settings[name] = value
         reading.note(key, Fate.USED, "ours")
     elif name in _SECONDS:
-        settings[_SECONDS[name]] = _milliseconds(key, value)
-        reading.note(key, Fate.USED, f"as {_SECONDS[name]}")
+        _translate_interval(reading, key, name, value, settings)
     else:
         _judge(reading, key, name, value)
+
+
+def _translate_interval(reading: _Reading, key: str, name: str, value: str, settings: dict[str, str]) -> None:
+    """MirrorMaker takes a negative interval for never."""
+    milliseconds, switch = _milliseconds(key, value), name.replace(".interval.seconds", ".enabled")
+    if milliseconds >= 0:
+        settings[_SECONDS[name]] = str(max(1000, milliseconds))
+        reading.note(key, Fate.USED, f"as {_SECONDS[name]}")
+    elif switch in _RENAMED:
+        settings[_RENAMED[switch]] = "false"
+        reading.note(key, Fate.USED, f"{_RENAMED[switch]}=false, since a negative interval means never")
+    else:
+        reading.note(key, Fate.NOT_HONOURED, "new topics are always found")
 
 
 def _translate_client(reading: _Reading, key: str, side: str, name: str, value: str, settings: dict[str, str]) -> None:
@@ -294,6 +336,11 @@ def _translate_client(reading: _Reading, key: str, side: str, name: str, value: 
 
 
 def _judge(reading: _Reading, key: str, name: str, value: str) -> None:
+    if name in _AS_IT_IS_ANYWAY:
+        accepted, otherwise = _AS_IT_IS_ANYWAY[name]
+        is_so = value.strip().lower() in accepted
+        reading.note(key, Fate.NOT_NEEDED if is_so else Fate.NOT_HONOURED, "it is so anyway" if is_so else otherwise)
+        return
     for pattern, explanation in _REFUSED:
         if re.fullmatch(pattern, name):
             raise UnusableFile(key, "(hidden)" if "password" in name or "key" in name else value, explanation)
@@ -312,9 +359,9 @@ def _policy(key: str, value: str) -> NamingPolicy:
     return policies[value]
 
 
-def _milliseconds(key: str, value: str) -> str:
+def _milliseconds(key: str, value: str) -> int:
     try:
-        return str(max(1, int(value)) * 1000)
+        return int(value) * 1000
     except ValueError as error:
         raise UnusableFile(key, value, "a whole number of seconds") from error
 

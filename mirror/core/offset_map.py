@@ -106,6 +106,14 @@ class OffsetMap:
             return run.source_offset + target_offset - run.target_offset
         return self._sources[index + 1] if index + 1 < len(self) else end
 
+    def past_target(self, target_offset: int, *, below_source: int) -> int:
+        """The target offset after all that lies from `target_offset` on without a break and was brought from below `below_source`."""
+        return _past(self._targets, self._sources, self._counts, start=target_offset, below=below_source)
+
+    def past_source(self, source_offset: int, *, below_target: int) -> int:
+        """The source offset after all that lies from `source_offset` on without a break and is at the target below `below_target`."""
+        return _past(self._sources, self._targets, self._counts, start=source_offset, below=below_target)
+
     def cut_target_at(self, target_offset: int) -> None:
         """Forget what lies at or after `target_offset`: the target lost it."""
         while self._sources and self._targets[-1] + self._counts[-1] > target_offset:
@@ -161,3 +169,16 @@ class OffsetMap:
 
     def _at(self, index: int) -> Run:
         return Run(self._sources[index], self._targets[index], self._counts[index])
+
+
+def _past(here: Sequence[int], there: Sequence[int], counts: Sequence[int], *, start: int, below: int) -> int:
+    """Walks the runs by their offsets `here` from `start` on, as long as they follow each other and lie below `below` there."""
+    at = start
+    index = bisect_right(here, at) - 1
+    while 0 <= index < len(here) and here[index] <= at < here[index] + counts[index]:
+        within = min(counts[index], below - there[index])
+        at = max(at, here[index] + within)
+        if within < counts[index]:
+            break
+        index += 1
+    return at

@@ -50,7 +50,7 @@ def offset_to_commit(
 
     `source_before` is what the source had when the mirror last looked, None when it has not looked before: then a lower
     offset cannot be told from a late answer and is not carried. `is_final`: the source is fenced and its groups are the target's next,
-    so that what it says is the last word, also a lower one.
+    or it has said the same for long, so that what it says is the last word, also a lower one.
     """
     if is_active_at_target:
         return None

@@ -8,7 +8,7 @@ topic that is gone from the source stays at the target until a person decides (a
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -17,6 +17,9 @@ from wire.topic_configs import COPY_BEGINS
 
 WAY_OUT = "`antipode links reset`"
 """What a person does about a copy that cannot be mirrored on."""
+
+NameAtTarget = Callable[[str], str]
+"""What a topic's copy is called at a target whose topics are deleted there, and never by the mirror (translate links)."""
 
 ACTIONS_AT_ONCE: Final = 100
 """Actions of one request. To the target's controller a request is one decision, one transaction and one batch to each broker, so a
@@ -120,7 +123,11 @@ class Plan:
 
 
 def plan(
-    source: Mapping[str, TopicView], target: Mapping[str, TopicView], *, excluded_configs: Collection[str] = ()
+    source: Mapping[str, TopicView],
+    target: Mapping[str, TopicView],
+    *,
+    excluded_configs: Collection[str] = (),
+    name_at_target: NameAtTarget | None = None,
 ) -> Plan:
     """The plan for topics of the link alone: leave out what it does not carry before calling."""
     actions: list[Action] = []
@@ -135,38 +142,45 @@ def plan(
                     name=name, topic_id=wanted.topic_id, partition_count=wanted.partition_count, configs=configs
                 )
             )
-        elif trouble := find_trouble(name, wanted, actual):
+        elif trouble := find_trouble(name, wanted, actual, name_at_target):
             troubles[name] = trouble
         else:
             agreed.add(name)
             actions += _adjustments(name, wanted, actual, excluded_configs)
     for name in sorted(target.keys() - source.keys()):
-        troubles[name] = gone_trouble(name, target[name])
+        troubles[name] = gone_trouble(name, target[name], name_at_target)
     return Plan(actions=tuple(actions), troubles=troubles, agreed=frozenset(agreed))
 
 
-def gone_trouble(name: str, actual: TopicView) -> Trouble:
+def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | None = None) -> Trouble:
     """The target has a copy of a topic that the source has not."""
+    way_out = f"the topic is deleted through a broker of the target, or by {WAY_OUT}"
+    if name_at_target is not None:
+        way_out = f"topic {name_at_target(name)} is deleted there"
     return Trouble(
         Finding.GONE,
-        f"topic {name} is not at the source (any more); the target keeps its copy (id {actual.topic_id}) until the topic is "
-        f"deleted through a broker of the target, or by {WAY_OUT}",
+        f"topic {name} is not at the source (any more); the target keeps its copy (id {actual.topic_id}) until {way_out}",
     )
 
 
-def find_trouble(name: str, wanted: TopicView, actual: TopicView) -> Trouble | None:
+def find_trouble(
+    name: str, wanted: TopicView, actual: TopicView, name_at_target: NameAtTarget | None = None
+) -> Trouble | None:
     """Why the two cannot be the same topic."""
+    way_out = f"{WAY_OUT} puts the copy away and begins anew"
+    if name_at_target is not None:
+        way_out = f"when topic {name_at_target(name)} is deleted at the target, it is mirrored anew"
     if wanted.topic_id != actual.topic_id:
         return Trouble(
             Finding.REPLACED,
             f"topic {name} was deleted and made again: it has id {wanted.topic_id} at the source, the target's copy is of id "
-            f"{actual.topic_id}; {WAY_OUT} puts the copy away and begins anew",
+            f"{actual.topic_id}; {way_out}",
         )
     if wanted.partition_count < actual.partition_count:
         return Trouble(
             Finding.SHRUNK,
             f"topic {name} has {wanted.partition_count} partitions at the source and {actual.partition_count} at the "
-            f"target (id {wanted.topic_id}): partitions never become fewer; {WAY_OUT} puts the copy away and begins anew",
+            f"target (id {wanted.topic_id}): partitions never become fewer; {way_out}",
         )
     return None
 

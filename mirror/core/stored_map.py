@@ -49,6 +49,8 @@ class StoredLink:
     producers: dict[str, int] = field(default_factory=dict)
     writers: set[int] = field(default_factory=set)
     claims: dict[ClaimName, Claim] = field(default_factory=dict)
+    origins: set[str] = field(default_factory=set)
+    owner: str = ""
     bindings: dict[str, Binding] = field(default_factory=dict)
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     chunks: dict[PartitionKey, dict[int, list[Run]]] = field(default_factory=dict)
@@ -64,11 +66,15 @@ class StoredLink:
                 # The first one stands: a second mirror that started at the same moment takes it over.
                 if content is not None:
                     self.producers.setdefault(name["origin"], content["id"])
+                    self.origins.add(name["origin"])
             case "writer":
                 self.writers.add(name["id"])
+                self.origins.add(name["origin"])
             case "claim":
                 claimed = ClaimName(name["writer"], name["id"], name["epoch"])
                 _put(self.claims, claimed, content and _claim(claimed, content))
+            case "owner":
+                self.owner = "" if content is None else content["token"]
             case "topic":
                 _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
             case "position":

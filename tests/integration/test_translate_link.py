@@ -319,11 +319,16 @@ async def test_a_source_topic_that_was_made_anew_is_a_reset_until_its_copy_is_de
     async with KafkaClient(source) as client:
         await client.delete_topics(["anew"])
         await eventually(lambda: is_gone(client, "anew"))
+
+    async def is_seen_gone() -> bool:
+        return "until topic a.anew is deleted there" in await state_of(mirror, "anew", "RESET")
+
+    await eventually(is_seen_gone, 30_000)
     await create_topic(source, "anew", 1)
     await produce_batches(source, "anew", 0, 50, 20)
 
-    async def is_seen_anew() -> bool:  # for a moment the topic may have been seen as gone
-        return "deleted and made again" in await state_of(mirror, "anew", "RESET")
+    async def is_seen_anew() -> bool:
+        return "when topic a.anew is deleted at the target" in await state_of(mirror, "anew", "RESET")
 
     await eventually(is_seen_anew, 30_000)
     assert (await read_partition(target, "a.anew", 0)).records == before.records

@@ -61,6 +61,7 @@ def _mirror_families() -> Iterable[Metric]:
         refusals=dict,
         groups_stale_since_ms=lambda: {"billing": 0},
         unacknowledged=list,
+        stalls=MagicMock(stalled_for_ms={}, remedies={"restart": 0}),
     )
     TransactionMetrics(registry, link="a-b").record_committed(open_ms=0, commit_ms=0)
     return registry.collect()

@@ -107,6 +107,24 @@ async def test_a_broker_that_does_not_tell_its_groups_is_told_and_those_known_be
         await eventually(lambda: world.target.group_offsets["live"][FIRST] == GroupOffset(12))
 
 
+@pytest.mark.parametrize("is_routed", [True, False])
+async def test_a_group_that_was_reset_while_no_mirror_looked_goes_back_where_nobody_commits_at_the_target(
+    world: MemoryWorld, monkeypatch: pytest.MonkeyPatch, *, is_routed: bool
+) -> None:
+    """M4: else a failover would pass over what the reset wanted read again."""
+    monkeypatch.setattr(group_sync, "BEHIND_BELIEVED_AFTER_MS", 100)
+    world.record.is_routed = is_routed
+    world.target.group_offsets = {"billing": {FIRST: GroupOffset(12)}, "live": {FIRST: GroupOffset(3)}}
+    async with mirroring(world):
+        await eventually(lambda: world.target.group_offsets["live"] == world.source.group_offsets["live"])
+        if is_routed:
+            await are_carried(world)
+        else:
+            rounds = world.source.offset_requests
+            await eventually(lambda: world.source.offset_requests > rounds + 6)
+            assert world.target.group_offsets["billing"][FIRST] == GroupOffset(12)
+
+
 async def test_offsets_of_a_copy_that_was_made_anew_are_carried_anew(world: MemoryWorld) -> None:
     async with mirroring(world) as mirror:
         await are_carried(world)

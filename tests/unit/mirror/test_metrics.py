@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
 from mirror.core.partitions import BatchRun, PartitionKey
+from mirror.core.plan import NameAtTarget
 from mirror.core.window import QueuedBatches
 from mirror.latencies import WINDOW_MS
 from mirror.metrics import MirrorMetrics, TransactionMetrics
@@ -30,7 +31,7 @@ WITHIN_MS = 20_000
 class Scene:
     """The metrics of a mirror with one partition, by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_at_target: NameAtTarget | None = None) -> None:
         self.clock = ManualClock()
         self.is_stalled = False
         self.on_the_way: list[QueuedBatches] = []
@@ -50,6 +51,8 @@ class Scene:
             refusals=dict,
             groups_stale_since_ms=dict,
             unacknowledged=lambda: self.on_the_way,
+            stalls=MagicMock(stalled_for_ms={}, remedies={}),
+            name_at_target=name_at_target,
         )
 
     def entry(self, *, age_ms: int) -> QueuedBatches:
@@ -75,9 +78,10 @@ class Scene:
     def acknowledge(self, *, latency_ms: int) -> None:
         self._metrics.observe(KEY, self.entry(age_ms=latency_ms))
 
-    def figures(self, name: str = LATENCY) -> list[float]:
+    def figures(self, name: str = LATENCY, topic: str = KEY.topic) -> list[float]:
         """The last one, minimum, maximum, mean."""
-        found = [self._registry.get_sample_value(f"{name}{suffix}", PLACE) for suffix in ("", "_min", "_max", "_avg")]
+        place = {**PLACE, "topic": topic}
+        found = [self._registry.get_sample_value(f"{name}{suffix}", place) for suffix in ("", "_min", "_max", "_avg")]
         return [math.nan if value is None else value for value in found]
 
 
@@ -91,6 +95,13 @@ def test_latencies_are_those_of_the_last_half_to_whole_minute() -> None:
     assert scene.figures() == [100, 10, 100, 140 / 3]
     scene.clock.advance(WINDOW_MS + 1)
     assert scene.figures() == [100, 100, 100, 100]
+
+
+def test_mirror_maker_s_families_name_the_copy_as_mirror_maker_does() -> None:
+    scene = Scene("a.{}".format)
+    scene.acknowledge(latency_ms=10)
+    assert scene.figures(topic="a.t") == [10, 10, 10, 10]
+    assert all(math.isnan(value) for value in scene.figures(topic="t"))
 
 
 def test_latencies_of_a_partition_of_which_nothing_came_for_a_minute_are_not_known() -> None:

@@ -22,6 +22,10 @@ class Bindings:
     def binding(self, topic: str) -> Binding | None:
         return self._found.get(topic)
 
+    @property
+    def bindings(self) -> list[Binding]:
+        return list(self._found.values())
+
     async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
         self._found[topic] = Binding(topic=topic, source_id=source_id, target=target, target_id=target_id)
 
@@ -36,14 +40,19 @@ def sites() -> tuple[MemorySite, MemorySite]:
 
 @pytest.fixture
 def translated(sites: tuple[MemorySite, MemorySite]) -> TranslatedTarget:
-    source, target = sites
+    return copies(*sites, Naming(policy=NamingPolicy.PREFIX, source_alias="a", target_alias="b"))
+
+
+def copies(source: MemorySite, target: MemorySite, naming: Naming) -> TranslatedTarget:
     return TranslatedTarget(
         source=source,
         target=target,
         client=None,
-        naming=Naming(policy=NamingPolicy.PREFIX, source_alias="a", target_alias="b"),
+        naming=naming,
         translations=Bindings(),
         tails=None,
+        opposite=None,
+        carries=lambda topic: topic != "left-out",
         replication_factor=1,
         is_syncing_configs=False,
     )
@@ -60,6 +69,34 @@ async def test_leaders_of_copies_are_found_while_the_source_is_silent(
     found = (await translated.topics())["orders"]
     assert found.topic_id == source.ids["orders"]
     assert found.leaders == {0: Leader(2002, 1), 1: Leader(2002, 1)}
+
+
+async def test_the_copy_of_a_topic_that_the_source_deleted_is_told_of_until_it_is_deleted_too(
+    sites: tuple[MemorySite, MemorySite], translated: TranslatedTarget
+) -> None:
+    """M9."""
+    source, target = sites
+    before = await translated.topics()
+    source.delete("orders")
+    assert await translated.topics() == before
+    target.delete("a.orders")
+    assert await translated.topics() == {}
+
+
+async def test_a_copy_is_of_one_topic_and_topics_that_are_not_carried_have_none(
+    sites: tuple[MemorySite, MemorySite], translated: TranslatedTarget
+) -> None:
+    source, target = sites
+    source.add("left-out", 1, number=3)
+    target.add("a.left-out", 1, number=4)
+    assert set(await translated.topics()) == {"orders"}
+    naming = Naming(policy=NamingPolicy.TABLE, source_alias="a", target_alias="b", table={"payments": "orders"})
+    target.add("orders", 2, number=5)
+    source.add("payments", 2, number=6)
+    by_table = copies(source, target, naming)
+    first = set(await by_table.topics())
+    assert len(first) == 1
+    assert set(await by_table.topics()) == first
 
 
 async def test_a_source_that_was_never_reached_has_no_copies(

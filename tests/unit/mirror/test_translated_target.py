@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.naming import Naming, NamingPolicy
 from mirror.core.plan import Action, CreateTopic, GrowTopic
+from mirror.core.stored_map import Binding
 from mirror.ports import Unreachable
 from mirror.translated_target import TranslatedTarget
 from tests.support.scripted_broker import NO_TIME, ScriptedBroker
@@ -22,14 +25,16 @@ CREATIONS: list[Action] = [
 ]
 
 
-def target(client: KafkaClient) -> TranslatedTarget:
+def target(client: KafkaClient, naming: Naming = NAMING, bindings: Sequence[Binding] = ()) -> TranslatedTarget:
     return TranslatedTarget(
         source=NOT_ASKED,
         target=NOT_ASKED,
         client=client,
-        naming=NAMING,
-        translations=NOT_ASKED,
+        naming=naming,
+        translations=SimpleNamespace(bindings=bindings),
         tails=NOT_ASKED,
+        opposite=NOT_ASKED,
+        carries=lambda _: True,
         replication_factor=1,
         is_syncing_configs=True,
     )
@@ -61,6 +66,19 @@ async def test_topics_are_made_at_once_and_each_has_its_own_outcome() -> None:
             problems = await target(client).act(CREATIONS, link="a-b", link_epoch=1)
         assert list(problems) == ["", "", "invalid_topic_exception because"]
         assert len(broker.requests(19)) == 1
+
+
+async def test_of_two_topics_that_would_have_one_copy_one_is_refused() -> None:
+    naming = Naming(policy=NamingPolicy.TABLE, source_alias="a", target_alias="b", table={"old": "a.new"})
+    creations = [
+        CreateTopic(name=name, topic_id=UUID(int=1), partition_count=1, configs={}) for name in ("old", "a.new")
+    ]
+    async with ScriptedBroker() as broker:
+        broker.on(3, lambda request, header: metadata(broker))
+        broker.on(19, created)
+        async with KafkaClient((broker.address,)) as client:
+            problems = await target(client, naming).act(creations, link="a-b", link_epoch=1)
+    assert list(problems) == ["", "topic a.new of the target is the copy of old; two topics cannot have one copy"]
 
 
 @pytest.mark.parametrize("actions", [CREATIONS, [GrowTopic(name="new", partition_count=2)]], ids=["create", "grow"])

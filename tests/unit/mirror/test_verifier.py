@@ -1,4 +1,4 @@
-"""What `antipode links verify` says of an exact link's partition: by batch, and by record where the source compacts."""
+"""What `antipode links verify` says of a partition: by batch, and by record where an end compacts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from mirror import verifier
+from mirror.core.naming import Naming, NamingPolicy
 from mirror.core.partitions import PartitionKey
-from mirror.verifier import Comparison, ExactVerifier
+from mirror.core.translation import Translation
+from mirror.verifier import Comparison, ExactVerifier, TranslateVerifier
 from wire.record_batch import iterate_headers
 from wire.records import Record, encode_batch
 
@@ -17,9 +19,14 @@ KEY = PartitionKey("prices", 0)
 END = 4
 
 
-def batch(base_offset: int, *values: bytes) -> bytes:
+OURS = 7
+
+
+def batch(base_offset: int, *values: bytes, producer_id: int = -1) -> bytes:
     return encode_batch(
-        [Record(b"k%d" % index, value, 1) for index, value in enumerate(values)], base_offset=base_offset
+        [Record(b"k%d" % index, value, 1) for index, value in enumerate(values)],
+        base_offset=base_offset,
+        producer_id=producer_id,
     )
 
 
@@ -52,6 +59,27 @@ def _logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifier, "fetch_at_leader", fetch)
 
 
+class Sieve:
+    """Leaves nothing out."""
+
+    async def read(self, client: Log, key: PartitionKey, offset: int, *, max_bytes: int) -> Any:
+        return memoryview(client.from_offset(offset)), frozenset()
+
+
+async def translated(source: Log, target: Log, *runs: tuple[int, int, int]) -> Comparison:
+    """Over a translate link whose map has these runs."""
+    link = Translation()
+    for run in runs:
+        link.map.append(*run)
+    link.position.source_next, link.position.target_next = runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]
+    links: Any = SimpleNamespace(of=lambda _: link, producers={"a": OURS}, writers=set())
+    naming = Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b")
+    verifies: Any = TranslateVerifier
+    verifying = verifies(source, target, naming=naming, translations=links, sieve=Sieve())
+    found: Comparison = await verifying.compare(KEY, mirrored_end=link.position.source_next, last_offsets=0)
+    return found
+
+
 async def compared(source: Log, target: Log) -> Comparison:
     exact = ExactVerifier(source, target)  # type: ignore[arg-type]
     return await exact.compare(KEY, mirrored_end=END, last_offsets=0)
@@ -76,6 +104,32 @@ async def test_another_record_where_the_source_compacts_differs() -> None:
 
 
 async def test_a_record_that_a_compacted_standby_lacks_is_for_reconcile_to_judge() -> None:
-    found = await compared(Log(batch(0, b"1"), batch(1, b"2"), policy="compact"), Log(batch(1, b"2")))
-    assert found.verdict == "unknown"
+    last = batch(3, b"4")
+    found = await compared(Log(batch(0, b"1"), batch(1, b"2"), last, policy="compact"), Log(batch(1, b"2"), last))
+    assert (found.verdict, found.records) == ("unknown", 2)
+    assert "lacks 1 records, the first one at offset 0" in found.finding
     assert "antipode reconcile" in found.finding
+
+
+async def test_a_translate_link_s_compacted_topic_is_compared_by_record_at_the_places_of_its_map() -> None:
+    """The source has been cleaned since: batches are gone, or have fewer records."""
+    target = Log(batch(5, b"1", b"2", producer_id=OURS), batch(9, b"3", b"4", producer_id=OURS), policy="compact")
+    runs = ((0, 5, 2), (2, 9, 2))
+    whole = Log(batch(0, b"1", b"2"), batch(2, b"3", b"4"), policy="compact")
+    assert (await translated(whole, target, *runs)).records == 4
+    second_of_two = encode_batch([Record(b"k1", b"2", 1)], base_offset=1)
+    cleaned = Log(second_of_two, batch(2, b"3", b"4"), policy="compact")
+    found = await translated(cleaned, target, *runs)
+    assert (found.verdict, found.records) == ("equal", 3)
+    other = Log(second_of_two, batch(2, b"3", b"other"), policy="compact")
+    assert (
+        await translated(other, target, *runs)
+    ).finding == "the record at offset 10 is another one than the source's"
+
+
+async def test_what_a_translate_link_s_target_may_have_compacted_away_is_counted() -> None:
+    source = Log(batch(0, b"1", b"2"), batch(2, b"3"), policy="compact")
+    target = Log(batch(7, b"3", producer_id=OURS), policy="compact")
+    found = await translated(source, target, (0, 5, 2), (2, 7, 1))
+    assert (found.verdict, found.records) == ("unknown", 1)
+    assert found.finding == "the target lacks 2 records, the first one at offset 5; it may have compacted them away"

@@ -75,6 +75,35 @@ def test_every_key_of_the_file_gets_a_verdict() -> None:
     assert all(verdict.explanation for verdict in verdicts.values())
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "fate"),
+    [
+        ("primary.consumer.auto.offset.reset", "earliest", Fate.NOT_NEEDED),
+        ("primary.consumer.auto.offset.reset", "latest", Fate.NOT_HONOURED),
+        ("refresh.topics.enabled", "true", Fate.NOT_NEEDED),
+        ("refresh.topics.enabled", "false", Fate.NOT_HONOURED),
+        ("topic.filter.class", "org.apache.kafka.connect.mirror.DefaultTopicFilter", Fate.NOT_NEEDED),
+        ("topic.filter.class", "com.example.Filter", Fate.NOT_HONOURED),
+        ("refresh.topics.interval.seconds", "-1", Fate.NOT_HONOURED),
+        ("primary->backup.consumer.client.rack", "east", Fate.NOT_HONOURED),
+        ("backup.producer.max.block.ms", "5", Fate.NOT_NEEDED),
+    ],
+)
+def test_what_a_value_asks_for_and_does_not_get_is_said(key: str, value: str, fate: Fate) -> None:
+    (verdict,) = [one for one in verdicts_on({**FILE, key: value}) if one.key == key]
+    assert verdict.fate is fate
+
+
+def test_a_negative_interval_means_never_as_in_mirror_maker() -> None:
+    (config,) = load_configs(
+        {**FILE, "emit.heartbeats.interval.seconds": "-1", "sync.topic.configs.interval.seconds": "-1"}
+    )
+    assert not config.is_emitting_heartbeats
+    assert not config.is_syncing_configs
+    (config,) = load_configs({**FILE, "sync.group.offsets.interval.seconds": "0"})
+    assert config.group_sync_interval_ms == 1000
+
+
 @pytest.mark.parametrize(("value", "is_on"), [("enabled", True), ("preparing", False), ("disabled", False)])
 def test_exactly_once_source_support_turns_transactions_on_for_its_flows(value: str, is_on: bool) -> None:
     file = {**FILE, "exactly.once.source.support": value}

@@ -148,6 +148,14 @@ def test_many_small_topics_make_few_requests_and_none_makes_none() -> None:
     assert not list(requests_of(()))
 
 
+def test_the_way_out_of_a_copy_that_the_mirror_never_deletes_names_the_topic_at_the_target() -> None:
+    source = {"made": TopicView(topic_id=UUID(int=1), partition_count=1)}
+    target = {name: TopicView(topic_id=UUID(int=2), partition_count=1) for name in ("made", "gone")}
+    troubles = plan(source, target, name_at_target="a.{}".format).troubles
+    assert troubles["made"].reason.endswith("when topic a.made is deleted at the target, it is mirrored anew")
+    assert troubles["gone"].reason.endswith("until topic a.gone is deleted there")
+
+
 def test_what_no_action_cures_is_found_with_both_ids() -> None:
     other = UUID(int=2)
     source = {"replaced": view(topic_id=other), "shrunk": view(1)}

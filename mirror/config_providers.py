@@ -1,0 +1,76 @@
+"""Values of a MirrorMaker 2 file that stand elsewhere, as `${file:/etc/secrets:password}`, by the providers that Kafka brings.
+
+`config.providers=file,env` names them, `config.providers.file.class` says which one each is (KIP-297, KIP-421). Values alone are looked up,
+never keys, and what they are replaced by is not looked at again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from runtime.configuration import ConfigurationError, read_properties
+
+PROVIDERS: Final = "config.providers"
+
+_PLACE = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
+_PACKAGE = "org.apache.kafka.common.config.provider"
+
+Provider = Callable[[str, str], str]
+"""From a path (empty where none is given) and a name there to the value. LookupError, OSError, ConfigurationError: there is none."""
+
+
+def _from_file(path: str, name: str) -> str:
+    return read_properties(Path(path))[name]
+
+
+def _from_directory(path: str, name: str) -> str:
+    return (Path(path) / name).read_text(encoding="utf-8")
+
+
+def _from_environment(_: str, name: str) -> str:
+    return os.environ[name]
+
+
+_KNOWN: Mapping[str, Provider] = {
+    f"{_PACKAGE}.FileConfigProvider": _from_file,
+    f"{_PACKAGE}.DirectoryConfigProvider": _from_directory,
+    f"{_PACKAGE}.EnvVarConfigProvider": _from_environment,
+}
+
+
+def looked_up(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with the values that stand elsewhere. ConfigurationError for a provider or a value that is not there."""
+    providers = {name: _provider(properties, name) for name in _names(properties)}
+    return {
+        key: _PLACE.sub(partial(_replace, key, providers), value) if providers else value
+        for key, value in properties.items()
+    }
+
+
+def _names(properties: Mapping[str, str]) -> list[str]:
+    return [name.strip() for name in properties.get(PROVIDERS, "").split(",") if name.strip()]
+
+
+def _provider(properties: Mapping[str, str], name: str) -> Provider:
+    key = f"{PROVIDERS}.{name}.class"
+    found = _KNOWN.get(properties.get(key, ""))
+    if found is None:
+        raise ConfigurationError(key, properties.get(key, "(not set)"), f"one of {', '.join(_KNOWN)}")
+    return found
+
+
+def _replace(key: str, providers: Mapping[str, Provider], found: re.Match[str]) -> str:
+    provider = providers.get(found[1])
+    if provider is None:
+        return found[0]
+    try:
+        return provider(found[2] or "", found[3])
+    except (LookupError, OSError, ConfigurationError) as error:
+        raise ConfigurationError(
+            key, found[0], f"a place where a value is ({type(error).__name__}: {error})"
+        ) from error

@@ -1,0 +1,110 @@
+"""The guide "Moving a live cluster to Antipode, and back" of docs/translate-links.md, step by step with clients that read and write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_translate_operation import antipode
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.eventually import eventually
+from tests.support.kafka_clients import Received, Record, librdkafka_consume, librdkafka_produce
+from tests.support.mirror_sites import describe_mirror, mirror_ports, start_lone_site
+from tests.support.ports import LOOPBACK
+from tests.support.processes import Processes, RunningProcess
+from tests.support.translate_links import create_topic, start_translate_mirror, total_end
+from wire.client import KafkaClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(240)]
+
+TOPIC = "moving"
+PARTITIONS = 2
+
+
+async def test_groups_and_producers_move_to_antipode_and_back_and_read_each_record_once(
+    apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    old = apache_kafka.bootstrap_servers
+    new = (await start_lone_site(processes, tmp_path, "b")).bootstrap
+    await create_topic(old, TOPIC, PARTITIONS)
+    sent = await produce(old, "before", 200)
+    read = await consume(old, "shipping", 60)
+
+    # 1 and 2
+    settings = {"topic.naming.policy": "identity", "whitelist": TOPIC, "groups": "shipping,billing"}
+    there = start_translate_mirror(processes, tmp_path, "there", old, new, settings)
+    await is_copied(there, "a-b")
+    # 3
+    back = {**settings, "link.name": "b-a", "source.alias": "b", "target.alias": "a"}
+    back_again = start_translate_mirror(processes, tmp_path, "back", new, old, back)
+    await is_copied(back_again, "b-a")
+    assert await total_end(old, TOPIC, PARTITIONS) == 200, "records came back"
+
+    # 4: one group moves, the other one stays
+    await stands_alike(old, new, "shipping", read)
+    read += await consume(new, "shipping", 80)
+    stayed = await consume(old, "billing", 150)
+
+    # 5
+    sent += await produce(new, "after", 100)
+    stayed += await consume(old, "billing", 150)
+    assert texts(stayed) == sorted(sent), "who has not moved misses nothing"
+    read += await consume(new, "shipping", 30)
+
+    # 6: and back
+    await stands_alike(new, old, "shipping", read)
+    sent += await produce(old, "again", 50)
+    read += await consume(old, "shipping", 350 - len(read))
+    assert texts(read) == sorted(sent), "each record once, across both moves"
+    await is_copied(there, "a-b")
+    assert await total_end(new, TOPIC, PARTITIONS) == await total_end(old, TOPIC, PARTITIONS) == 350
+
+
+async def produce(bootstrap: str, name: str, count: int) -> list[str]:
+    """Records with names of their own, in turns over the partitions."""
+    names = [f"{name}-{number}" for number in range(count)]
+    records = [Record(value=text.encode(), partition=number % PARTITIONS) for number, text in enumerate(names)]
+    await asyncio.to_thread(librdkafka_produce, bootstrap, TOPIC, records)
+    return names
+
+
+async def consume(bootstrap: str, group: str, count: int) -> list[Received]:
+    """What the group reads next, and commits."""
+    return await asyncio.to_thread(librdkafka_consume, bootstrap, TOPIC, count, group=group)
+
+
+def texts(received: Sequence[Received]) -> list[str]:
+    return sorted(one.value.decode() for one in received if one.value is not None)
+
+
+async def is_copied(mirror: RunningProcess, link: str) -> None:
+    """What the guide has an operator wait for."""
+
+    async def has_all() -> bool:
+        rows = [one for one in (await describe_mirror(mirror)).partitions if one.topic == TOPIC]
+        said = [(one.state, one.lag_records, one.reason) for one in rows]
+        assert [(one.state, one.lag_records) for one in rows] == [("MIRRORING", 0)] * PARTITIONS, said
+        return True
+
+    await eventually(has_all, 30_000)
+    at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
+    complete = await antipode("links", "complete", link, "--topic", TOPIC, "--wait", *at)
+    assert complete["is_complete"]
+    verified = await antipode("links", "verify", link, "--topic", TOPIC, *at)
+    assert [one["verdict"] for one in verified] == ["equal"] * PARTITIONS, verified
+
+
+async def stands_alike(source: str, target: str, group: str, read: Sequence[Received]) -> None:
+    """Wait until the group has as much behind it at the target as it has read."""
+
+    async def is_carried() -> bool:
+        async with KafkaClient(target) as client:
+            committed = await client.committed(group)
+        stands = {partition: at.offset for (_, partition), at in committed.items()}
+        assert sum(stands.values()) == len(read), (stands, len(read))
+        return True
+
+    await eventually(is_carried, 20_000)

@@ -1,0 +1,32 @@
+"""A mirror in one line."""
+
+from __future__ import annotations
+
+from cli.link_status import summary
+from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
+
+
+def partition(number: int, state: str = "MIRRORING", **lags: int) -> MirrorPartition:
+    return MirrorPartition(topic="orders", partition=number, state=state, **lags)
+
+
+def test_lags_are_added_up_and_the_longest_time_counts() -> None:
+    partitions = [
+        partition(0, lag_records=3, lag_bytes=30, lag_ms=500),
+        partition(1, "GAP", lag_records=4, lag_bytes=40, lag_ms=90),
+    ]
+    found = summary(DescribeMirrorReply(link="a-b", state="GAP", partitions=partitions))
+    assert found["partitions"] == {"GAP": 1, "MIRRORING": 1}
+    assert (found["lag_records"], found["lag_bytes"], found["lag_ms"]) == (7, 70, 500)
+
+
+def test_a_lag_that_one_partition_does_not_know_is_not_known() -> None:
+    """Never smaller because something failed."""
+    partitions = [partition(0), partition(1, "SOURCE_UNAVAILABLE", lag_records=-1, lag_bytes=-1, lag_ms=700)]
+    found = summary(DescribeMirrorReply(link="a-b", state="SOURCE_UNAVAILABLE", partitions=partitions))
+    assert (found["lag_records"], found["lag_bytes"], found["lag_ms"]) == (None, None, 700)
+
+
+def test_a_mirror_that_has_not_found_its_link_has_no_partitions() -> None:
+    found = summary(DescribeMirrorReply(link="a-b", state="PREPARING", reason="nobody answers"))
+    assert (found["partitions"], found["reason"]) == ({}, "nobody answers")

@@ -103,6 +103,7 @@ class TailReader:
                 await self._compare(key, translation, end)
             self._translations.put(key, translation)
         translation = self._translations.of(key)
+        translation.target_start = end.log_start_offset
         before = translation.position.source_next
         if end.end_offset < translation.position.target_next:
             lost = translation.lose_target(end.end_offset)

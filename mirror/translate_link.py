@@ -168,6 +168,7 @@ class TranslateLink:
             acls=self._acl_status,
             finish=self._finish,
             tallies=self._dialing.tallies,
+            surplus_records=self.translations.surplus_records,
             verifier=TranslateVerifier(
                 self._source_client,
                 self._target_client,

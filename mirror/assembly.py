@@ -76,6 +76,8 @@ class Ports:
     open_progress: Callable[[], ProgressPort] | None = None
     # What compressed connections save, by end.
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
+    # What the target has beyond one copy of each record, where that can be.
+    surplus_records: Callable[[], Mapping[PartitionKey, int]] = dict
     # How far ACLs are followed, for those who ask.
     acls: Callable[[], str] = lambda: ""
     # Whether the target keeps where each copy begins (core/beginnings.py).
@@ -159,6 +161,7 @@ class Mirror:
             groups_synced_at_ms=lambda: self._groups.synced_at_ms,
             throttle_waited_ms=lambda: self.throttle.waited_ms,
             tallies=ports.tallies,
+            surplus_records=ports.surplus_records,
             refusals=lambda: self.topics.refusals,
             groups_stale_since_ms=lambda: self._groups.stale_since_ms,
             unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],

@@ -50,6 +50,7 @@ class MirrorMetrics(Collector):
         groups_synced_at_ms: Callable[[], int],
         throttle_waited_ms: Callable[[], float],
         tallies: Mapping[str, CompressionTally],
+        surplus_records: Callable[[], Mapping[PartitionKey, int]],
         refusals: Callable[[], Iterable[Refusal]],
         groups_stale_since_ms: Callable[[], Mapping[str, int]],
         unacknowledged: Callable[[], Sequence[QueuedBatches]],
@@ -63,6 +64,7 @@ class MirrorMetrics(Collector):
         self._groups_stale_since_ms = groups_stale_since_ms
         self._refusals = refusals
         self._tallies = tallies
+        self._surplus_records = surplus_records
         self._throttle_waited_ms = throttle_waited_ms
         self._board = board
         self._queue = queue
@@ -222,6 +224,15 @@ class MirrorMetrics(Collector):
             watermark.add_metric(place, _known(facts.progress.source_high_watermark))
         yield from (lag_records, lag_bytes, lag_seconds, state, mirrored_bytes, mirrored_records, skipped)
         yield from (end_offset, watermark, doubtful)
+        surplus = CounterMetricFamily(
+            "antipode_mirror_surplus_records",
+            "Records at a translate link's target beyond one copy of each: repetitions and what others wrote between; of a link that "
+            "writes in transactions at most those of broken-off ones, which read-committed readers do not see.",
+            labels=labels,
+        )
+        for key, records in sorted(self._surplus_records().items()):
+            surplus.add_metric([link, key.topic, str(key.partition)], records)
+        yield surplus
 
     def _stall_families(self) -> Iterable[Metric]:
         link, stalled_for_ms = self._link().name, self._stalls.stalled_for_ms

@@ -110,6 +110,7 @@ class TailReader:
                 self._translations.demand(key, era)
             self._translations.put(key, translation)
         translation = self._translations.of(key)
+        translation.target_start = end.log_start_offset
         before = translation.position.source_next
         if end.end_offset < translation.position.target_next:
             lost = translation.lose_target(end.end_offset)

@@ -184,6 +184,7 @@ class TranslateLink:
             finish=self._finish,
             keeps_beginnings=False,
             tallies=self._dialing.tallies,
+            surplus_records=self.translations.surplus_records,
             verifier=TranslateVerifier(
                 self._source_client,
                 self._target_client,

@@ -7,6 +7,7 @@ far the mirror came (`core/resume.py`); the topic only makes that a short look, 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from uuid import UUID
@@ -21,7 +22,7 @@ from mirror.core.stored_map import (
     tombstones,
     topic_record,
 )
-from mirror.core.translation import Translation
+from mirror.core.translation import Surplus, Translation
 from mirror.kafka_site import reached
 from mirror.offset_store import OffsetStore
 from mirror.ports import Unreachable
@@ -53,6 +54,8 @@ class Translations:
         self._saved_chunk: dict[PartitionKey, int] = {}
         self._source_starts: dict[PartitionKey, int] = {}
         self._target_starts: dict[PartitionKey, int] = {}
+        # Of each partition, whichever translation stands for it.
+        self._surplus: defaultdict[PartitionKey, Surplus] = defaultdict(Surplus)
         self._allocating = asyncio.Lock()
         self.saved_at_ms = -1
         # Where several daemons share the link, each writes of its own partitions alone.
@@ -162,12 +165,14 @@ class Translations:
         found = self._by_key.get(key)
         if found is None:
             found = self._by_key[key] = self._stored.translation(key)
+            found.surplus = self._surplus[key]
             self._saved_chunk[key] = max(0, found.map.last_chunk)
         return found
 
     def put(self, key: PartitionKey, translation: Translation) -> None:
         """Begin with a translation; it is noted with the next save."""
         translation.is_dirty = True
+        translation.surplus = self._surplus[key]
         self._by_key[key] = translation
         self._saved_chunk[key] = 0
 
@@ -248,10 +253,17 @@ class Translations:
     def give_up(self, keys: Iterable[PartitionKey]) -> None:
         """The last notes do not count, and nothing planned of these partitions."""
         for key in keys:
-            self.of(key).break_off()
+            self.of(key).give_up()
         for key in self._noting:
             self.of(key).is_dirty = True
         self._noting = {}
+
+    def surplus_records(self) -> Mapping[PartitionKey, int]:
+        """What the target has of each partition beyond one copy of each record; with transactions, what no read-committed reader sees."""
+        return {
+            key: found.broken_off if self.is_transactional else found.between
+            for key, found in self._surplus.copy().items()
+        }
 
     async def keep_saved(self) -> None:
         """Save each interval until cancelled."""

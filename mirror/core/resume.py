@@ -41,6 +41,8 @@ class TailMatch:
         self._producer_ids = producer_ids
         self._tail: dict[tuple[int, int, int], _Found] = {}
         self._target_end = translation.position.target_next
+        # Records of the source that lie in the tail, or lay there before compaction.
+        self._copied_records = 0
         self.matched_batches = 0
 
     @property
@@ -59,7 +61,8 @@ class TailMatch:
                 key = (header.producer_id, header.producer_epoch, header.base_sequence)
                 if self._is_old(key):
                     continue
-                self._tail[key] = _Found(header.base_offset, header.last_offset_delta + 1)
+                # One that came twice, because the target had forgotten us, counts where it came first: as a reader finds it.
+                self._tail.setdefault(key, _Found(header.base_offset, header.last_offset_delta + 1))
 
     def _is_old(self, key: tuple[int, int, int]) -> bool:
         """A batch below the position's sequence: it was passed already, in a part of the log that is read again."""
@@ -95,8 +98,11 @@ class TailMatch:
                 f"(producer {producer_id}, sequence {sequence}) that the source does not have"
             )
         self._position.target_next = max(self._position.target_next, self._target_end)
-        if self._position == self._translation.position:
+        before = self._translation.position
+        if self._position == before:
             return
+        passed = self._position.target_next - max(before.target_next, self._translation.target_start)
+        self._translation.surplus.between += max(0, passed - self._copied_records)
         for run in self._runs:
             self._translation.map.append(*run)
         self._translation.position = self._position
@@ -122,6 +128,7 @@ class TailMatch:
                 self._runs.append((piece.source_offset, found.base_offset + piece.first_record, piece.record_count))
             position.target_next = found.base_offset + found.count
             self.matched_batches += 1
+        self._copied_records += header.record_count
         after = next_sequence(stamp.sequence, header.record_count)
         position.sequences[producer_id] = (stamp.producer_epoch, after)
 

@@ -57,6 +57,16 @@ class Planned:
 
 
 @dataclass(slots=True)
+class Surplus:
+    """What the target's log has of a partition beyond one copy of each record, since this process began."""
+
+    # Offsets between our batches, or between ours in a tail that was read: repetitions, or written by others.
+    between: int = 0
+    # Records that may lie in transactions of ours that were broken off.
+    broken_off: int = 0
+
+
+@dataclass(slots=True)
 class Position:
     """How far a partition is mirrored: the next source offset, the target's end at that moment, each producer's next sequence."""
 
@@ -79,6 +89,9 @@ class Translation:
         self.map = offset_map if offset_map is not None else OffsetMap()
         # Changed since it was last stored.
         self.is_dirty = False
+        self.surplus = Surplus()
+        # Where the target's log began when it was last looked at: what it has forgotten lies between nothing.
+        self.target_start = START
         # A planned batch failed: nothing behind it may be sent before it is sent again.
         self._is_broken = False
         self._planned: deque[Planned] = deque()
@@ -128,6 +141,12 @@ class Translation:
         """A planned batch was not acknowledged: plan nothing behind it until it has been planned again."""
         self._is_broken = True
 
+    def give_up(self) -> None:
+        """As `break_off`, of batches that may be in the target's log and that nobody is to see there."""
+        if not self._is_broken:
+            self.surplus.broken_off += sum(planned.count for planned in self._planned if planned.stamp is not None)
+        self.break_off()
+
     def _plan_one(
         self, header: BatchHeader, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]
     ) -> Planned | None:
@@ -163,6 +182,7 @@ class Translation:
                 raise TargetWentBack(
                     f"the target gave offset {done.target_offset}, its log had reached {position.target_next}"
                 )
+            self.surplus.between += max(0, done.target_offset - max(position.target_next, self.target_start))
             for piece in done.pieces:
                 self.map.append(piece.source_offset, done.target_offset + piece.first_record, piece.record_count)
             position.target_next = done.target_offset + done.count

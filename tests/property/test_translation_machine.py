@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.core.renumbering import Piece, pieces_of, renumber
+from mirror.core.renumbering import Piece, Stamp, pieces_of, renumber
 from mirror.core.resume import TailMatch
 from mirror.core.translation import BrokenOff, NotTheNextBatch, Planned, Position, Translation
 from tests.support.examples import examples
@@ -174,6 +175,7 @@ class Scene:
         self.mirror = MirrorOfOne(self.source, self.broker, None)
         self.late: deque[bytes] = deque()
         self.foreign_values: set[bytes | None] = set()
+        self.surplus_of_killed = 0
 
     def grow(self) -> None:
         self.source.grow()
@@ -192,6 +194,7 @@ class Scene:
 
     def kill(self) -> None:
         self.late += [batch for _, batch in self.mirror.requests]
+        self.surplus_of_killed += self.mirror.translation.surplus.between
         self.mirror = MirrorOfOne(self.source, self.broker, self.stored and _copy(self.stored))
 
     def arrive_late(self) -> None:
@@ -209,6 +212,22 @@ class Scene:
             self.broker.producers.clear()
             self.mirror.was_silent_for_long = True
 
+    def forget_early(self) -> None:
+        """Sequences expire while requests are still under way, as those of producers that write what is old."""
+        self.broker.producers.clear()
+
+    def finish(self) -> list[bytes | None]:
+        """Let everything arrive, and the mirror be done; the values that are the target's in the end."""
+        while self.late:
+            self.arrive_late()
+        mirror = self.mirror
+        mirror.resume()
+        while self.source.after(mirror.translation.planned_next) or mirror.requests:
+            mirror.send()
+            mirror.deliver()
+        mirror.translation.confirm()
+        return [record.value for batch in self.broker.batches for record in decode_records(batch)]
+
 
 STEPS = ("grow", "send", "send", "deliver", "deliver", "lose_answer", "kill", "arrive_late", "store", "forget")
 
@@ -217,23 +236,32 @@ STEPS = ("grow", "send", "send", "deliver", "deliver", "lose_answer", "kill", "a
 @given(st.integers(0, 2**32), st.integers(20, 150))
 def test_each_record_is_mirrored_once_and_in_order(seed: int, steps: int) -> None:
     scene = Scene(seed)
+    _play(scene, steps, (*STEPS, "write_from_elsewhere"))
+    found = scene.finish()
+    assert [value for value in found if value not in scene.foreign_values] == scene.source.wanted()
+    assert scene.mirror.translation.surplus.between <= len(scene.foreign_values)
+    _check_map(scene.source, scene.broker, scene.mirror.translation)
+
+
+@settings(max_examples=examples(150))
+@given(st.integers(0, 2**32), st.integers(20, 150))
+def test_nothing_is_lost_and_each_repetition_counted_where_brokers_forget_too_early(seed: int, steps: int) -> None:
+    scene = Scene(seed)
+    _play(scene, steps, (*STEPS, "forget_early"))
+    found = scene.finish()
+    assert list(dict.fromkeys(found)) == scene.source.wanted()
+    repeated = len(found) - len(set(found))
+    assert repeated <= scene.mirror.translation.surplus.between + scene.surplus_of_killed
+    _check_map(scene.source, scene.broker, scene.mirror.translation)
+
+
+def _play(scene: Scene, steps: int, kinds: Sequence[str]) -> None:
     for _ in range(steps):
-        getattr(scene, scene.chance.choice((*STEPS, "write_from_elsewhere")))()
+        getattr(scene, scene.chance.choice(kinds))()
         if scene.mirror.has_renewed:
             # New epochs are noted before anything is sent under them.
             scene.store()
             scene.mirror.has_renewed = False
-    while scene.late:
-        scene.arrive_late()
-    mirror, broker, source = scene.mirror, scene.broker, scene.source
-    mirror.resume()
-    while mirror.source.after(mirror.translation.planned_next) or mirror.requests:
-        mirror.send()
-        mirror.deliver()
-    mirror.translation.confirm()
-    found = [record.value for batch in broker.batches for record in decode_records(batch)]
-    assert [value for value in found if value not in scene.foreign_values] == source.wanted()
-    _check_map(source, broker, mirror.translation)
 
 
 def _copy(position: Position) -> Position:
@@ -312,3 +340,46 @@ def test_a_target_that_lost_its_end_gets_it_again() -> None:
 def test_pieces_of_a_whole_batch_are_one() -> None:
     batch = encode_batch([Record(None, b"v")] * 3, base_offset=7)
     assert pieces_of(batch, 0, read_header(batch)) == (Piece(7, 0, 3),)
+
+
+def test_a_batch_that_the_target_has_twice_counts_where_it_came_first_and_its_repetition_is_counted() -> None:
+    broker = Broker()
+    batches = [encode_batch([Record(None, b"v")] * 2, base_offset=offset, leader_epoch=1) for offset in (0, 2)]
+    stamps = [Stamp(OURS, 0, sequence) for sequence in (0, 2)]
+    written = [
+        renumber(batch, 0, read_header(batch), stamp).batch for batch, stamp in zip(batches, stamps, strict=True)
+    ]
+    for batch in (*written, written[0]):
+        broker.produce(batch)
+        broker.producers.clear()
+    translation = Translation()
+    match = TailMatch(translation, producer_ids={OURS})
+    match.see_target(broker.headers())
+    match.see_source(
+        [read_header(batch) for batch in batches],
+        left_out=(),
+        producer_of=lambda _: OURS,
+        pieces_of=lambda header: (Piece(header.base_offset, 0, header.record_count),),
+    )
+    match.finish()
+    assert [translation.downstream(offset) for offset in (0, 2)] == [0, 2]
+    assert (translation.position.source_next, translation.position.target_next) == (4, 6)
+    assert translation.surplus.between == 2
+
+
+def test_what_lies_between_our_batches_is_counted_and_what_the_target_has_forgotten_is_not() -> None:
+    translation = Translation()
+    translation.target_start = 7
+    translation.confirm(plan(translation, 0), 7)
+    assert translation.surplus.between == 0
+    translation.confirm(plan(translation, 2), 12)
+    assert translation.surplus.between == 3
+
+
+def test_records_of_a_transaction_that_was_broken_off_are_counted_once() -> None:
+    translation = Translation()
+    plan(translation, 0)
+    plan(translation, 2)
+    translation.give_up()
+    translation.give_up()
+    assert translation.surplus.broken_off == 4

@@ -14,6 +14,16 @@ from tests.support.toxiproxy import Proxy
 
 BOTH_WAYS = ("upstream", "downstream")
 
+SHORT_S = 0.8
+LONG_S = 43.0
+"""As long as the partition between two coasts that made a large site's two databases diverge."""
+LONGER_S = (150.0, 660.0)
+"""Longer than what has a time limit in the path by default: requests, transactions, deliveries, fetch sessions and copies of metadata; and
+longer than ten minutes, after which brokers end connections that are idle and Apache Kafka looks which producers it forgets."""
+HEALED_WITHIN_MS = 60_000
+HEALED_AT_ONCE_WITHIN_MS = 240_000
+"""All lines heal at the same moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class LineFault:

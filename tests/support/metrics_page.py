@@ -18,6 +18,7 @@ from cli.bridge.metrics import GAUGES as BRIDGE_GAUGES
 from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from dr.metrics import SiteAgentMetrics
+from mirror.core.partitions import PartitionKey
 from mirror.metrics import MirrorMetrics, TransactionMetrics
 from runtime.metrics import TaskDeaths
 
@@ -58,6 +59,7 @@ def _mirror_families() -> Iterable[Metric]:
         groups_synced_at_ms=lambda: 0,
         throttle_waited_ms=lambda: 0.0,
         tallies={},
+        surplus_records=lambda: {PartitionKey("t", 0): 0},
         refusals=dict,
         groups_stale_since_ms=lambda: {"billing": 0},
         unacknowledged=list,

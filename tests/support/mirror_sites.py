@@ -312,9 +312,11 @@ def scrape(mirror: RunningProcess) -> str:
         return str(page.read().decode())
 
 
-async def start_lone_site(processes: Processes, directory: Path, name: str) -> Site:
-    """One Antipode site without a link, ready."""
-    site, _ = _start_site(processes, directory, name, 1, free_ports(3), None)
+async def start_lone_site(
+    processes: Processes, directory: Path, name: str, *, toxiproxy: Toxiproxy | None = None, lines: int = 0
+) -> Site:
+    """One Antipode site without a link, ready; with a toxiproxy, so many `lines` to it."""
+    site, _ = _start_site(processes, directory, name, 1, free_ports(3), toxiproxy, lines=lines)
     await site.wait_ready(1)
     return site
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.eventually import eventually
-from tests.support.mirror_sites import describe_mirror
+from tests.support.mirror_sites import describe_mirror, scrape
 from tests.support.ports import LOOPBACK
 from tests.support.processes import Processes, RunningProcess
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -247,3 +248,51 @@ async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequen
     together = [partition for partitions in owned for partition in partitions]
     assert len(set(together)) == len(together), owned
     return True
+
+
+async def wait_nothing_lost(
+    source: str, target: str, topic: str, partitions: int = 1, *, within_ms: float = 30_000
+) -> dict[int, int]:
+    """Wait until the target has each record of the source, in order of their first copies; how many copies it has beside, by partition.
+
+    For records that differ from each other.
+    """
+
+    async def repeated() -> dict[int, int]:
+        found = {}
+        for partition in range(partitions):
+            theirs = await read_partition(source, topic, partition)
+            ours = await read_partition(target, f"a.{topic}", partition)
+            first = list(dict.fromkeys(ours.records))
+            assert first == theirs.records, f"{partition}: {len(first)} of {len(theirs.records)} records"
+            found[partition] = len(ours.records) - len(first)
+        return found
+
+    return await eventually(repeated, within_ms)
+
+
+async def demand_surplus_is_counted(mirror: RunningProcess, target: str, topic: str, partitions: int = 1) -> None:
+    """What any reader finds at the target beyond what a read-committed one does is at most what the mirror says of it.
+
+    Of a mirror that was not started again: the figure is that of its process.
+    """
+    counted = await surplus_records(mirror, topic)
+    for partition in range(partitions):
+        copy = f"a.{topic}"
+        committed = await read_partition(target, copy, partition)
+        everything = await read_partition(target, copy, partition, is_committed=False)
+        surplus = len(everything.records) - len(committed.records)
+        found = counted[partition]
+        assert surplus <= found, f"{copy}-{partition}: {surplus} records are there twice, {found} were counted"
+
+
+async def surplus_records(mirror: RunningProcess, topic: str) -> dict[int, int]:
+    """What a mirror says that its target has beyond one copy of each record, by partition of a topic."""
+    found = {}
+    for line in (await asyncio.to_thread(scrape, mirror)).splitlines():
+        if line.startswith("antipode_mirror_surplus_records_total{"):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            if labels["topic"] == topic:
+                found[int(labels["partition"])] = int(float(line.rpartition(" ")[2]))
+    assert found, f"the mirror says nothing of {topic}"
+    return found

@@ -48,6 +48,7 @@ class Scene:
             groups_synced_at_ms=lambda: 0,
             throttle_waited_ms=lambda: 0.0,
             tallies={},
+            surplus_records=dict,
             refusals=dict,
             groups_stale_since_ms=dict,
             unacknowledged=lambda: self.on_the_way,

@@ -1,0 +1,311 @@
+"""Translate links over lines that have every fault of the table, with Apache Kafka at the source, at the target and at both ends.
+
+Promised, while records keep coming: each record once, in order, its bytes unchanged, and all by itself. To every reader where the mirror
+writes under sequences; to read-committed ones where it writes in transactions (then others see some records more, which are counted). The
+lines to either end are struck, or both at the same time. The batches are dated 1970, as those of a topic that is moved in with its history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafka, start_kafka_with_lines, start_proxied_kafka
+from tests.support.eventually import eventually
+from tests.support.link_faults import (
+    HEALED_AT_ONCE_WITHIN_MS,
+    HEALED_WITHIN_MS,
+    LINE_FAULTS,
+    LONG_S,
+    LONGER_S,
+    SHORT_S,
+)
+from tests.support.many_lines import (
+    LINE,
+    QUICK,
+    StruckLink,
+    links_at_once,
+    links_in_turn,
+    load_of,
+    strike_all,
+    struck_at_one_end,
+)
+from tests.support.mirror_sites import start_lone_site
+from tests.support.processes import Processes, RunningProcess
+from tests.support.steady_batches import SteadyBatches
+from tests.support.toxiproxy import Proxy, Toxiproxy
+from tests.support.translate_links import (
+    create_topic,
+    demand_surplus_is_counted,
+    read_partition,
+    start_translate_mirror,
+    surplus_records,
+    total_end,
+    wait_equal,
+    wait_nothing_lost,
+)
+from tests.support.translate_transactions import TRANSACTIONS
+from wire.client_errors import KafkaClientError
+
+pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(300)]
+
+PARTITIONS = 3
+OUTLASTING_REQUESTS_S = 4.0
+SEQUENCES: dict[str, str] = {}
+KAFKA, ANTIPODE = "apache kafka", "antipode"
+PAIRS_OF_KINDS = [
+    pytest.param((KAFKA, KAFKA), id="kafka-to-kafka"),
+    pytest.param((KAFKA, ANTIPODE), id="kafka-to-antipode"),
+    pytest.param((ANTIPODE, KAFKA), id="antipode-to-kafka"),
+]
+BY_TARGET = PAIRS_OF_KINDS[:2]
+
+
+class LinkEnd(NamedTuple):
+    """A cluster, and the lines to it if they are struck."""
+
+    bootstrap: str
+    lines: Sequence[Proxy]
+
+    def address(self, number: int) -> str:
+        """Where the mirror of a link reaches it."""
+        return self.lines[number].address if self.lines else self.bootstrap
+
+
+async def start_end(
+    kind: str, name: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy, lines: int
+) -> LinkEnd:
+    if kind == ANTIPODE:
+        site = await start_lone_site(processes, tmp_path, name, toxiproxy=toxiproxy, lines=lines)
+        return LinkEnd(site.bootstrap, site.lines)
+    kafka, proxies = start_kafka_with_lines(processes, tmp_path / name, toxiproxy, lines)
+    return LinkEnd(kafka.bootstrap_servers, proxies)
+
+
+def name_of(tmp_path: Path) -> str:
+    return tmp_path.name.lower().replace("_", "-")
+
+
+async def translate_link_under(
+    links: Sequence[StruckLink],
+    lasting_s: float,
+    ends: tuple[str, str],
+    settings: Mapping[str, str],
+    processes: Processes,
+    tmp_path: Path,
+) -> None:
+    source, target = ends
+    topic = f"lines-{name_of(tmp_path)}"
+    await create_topic(source, topic, PARTITIONS)
+    given = {"whitelist": topic, "link.name": topic, **QUICK, **settings}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, given)
+    for link in links:
+        async with SteadyBatches(source, topic, PARTITIONS, batches_per_second=40) as load:
+            await load.wait_for(2)
+            await link.strike(lasting_s)
+        await wait_equal(source, target, topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+        print(f"passed {link} for {lasting_s} s", flush=True)
+    await demand_surplus_is_known(mirror, target, topic, settings)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("settings", "lasting_s"),
+    [
+        pytest.param(SEQUENCES, SHORT_S, id="sequences-0.8"),
+        pytest.param(SEQUENCES, LONG_S, id="sequences-43.0"),
+        pytest.param(TRANSACTIONS, SHORT_S, id="transactions-0.8"),
+    ],
+)
+@pytest.mark.parametrize("faulty", ["source", "target"])
+@pytest.mark.parametrize("far", [ANTIPODE, KAFKA])
+async def test_a_translate_link_with_apache_kafka_delivers_once_and_in_order(
+    far: str,
+    faulty: str,
+    settings: Mapping[str, str],
+    lasting_s: float,
+    apache_kafka: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+) -> None:
+    """The proxied end is Apache Kafka, the other one either; so each stands at either end, and both at once."""
+    proxied, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy)
+    near = apache_kafka.bootstrap_servers
+    if far == ANTIPODE:
+        near = (await start_lone_site(processes, tmp_path, "near")).bootstrap
+    ends = (proxied.bootstrap_servers, near) if faulty == "source" else (near, proxied.bootstrap_servers)
+    await translate_link_under(links_in_turn(proxy, None), lasting_s, ends, settings, processes, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(SEQUENCES, id="sequences"), pytest.param(TRANSACTIONS, id="transactions", marks=pytest.mark.long)],
+)
+@pytest.mark.usefixtures("kafka_programs")
+async def test_a_translate_link_delivers_once_and_in_order_over_two_bad_lines(
+    settings: Mapping[str, str],
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+) -> None:
+    """Some pairs of faults, by chance."""
+    site = await start_lone_site(processes, tmp_path, "near", toxiproxy=toxiproxy, lines=1)
+    kafka, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy)
+    ends = (kafka.bootstrap_servers, site.lines[0].address)
+    await translate_link_under(links_in_turn(proxy, site.lines[0]), SHORT_S, ends, settings, processes, tmp_path)
+
+
+FORGETTING = {"producer.id.expiration.check.interval.ms": "20"}
+"""A broker forgets a producer whose last records are older than a day, here at every look; then repetitions are news to it."""
+
+
+async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_who_writes_them(
+    apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    proxied, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy, FORGETTING)
+    ends = (apache_kafka.bootstrap_servers, proxied.bootstrap_servers)
+    all_of_them = struck_at_one_end([proxy] * len(LINE_FAULTS))
+    links = [link for link in all_of_them if str(link) in ("a black hole, back", "resets, back")]
+    await translate_link_under(links, OUTLASTING_REQUESTS_S, ends, SEQUENCES, processes, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+async def test_nothing_is_lost_and_repetitions_are_counted_where_requests_arrive_late_at_a_broker_that_forgot_who_wrote(
+    apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """A line that delivers what it held back for longer than a request lasts: exactly-once ends there, and says so."""
+    proxied, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy, FORGETTING)
+    source, target = apache_kafka.bootstrap_servers, proxied.bootstrap_servers
+    topic = f"lines-{name_of(tmp_path)}"
+    await create_topic(source, topic, PARTITIONS)
+    given = {"whitelist": topic, "link.name": topic, **QUICK}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, given)
+    async with SteadyBatches(source, topic, PARTITIONS, batches_per_second=40) as load:
+        for link in links_in_turn(None, proxy):
+            await load.wait_for(2)
+            await link.strike(OUTLASTING_REQUESTS_S)
+            await has_as_many(source, target, topic, within_ms=HEALED_WITHIN_MS)
+            print(f"passed {link}", flush=True)
+    repeated = await wait_nothing_lost(source, target, topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+    print(f"repeated records by partition: {repeated}", flush=True)
+    assert await surplus_records(mirror, topic) == repeated
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("faulty", "lasting_s"),
+    [
+        *((faulty, lasting_s) for faulty in ("source", "target") for lasting_s in LONGER_S),
+        ("both", LONG_S),
+        ("both", LONGER_S[0]),
+    ],
+)
+@pytest.mark.parametrize("kinds", PAIRS_OF_KINDS)
+@pytest.mark.usefixtures("kafka_programs")
+async def test_translate_links_with_apache_kafka_outlast_faults_longer_than_every_time_limit(
+    kinds: tuple[str, str],
+    faulty: str,
+    lasting_s: float,
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+) -> None:
+    await translate_links_under(faulty, lasting_s, kinds, SEQUENCES, processes, tmp_path, toxiproxy)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("lasting_s", [LONG_S, LONGER_S[0]])
+@pytest.mark.parametrize("faulty", ["source", "target", "both"])
+@pytest.mark.parametrize("kinds", BY_TARGET)
+@pytest.mark.usefixtures("kafka_programs")
+async def test_links_that_write_in_transactions_outlast_faults_longer_than_a_transaction(
+    kinds: tuple[str, str],
+    faulty: str,
+    lasting_s: float,
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+) -> None:
+    """A target aborts what is open for a minute, and fences who opened it."""
+    await translate_links_under(faulty, lasting_s, kinds, TRANSACTIONS, processes, tmp_path, toxiproxy)
+
+
+async def translate_links_under(
+    faulty: str,
+    lasting_s: float,
+    kinds: tuple[str, str],
+    settings: Mapping[str, str],
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+) -> None:
+    """A link, a mirror and a line (or one to each end) for each fault, all at once."""
+    source, target = [
+        await start_end(kind, end, processes, tmp_path, toxiproxy, len(LINE_FAULTS) if faulty in (end, "both") else 0)
+        for kind, end in zip(kinds, ("source", "target"), strict=True)
+    ]
+    links = links_at_once(source.lines, target.lines)
+    name = name_of(tmp_path)
+    loads: list[SteadyBatches] = []
+    mirrors: list[RunningProcess] = []
+    async with AsyncExitStack() as running:
+        for number, link in enumerate(links):
+            topic = f"{name}-{number}"
+            await create_topic(source.bootstrap, topic, PARTITIONS)
+            given = {"whitelist": topic, "link.name": topic, **LINE, **settings}
+            ends = source.address(number), target.address(number)
+            mirrors.append(start_translate_mirror(processes, tmp_path, f"mirror-{number}", *ends, given))
+            load = load_of(link, source.bootstrap, topic, PARTITIONS)
+            loads.append(await running.enter_async_context(load))
+            await load.wait_for(PARTITIONS)
+            await has_as_many(source.bootstrap, target.bootstrap, topic, within_ms=HEALED_WITHIN_MS)
+
+        async def mirrored(number: int) -> object:
+            return await seen(target.bootstrap, f"a.{name}-{number}")
+
+        async def heal(number: int) -> None:
+            await loads[number].stop()
+            topic = f"{name}-{number}"
+            ends = source.bootstrap, target.bootstrap
+            await has_as_many(*ends, topic, within_ms=HEALED_AT_ONCE_WITHIN_MS)
+            await wait_equal(*ends, topic, PARTITIONS, within_ms=HEALED_AT_ONCE_WITHIN_MS)
+            await demand_surplus_is_known(mirrors[number], target.bootstrap, topic, settings)
+
+        await strike_all(links, lasting_s, mirrored=mirrored, heal=heal)
+
+
+async def demand_surplus_is_known(mirror: RunningProcess, target: str, topic: str, settings: Mapping[str, str]) -> None:
+    """Nobody sees a record twice, or only who does not ask for read_committed; then no more often than the mirror says."""
+    if settings is SEQUENCES:
+        assert not any((await surplus_records(mirror, topic)).values())
+    else:
+        await demand_surplus_is_counted(mirror, target, topic, PARTITIONS)
+
+
+async def seen(bootstrap: str, topic: str) -> list[int]:
+    """How many records a read-committed reader finds in each partition; markers and what was aborted are none."""
+    return [len((await read_partition(bootstrap, topic, index)).records) for index in range(PARTITIONS)]
+
+
+async def has_as_many(source: str, target: str, topic: str, *, within_ms: float) -> None:
+    """Until the target's logs are as long as the source's are now: it can have as many records, and has them if nothing else is there."""
+    goal = await total_end(source, topic, PARTITIONS)
+
+    async def has_them() -> bool:
+        try:
+            found = await total_end(target, f"a.{topic}", PARTITIONS)
+        except KafkaClientError as error:
+            raise AssertionError(f"no answer yet: {error!r}") from error
+        assert found >= goal, f"{found} of {goal} records of {topic}"
+        return True
+
+    await eventually(has_them, within_ms)

@@ -151,23 +151,7 @@ class Mirror:
             None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
         )
         self._stalls = self._make_stall_watch()
-        self.metrics = MirrorMetrics(
-            registry,
-            board=self.board,
-            queue=self.queue,
-            link=self.link,
-            clock=clock,
-            restarts=lambda: self.restarts,
-            groups_synced_at_ms=lambda: self._groups.synced_at_ms,
-            throttle_waited_ms=lambda: self.throttle.waited_ms,
-            tallies=ports.tallies,
-            surplus_records=ports.surplus_records,
-            refusals=lambda: self.topics.refusals,
-            groups_stale_since_ms=lambda: self._groups.stale_since_ms,
-            unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
-            stalls=self._stalls,
-            name_at_target=ports.name_at_target,
-        )
+        self.metrics = self._make_metrics(registry)
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
         )
@@ -283,6 +267,25 @@ class Mirror:
         self._link_watch.doubt()
 
     # Inside.
+
+    def _make_metrics(self, registry: CollectorRegistry) -> MirrorMetrics:
+        return MirrorMetrics(
+            registry,
+            board=self.board,
+            queue=self.queue,
+            link=self.link,
+            clock=self._clock,
+            restarts=lambda: self.restarts,
+            groups_synced_at_ms=lambda: self._groups.synced_at_ms,
+            throttle_waited_ms=lambda: self.throttle.waited_ms,
+            tallies=self._ports.tallies,
+            surplus_records=self._ports.surplus_records,
+            refusals=lambda: self.topics.refusals,
+            groups_stale_since_ms=lambda: self._groups.stale_since_ms,
+            unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
+            stalls=self._stalls,
+            name_at_target=self._ports.name_at_target,
+        )
 
     def _make_groups(self) -> GroupSync:
         return GroupSync(

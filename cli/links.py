@@ -32,7 +32,7 @@ from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from dr.links import CheckedLink, LinkAtSite
+    from dr.links import CheckedLink, LinkAtSite, LinkSpec
     from dr.site_client import SiteClient
     from wire.control.cluster_pb2 import LinkRecord
 
@@ -165,7 +165,7 @@ def create(
     Example: antipode links create a-b --source a --target b --source-bootstrap a1:9093 --target-bootstrap b1:9093
     --site a=a1:9190 --site b=b1:9190
     """
-    from dr.links import LinkSpec, SiteAddresses, check_link, make_link
+    from dr.links import LinkSpec, SiteAddresses
 
     known = agents(environment, site)
     missing = {source, target} - known.keys()
@@ -188,24 +188,23 @@ def create(
 
     daemon = known_mirror(name, mirror, environment)
 
-    async def make(clients: dict[str, SiteClient]) -> CheckedLink:
-        at_source, at_target = clients[source], clients[target]
-        checked = await check_link(spec, source=at_source, target=at_target, mirror=daemon)
-        if not is_dry_run and not checked.problems:
-            await make_link(checked, source=at_source, target=at_target)
-        return checked
-
-    checked = _with_clients(known, make)
-    verb = "cannot be made" if checked.problems else "can be made" if is_dry_run else "is made"
-    sentence = f"link {name} {verb}" if checked.problems else f"link {name} {verb}: {source} to {target}"
-    _print_checked(checked, sentence, output, is_dry_run=is_dry_run)
+    checked = _with_clients(known, lambda clients: _made(spec, clients, mirror=daemon, is_dry_run=is_dry_run))
+    _print_checked(checked, output, is_dry_run=is_dry_run)
     if checked.problems:
         raise typer.Exit(ExitCode.FAILED)
     if not is_dry_run:
-        hint = (
-            f"nothing is copied before a mirror runs for it (antipode mirror); antipode links list says when {target}"
-        )
-        error_console.print(f"{hint} has heard one", soft_wrap=True)
+        error_console.print(f"antipode links list says when {target} has heard a mirror of the link", soft_wrap=True)
+
+
+async def _made(spec: LinkSpec, clients: dict[str, SiteClient], *, mirror: str, is_dry_run: bool) -> CheckedLink:
+    """The link checked, and made when nothing is in the way."""
+    from dr.links import check_link, make_link
+
+    source, target = clients[spec.source_site], clients[spec.target_site]
+    checked = await check_link(spec, source=source, target=target, mirror=mirror)
+    if not is_dry_run and not checked.problems:
+        await make_link(checked, source=source, target=target)
+    return checked
 
 
 class AlteredSync(enum.Enum):
@@ -425,13 +424,15 @@ def _print_description(entry: LinkAtSite) -> None:
         print_table(f"site {entry.site}: cut from logs since their brokers started", columns, cuts)
 
 
-def _print_checked(checked: CheckedLink, sentence: str, output: OutputFormat, *, is_dry_run: bool) -> None:
+def _print_checked(checked: CheckedLink, output: OutputFormat, *, is_dry_run: bool) -> None:
+    """The checks; of a link that is made the warnings alone."""
     from dr.core.link_preflight import Outcome
 
+    record = checked.record
     rows = [(one.check, one.outcome.value, one.detail) for one in checked.checks]
     if output is OutputFormat.JSON:
         columns = ("check", "outcome", "detail")
-        print_json({**_record_json(checked.record), "checks": [dict(zip(columns, row, strict=True)) for row in rows]})
+        print_json({**_record_json(record), "checks": [dict(zip(columns, row, strict=True)) for row in rows]})
         return
     if is_dry_run:
         print_table("", ("check", "outcome", "detail"), rows)
@@ -440,9 +441,10 @@ def _print_checked(checked: CheckedLink, sentence: str, output: OutputFormat, *,
             if one.outcome is Outcome.WARNING:
                 error_console.print(f"{one.check}: {one.detail}", soft_wrap=True, markup=False)
     if checked.problems:
-        print_error(f"{sentence}: {'; '.join(checked.problems)}")
+        print_error(f"link {record.name} cannot be made: {'; '.join(checked.problems)}")
     else:
-        console.print(sentence)
+        verb = "can be made" if is_dry_run else "is made"
+        console.print(f"link {record.name} {verb}: {record.source_site} to {record.target_site}")
 
 
 def _print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:

@@ -12,6 +12,7 @@ from mirror.offset_store import TOPIC_PREFIX
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
+from tests.support.kafka_clients import delete_records
 from tests.support.mirror_sites import describe_mirror, start_lone_site
 from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
@@ -382,16 +383,6 @@ async def test_records_that_expired_before_they_were_mirrored_are_a_gap(
         return True
 
     await eventually(has_the_rest, 30_000)
-
-
-def delete_records(bootstrap: str, topic: str, before_offset: int) -> None:
-    """Have a broker forget what is below an offset."""
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for outcome in admin.delete_records([TopicPartition(topic, 0, before_offset)]).values():
-        outcome.result(20)
 
 
 async def test_a_batch_that_the_target_does_not_take_is_a_fault_until_it_does(

@@ -266,3 +266,13 @@ def kafka_python_consume(
     finally:
         consumer.close()
     return received
+
+
+def delete_records(bootstrap: str, topic: str, before_offset: int) -> None:
+    """Have a broker forget what is below an offset of partition 0."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for outcome in admin.delete_records([TopicPartition(topic, 0, before_offset)]).values():
+        outcome.result(20)

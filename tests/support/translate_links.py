@@ -135,6 +135,16 @@ async def read_partition(bootstrap: str, topic: str, partition: int, *, is_commi
     return found
 
 
+def delete_records(bootstrap: str, topic: str, before_offset: int) -> None:
+    """Have a broker forget what is below an offset."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for outcome in admin.delete_records([TopicPartition(topic, 0, before_offset)]).values():
+        outcome.result(20)
+
+
 async def until_a_random_moment(chance: random.Random, within_s: float = 0.6) -> None:
     """Let some time pass: when a fault strikes is what is varied, or how long it lasts."""
     await asyncio.sleep(chance.uniform(0, within_s))

@@ -363,6 +363,8 @@ class Producer:
         facts = row.facts
         if row.target.node_id < 0 or facts.step is not Step.STREAMING or (window is not None and not window.is_idle):
             return False
+        if facts.progress.target_log_end_offset < facts.restart_offset < facts.progress.source_high_watermark:
+            return False  # the first batch, which may lie on both sides of the log's start, says where the copy begins
         told_at_ms, told_log_start = self._reported_at_ms.get(key, (0.0, -1))
         return now_ms - told_at_ms >= REPORT_INTERVAL_MS or told_log_start != facts.source_log_start_offset
 

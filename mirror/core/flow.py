@@ -64,6 +64,7 @@ from mirror.core.flow_events import (
 )
 from mirror.core.flow_state import TRANSITIONS, FlowFacts, FlowState, GapPolicy, InvariantBroken, Step
 from mirror.core.lag import UNKNOWN, Progress, next_marker, without_ends
+from mirror.core.partitions import BatchRun
 from mirror.core.tombstones import tombstone_doubt
 
 STORY_LENGTH = 16
@@ -326,15 +327,18 @@ class Flow:
         run = command.run
         if facts.step is not Step.STREAMING or command.fetch_offset != facts.chain_offset:
             return self._ignore()
-        if run.first_offset < facts.chain_offset or run.first_epoch < facts.chain_epoch:
+        begins_within = _begins_within(facts, run)
+        if (run.first_offset < facts.chain_offset and not begins_within) or run.first_epoch < facts.chain_epoch:
             return self._halt(
                 FlowState.FAULTED,
                 f"the source's batch at offset {run.first_offset} (leader epoch {run.first_epoch}) does not continue the "
                 f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch})",
             )
         doubt = tombstone_doubt(facts, run, now_ms=now_ms)
+        expected = run.first_offset if begins_within else facts.chain_offset
         new = facts._replace(
             reason=doubt or facts.reason,
+            restart_offset=expected if begins_within else facts.restart_offset,
             chain_offset=run.next_offset,
             chain_epoch=run.last_epoch,
             source_log_start_offset=command.log_start_offset,
@@ -342,7 +346,7 @@ class Flow:
             may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
             is_resuming=False,
         )
-        hand_over = HandOver(generation=facts.generation, expected_log_end_offset=facts.chain_offset)
+        hand_over = HandOver(generation=facts.generation, expected_log_end_offset=expected)
         return Decision(new, (hand_over, Fetch(generation=facts.generation, offset=run.next_offset)), doubt)
 
     def _tombstones_kept(self, command: TombstonesKept, now_ms: int) -> Decision:  # noqa: ARG002
@@ -578,6 +582,12 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
         f"histories diverge at offset {min(source.epoch_end_offset, end)}: the mirror ends at {end} under leader epoch "
         f"{epoch}, the source's epoch {source.epoch} ends at {source.epoch_end_offset}"
     )
+
+
+def _begins_within(facts: FlowFacts, run: BatchRun) -> bool:
+    """The copy begins where the source's log does, and that is inside a batch (DeleteRecords): it comes whole, as it lies there."""
+    is_beginning = facts.chain_epoch == -1 and facts.chain_offset == facts.restart_offset
+    return is_beginning and run.first_offset < facts.chain_offset < run.next_offset
 
 
 def _moved(progress: Progress, **changes: int) -> Progress:

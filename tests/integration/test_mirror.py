@@ -12,9 +12,10 @@ from confluent_kafka import Consumer, TopicPartition
 from runtime.grpc_server import open_channel
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
-from tests.support.mirror_sites import describe_mirror, mirror_ports, raw_log, reset_topics, scrape, start_pair
+from tests.support.mirror_sites import Pair, describe_mirror, mirror_ports, raw_log, reset_topics, scrape, start_pair
 from tests.support.processes import Processes, RunningProcess
 from tests.support.transactional_clients import WITHIN_S, transactional_producer
+from tests.support.translate_links import delete_records
 from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 from wire.control import mirror_pb2, mirror_pb2_grpc
@@ -105,6 +106,28 @@ async def test_the_first_record_is_there_soon_after_the_start(processes: Process
     await pair.produce("orders", 0, 1)
     pair.start_mirror()
     await pair.caught_up("orders", within_ms=5_000)
+
+
+async def test_a_source_whose_log_starts_inside_a_batch_is_copied_with_that_start(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """M7: whoever deletes records names any offset."""
+    pair = await start_pair(processes, tmp_path)
+    await pair.create("orders")
+    await pair.produce("orders", 0, 4)
+    await asyncio.to_thread(delete_records, pair.source.bootstrap, "orders", 15)
+    pair.start_mirror()
+    await pair.caught_up("orders")
+    await pair.produce("orders", 0, 1)
+    await pair.caught_up("orders")
+    await eventually(lambda: starts_at(pair, 15))
+
+
+async def starts_at(pair: Pair, offset: int) -> bool:
+    """Whether both logs start there."""
+    ends = [await pair.ends(site, "orders", 1) for site in (pair.source, pair.target)]
+    assert [start for ((start, _),) in ends] == [offset] * 2, ends
+    return True
 
 
 async def test_only_topics_of_the_link_are_mirrored(processes: Processes, tmp_path: Path) -> None:

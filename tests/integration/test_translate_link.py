@@ -342,19 +342,22 @@ async def is_gone(client: KafkaClient, topic: str) -> bool:
     return topic not in (await client.metadata()).topics
 
 
+@pytest.mark.parametrize("before", [20, 23], ids=["at a batch", "inside a batch"])
 async def test_a_source_whose_log_starts_later_is_mirrored_from_there(
-    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path, before: int
 ) -> None:
     source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
-    await create_topic(source, "begun", 1)
-    await produce_batches(source, "begun", 0, 0, 10)
-    await asyncio.to_thread(delete_records, source, "begun", 20)
-    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "begun"})
-    await wait_equal(source, target, "begun")
+    topic = f"begun-{before}"
+    await create_topic(source, topic, 1)
+    await produce_batches(source, topic, 0, 0, 10)
+    await asyncio.to_thread(delete_records, source, topic, before)
+    settings = {"whitelist": topic, "link.name": topic}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, topic)
     mirror.kill()
-    await produce_batches(source, "begun", 0, 10, 10)
+    await produce_batches(source, topic, 0, 10, 10)
     mirror.start()
-    await wait_equal(source, target, "begun")
+    await wait_equal(source, target, topic)
 
 
 async def test_records_that_expired_before_they_were_mirrored_are_a_gap(

@@ -205,6 +205,19 @@ async def test_a_source_whose_head_expired_before_the_mirror_began_is_followed_f
         await eventually(lambda: world.is_equal() and {log.start for log in world.target.logs.values()} == {500})
 
 
+async def test_a_source_whose_log_starts_inside_a_batch_is_mirrored_from_that_batch_on() -> None:
+    """Records may be deleted up to any offset; the batch that they were in stays whole."""
+    world = world_with(partitions=1, batches=4)
+    source = world.source.logs[FIRST]
+    source.start, source.batches = 4, source.batches[1:]
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        assert world.target.logs[FIRST].start == 3
+        world.source.produce("orders", 0, 2)
+        await eventually(world.is_equal)
+        assert states(mirror) == {FlowState.MIRRORING}
+
+
 async def test_a_history_that_differs_is_a_fault_and_nothing_is_written() -> None:
     world = world_with(partitions=1)
     world.target.add("orders", 1)

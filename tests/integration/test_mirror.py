@@ -11,11 +11,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from runtime.grpc_server import open_channel
 from tests.support.eventually import eventually
+from tests.support.kafka_clients import delete_records
 from tests.support.log_batches import batch
 from tests.support.mirror_sites import Pair, describe_mirror, mirror_ports, raw_log, reset_topics, scrape, start_pair
 from tests.support.processes import Processes, RunningProcess
 from tests.support.transactional_clients import WITHIN_S, transactional_producer
-from tests.support.translate_links import delete_records
 from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 from wire.control import mirror_pb2, mirror_pb2_grpc

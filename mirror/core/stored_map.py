@@ -50,7 +50,6 @@ class StoredLink:
     writers: set[int] = field(default_factory=set)
     claims: dict[ClaimName, Claim] = field(default_factory=dict)
     origins: set[str] = field(default_factory=set)
-    owner: str = ""
     bindings: dict[str, Binding] = field(default_factory=dict)
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     chunks: dict[PartitionKey, dict[int, list[Run]]] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class StoredLink:
                 claimed = ClaimName(name["writer"], name["id"], name["epoch"])
                 _put(self.claims, claimed, content and _claim(claimed, content))
             case "owner":
-                self.owner = "" if content is None else content["token"]
+                pass  # left by mirrors that knew no claims
             case "topic":
                 _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
             case "position":

@@ -142,6 +142,13 @@ class TransactionalAppend:
             [one for one in row if one is not None]
             for row in zip_longest(*([(part, *sent) for sent in part.to_send] for part in planned))
         ]
+        if rounds and not transaction.begun.issuperset(written):
+            # Brokers ask the coordinator about each partition's first batch, and of an id's questions keep the last one only.
+            async with self._transactions.beginning(transaction, node_id):
+                await self._send(connection, rounds.pop(0))
+            if any(part.error is not ErrorCode.none for part in planned):
+                return []
+            transaction.begun.update(written)
         loop = asyncio.get_running_loop()
         return [loop.create_task(self._send(connection, row)) for row in rounds if row]
 

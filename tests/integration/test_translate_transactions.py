@@ -71,6 +71,29 @@ async def test_a_mirror_killed_at_random_moments_leaves_nothing_half(
     await demand_whole_transactions_under_kills(processes, tmp_path, source, target, topic, kills=kills, chance=chance)
 
 
+@targets(APACHE_KAFKA)
+async def test_many_producers_begin_their_partitions_one_after_the_other(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path, is_antipode_the_target: bool
+) -> None:
+    """Apache Kafka asks the coordinator about each new partition of a transaction, and drops the question for the next one."""
+    target = await the_target(is_antipode_the_target, kafka_b, processes, tmp_path)
+    source, topic, partitions = apache_kafka.bootstrap_servers, "many-producers", 32
+    await create_topic(source, topic, partitions)
+    mirror = start_transactional_mirror(
+        processes,
+        tmp_path,
+        source,
+        target,
+        topic,
+        settings={"num.producers": "16", "max.partition.fetch.bytes": "2000"},
+    )
+    for number in range(10):
+        for partition in range(partitions):
+            await produce_batches(source, topic, partition, number, 1)
+    await wait_equal(source, target, topic, partitions)
+    assert "NETWORK_EXCEPTION" not in mirror.log_text()
+
+
 async def state_of(mirror: RunningProcess, topic: str) -> dict[int, tuple[str, str]]:
     reply = await describe_mirror(mirror)
     return {one.partition: (one.state, one.reason) for one in reply.partitions if one.topic == topic}

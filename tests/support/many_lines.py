@@ -27,9 +27,12 @@ QUICK = {"request.timeout.ms": "2000", "max.partition.fetch.bytes": "30000"}
 LINE = {
     "max.partition.fetch.bytes": "30000",
     "queue.byte.size": "1048576",
-    "topics.refresh.interval.ms": "1000",
-    "group.sync.interval.ms": "1000",
+    "topics.refresh.interval.ms": "5000",
+    "group.sync.interval.ms": "5000",
     "config.sync.interval.ms": "5000",
+    "emit.checkpoints.interval.ms": "5000",
+    # One topic of a cluster: each of so many links would carry the heartbeats of all, in batches of one record.
+    "emit.heartbeats.enabled": "false",
 }
 """Of a mirror under long ones: time limits are the defaults, and the queue fills while the target is away, as in most outages."""
 

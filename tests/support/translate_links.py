@@ -222,17 +222,16 @@ async def wait_equal(
     """Wait until the target has as many records as the source, then demand the same ones in the same order."""
     copy = target_topic or f"a.{topic}"
 
-    async def has_all() -> bool:
+    async def found() -> list[tuple[PartitionContent, PartitionContent]]:
+        pairs = []
         for partition in range(partitions):
             theirs = await read_partition(source, topic, partition)
             ours = await read_partition(target, copy, partition)
             assert len(ours.records) >= len(theirs.records), (partition, len(ours.records), len(theirs.records))
-        return True
+            pairs.append((theirs, ours))
+        return pairs
 
-    await eventually(has_all, within_ms)
-    for partition in range(partitions):
-        theirs = await read_partition(source, topic, partition)
-        ours = await read_partition(target, copy, partition)
+    for partition, (theirs, ours) in enumerate(await eventually(found, within_ms)):
         assert ours.records == theirs.records, (
             f"{copy}-{partition}: {len(ours.records)} records, {len(theirs.records)} at the source"
         )

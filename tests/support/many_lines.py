@@ -138,10 +138,13 @@ async def strike_all(
 
     async def stands_still(number: int, link: StruckLink) -> None:
         if link.stops_everything:
+            begun_s = time.monotonic()
             await asyncio.sleep(lasting_s / 2)
             before = await mirrored(number)
             await asyncio.sleep(lasting_s / 3)
-            assert await mirrored(number) == before, f"something passes the line in spite of {link}"
+            after = await mirrored(number)
+            is_over = time.monotonic() - begun_s > lasting_s  # on a busy machine; then nothing has been seen
+            assert is_over or after == before, f"something passes the line in spite of {link}"
 
     async def one(number: int, link: StruckLink) -> None:
         await asyncio.gather(link.strike(lasting_s), stands_still(number, link))

@@ -119,12 +119,14 @@ async def produce_batches(
             await client.produce(topic, partition, encode_batch(content, compression=compression))
 
 
-async def read_partition(bootstrap: str, topic: str, partition: int, *, is_committed: bool = True) -> PartitionContent:
+async def read_partition(
+    bootstrap: str, topic: str, partition: int, *, is_committed: bool = True, first_offset: int = 0
+) -> PartitionContent:
     """All that a consumer sees, with the batches as they lie in the log; aborted transactions left out when asked to."""
     found = PartitionContent([], [], [])
     async with KafkaClient(bootstrap) as client:
         place = (topic, partition)
-        offset = (await client.offsets_at([place], EARLIEST_TIMESTAMP))[place]
+        offset = max(first_offset, (await client.offsets_at([place], EARLIEST_TIMESTAMP))[place])
         latest = await client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=int(is_committed))
         end = latest[place]
         while offset < end:
@@ -136,6 +138,14 @@ async def read_partition(bootstrap: str, topic: str, partition: int, *, is_commi
             aborted = [(one.producer_id, one.first_offset) for one in fetched.aborted_transactions or ()]
             offset = _collect(found, records, aborted)
     return found
+
+
+async def stable_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Up to where a read-committed reader gets in each partition."""
+    async with KafkaClient(bootstrap, retry_budget_ms=2000) as client:
+        places = [(topic, index) for index in range(partitions)]
+        found = await client.offsets_at(places, LATEST_TIMESTAMP, isolation_level=1)
+        return [found[place] for place in places]
 
 
 async def until_a_random_moment(chance: random.Random, within_s: float = 0.6) -> None:

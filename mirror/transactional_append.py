@@ -122,8 +122,16 @@ class TransactionalAppend:
         written = [(self._target_name(part), part.part.key.partition) for part in planned if part.to_send]
         await self._transactions.add(transaction, written)
         connection = await reached(self._client.connection(node_id))
+        rounds = rounds_of(planned)
+        if rounds and not transaction.begun.issuperset(written):
+            # Brokers ask the coordinator about each partition's first batch, and of an id's questions keep the last one only.
+            async with self._transactions.beginning(transaction, node_id):
+                await self._send(connection, rounds.pop(0))
+            if any(part.error is not ErrorCode.none for part in planned):
+                return []
+            transaction.begun.update(written)
         loop = asyncio.get_running_loop()
-        return [loop.create_task(self._send(connection, row)) for row in rounds_of(planned)]
+        return [loop.create_task(self._send(connection, row)) for row in rounds]
 
     def _target_name(self, part: OutgoingPart) -> str:
         return self._naming.target_name(part.part.key.topic)

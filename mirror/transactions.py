@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
@@ -87,6 +87,8 @@ class Transaction:
     def __init__(self, stamp: ProducerIdentity) -> None:
         self.stamp = stamp
         self.notes: list[Sequence[StoredRecord]] = []
+        # Partitions whose brokers know already that they belong to it.
+        self.begun: set[Place] = set()
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Nobody may be waiting.
         self.over.add_done_callback(lambda over: over.cancelled() or over.exception())
@@ -140,6 +142,7 @@ class Transactions:
         # Whose broken transaction may still be open at the target.
         self._left_open: ProducerIdentity | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._beginnings: dict[int, asyncio.Lock] = {}
         self._changed = asyncio.Event()
         self.book: Book
 
@@ -207,6 +210,17 @@ class Transactions:
             await self._coordinator.add(transaction.stamp, wanted)
             if transaction is self._current:
                 self._cycle.add(wanted)
+
+    @contextlib.asynccontextmanager
+    async def beginning(self, transaction: Transaction, node_id: int) -> AsyncIterator[None]:
+        """For the first batches of a transaction in partitions of a broker: one writer after the other. Unreachable.
+
+        Apache Kafka's broker (KIP-890) refuses the first of two at once as not_enough_replicas, with a NETWORK_EXCEPTION.
+        """
+        async with self._beginnings.setdefault(node_id, asyncio.Lock()):
+            if transaction is not self._current:
+                raise Unreachable(f"the transaction was broken off: {self._reason}")
+            yield
 
     def break_off(self, transaction: Transaction, reason: str, *, is_fenced: bool = False) -> None:
         """Something in the transaction went wrong: nothing of it is to be seen, and it is written again in another one."""

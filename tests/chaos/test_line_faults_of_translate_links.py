@@ -42,6 +42,7 @@ from tests.support.translate_links import (
     create_topic,
     demand_surplus_is_counted,
     read_partition,
+    stable_ends,
     start_translate_mirror,
     surplus_records,
     total_end,
@@ -257,6 +258,7 @@ async def translate_links_under(
     name = name_of(tmp_path)
     loads: list[SteadyBatches] = []
     mirrors: list[RunningProcess] = []
+    seen: dict[int, Sequence[int]] = {}
     async with AsyncExitStack() as running:
         for number, link in enumerate(links):
             topic = f"{name}-{number}"
@@ -270,7 +272,10 @@ async def translate_links_under(
             await has_as_many(source.bootstrap, target.bootstrap, topic, within_ms=HEALED_WITHIN_MS)
 
         async def mirrored(number: int) -> object:
-            return await seen(target.bootstrap, f"a.{name}-{number}")
+            copy = f"a.{name}-{number}"
+            if number not in seen:
+                seen[number] = await stable_ends(target.bootstrap, copy, PARTITIONS)
+            return await seen_since(target.bootstrap, copy, seen[number])
 
         async def heal(number: int) -> None:
             await loads[number].stop()
@@ -279,6 +284,7 @@ async def translate_links_under(
             await has_as_many(*ends, topic, within_ms=HEALED_AT_ONCE_WITHIN_MS)
             await wait_equal(*ends, topic, PARTITIONS, within_ms=HEALED_AT_ONCE_WITHIN_MS)
             await demand_surplus_is_known(mirrors[number], target.bootstrap, topic, settings)
+            mirrors[number].kill()  # its work is done, and that of the others is not
 
         await strike_all(links, lasting_s, mirrored=mirrored, heal=heal)
 
@@ -291,9 +297,14 @@ async def demand_surplus_is_known(mirror: RunningProcess, target: str, topic: st
         await demand_surplus_is_counted(mirror, target, topic, PARTITIONS)
 
 
-async def seen(bootstrap: str, topic: str) -> list[int]:
-    """How many records a read-committed reader finds in each partition; markers and what was aborted are none."""
-    return [len((await read_partition(bootstrap, topic, index)).records) for index in range(PARTITIONS)]
+async def seen_since(bootstrap: str, topic: str, first: Sequence[int]) -> int:
+    """How many records a read-committed reader finds from these offsets on; markers and what was aborted are none."""
+    count = 0
+    for index, end in enumerate(await stable_ends(bootstrap, topic, PARTITIONS)):
+        if end > first[index]:
+            found = await read_partition(bootstrap, topic, index, first_offset=first[index])
+            count += sum(offset >= first[index] for offset in found.offsets)
+    return count
 
 
 async def has_as_many(source: str, target: str, topic: str, *, within_ms: float) -> None:

@@ -50,6 +50,22 @@ async def test_a_mirror_killed_at_random_moments_leaves_nothing_half(
     await demand_whole_transactions_under_kills(link, kills=kills, chance=random.Random(kills))
 
 
+@targets(APACHE_KAFKA)
+async def test_many_producers_begin_their_partitions_one_after_the_other(
+    transactional_link: MakeLink, is_antipode_the_target: bool
+) -> None:
+    """Apache Kafka asks the coordinator about each new partition of a transaction, and drops the question for the next one."""
+    settings = {"num.producers": "16", "max.partition.fetch.bytes": "2000"}
+    link = await transactional_link(
+        "many-producers", is_antipode=is_antipode_the_target, partitions=32, settings=settings
+    )
+    mirror = link.start_mirror()
+    for number in range(10):
+        await link.produce(number, batches=1)
+    await link.wait_equal()
+    assert "NETWORK_EXCEPTION" not in mirror.log_text()
+
+
 @targets(APACHE_KAFKA, LONG_ANTIPODE)
 async def test_a_mirror_that_another_one_has_replaced_stays_out_and_says_so(
     transactional_link: MakeLink, is_antipode_the_target: bool

@@ -27,9 +27,12 @@ QUICK = {"request.timeout.ms": "2000", "max.partition.fetch.bytes": "30000"}
 LINE = {
     "max.partition.fetch.bytes": "30000",
     "queue.byte.size": "1048576",
-    "topics.refresh.interval.ms": "1000",
-    "group.sync.interval.ms": "1000",
+    "topics.refresh.interval.ms": "5000",
+    "group.sync.interval.ms": "5000",
     "config.sync.interval.ms": "5000",
+    "emit.checkpoints.interval.ms": "5000",
+    # One topic of a cluster: each of so many links would carry the heartbeats of all, in batches of one record.
+    "emit.heartbeats.enabled": "false",
 }
 """Of a mirror under long ones: time limits are the defaults, and the queue fills while the target is away, as in most outages."""
 
@@ -135,10 +138,13 @@ async def strike_all(
 
     async def stands_still(number: int, link: StruckLink) -> None:
         if link.stops_everything:
+            begun_s = time.monotonic()
             await asyncio.sleep(lasting_s / 2)
             before = await mirrored(number)
             await asyncio.sleep(lasting_s / 3)
-            assert await mirrored(number) == before, f"something passes the line in spite of {link}"
+            after = await mirrored(number)
+            is_over = time.monotonic() - begun_s > lasting_s  # on a busy machine; then nothing has been seen
+            assert is_over or after == before, f"something passes the line in spite of {link}"
 
     async def one(number: int, link: StruckLink) -> None:
         await asyncio.gather(link.strike(lasting_s), stands_still(number, link))

@@ -119,12 +119,14 @@ async def produce_batches(
             await client.produce(topic, partition, encode_batch(content, compression=compression))
 
 
-async def read_partition(bootstrap: str, topic: str, partition: int, *, is_committed: bool = True) -> PartitionContent:
+async def read_partition(
+    bootstrap: str, topic: str, partition: int, *, is_committed: bool = True, first_offset: int = 0
+) -> PartitionContent:
     """All that a consumer sees, with the batches as they lie in the log; aborted transactions left out when asked to."""
     found = PartitionContent([], [], [])
     async with KafkaClient(bootstrap) as client:
         place = (topic, partition)
-        offset = (await client.offsets_at([place], EARLIEST_TIMESTAMP))[place]
+        offset = max(first_offset, (await client.offsets_at([place], EARLIEST_TIMESTAMP))[place])
         level = int(is_committed)
         end = (await client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=level))[place]
         while offset < end:
@@ -134,6 +136,14 @@ async def read_partition(bootstrap: str, topic: str, partition: int, *, is_commi
             aborted = [(one.producer_id, one.first_offset) for one in fetched.aborted_transactions or ()]
             offset = _collect(found, records, aborted)
     return found
+
+
+async def stable_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Up to where a read-committed reader gets in each partition."""
+    async with KafkaClient(bootstrap, retry_budget_ms=2000) as client:
+        places = [(topic, index) for index in range(partitions)]
+        found = await client.offsets_at(places, LATEST_TIMESTAMP, isolation_level=1)
+        return [found[place] for place in places]
 
 
 async def until_a_random_moment(chance: random.Random, within_s: float = 0.6) -> None:
@@ -220,17 +230,16 @@ async def wait_equal(
     """Wait until the target has as many records as the source, then demand the same ones in the same order."""
     copy = target_topic or f"a.{topic}"
 
-    async def has_all() -> bool:
+    async def found() -> list[tuple[PartitionContent, PartitionContent]]:
+        pairs = []
         for partition in range(partitions):
             theirs = await read_partition(source, topic, partition)
             ours = await read_partition(target, copy, partition)
             assert len(ours.records) >= len(theirs.records), (partition, len(ours.records), len(theirs.records))
-        return True
+            pairs.append((theirs, ours))
+        return pairs
 
-    await eventually(has_all, within_ms)
-    for partition in range(partitions):
-        theirs = await read_partition(source, topic, partition)
-        ours = await read_partition(target, copy, partition)
+    for partition, (theirs, ours) in enumerate(await eventually(found, within_ms)):
         assert ours.records == theirs.records, (
             f"{copy}-{partition}: {len(ours.records)} records, {len(theirs.records)} at the source"
         )

@@ -103,6 +103,12 @@ class Row:
     is_reached: bool | None
 
 
+_OF_A_DRAIN = {
+    "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=5)),
+    "produced_mb_per_s": Figure(title="librdkafka writing it to the source", unit="MB/s", pick=Pick.HIGHEST),
+    "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.067)),
+    "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.LOWEST, target=Target(below=150)),
+}
 _OF_A_LINE = {
     "mb_per_s": Figure(title="mirrored", unit="MB/s", pick=Pick.HIGHEST),
     "line_mb_per_s": Figure(title="what the line carries", unit="MB/s", pick=Pick.HIGHEST),
@@ -156,10 +162,8 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "longest_ms": Figure(title="silence, longest", unit="ms", pick=Pick.LOWEST),
     },
     "mirror": {
-        "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=3)),
-        "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.1)),
+        **_OF_A_DRAIN,
         "first_record_s": Figure(title="start to first record", unit="s", pick=Pick.LOWEST, target=Target(below=1)),
-        "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.LOWEST),
     },
     "mirror-latency": {
         "lag_p50_ms": Figure(title="lag p50", unit="ms", pick=Pick.LOWEST),
@@ -173,11 +177,7 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "echo_p99_ms": Figure(title="loopback echo beside it, p99", unit="ms", pick=Pick.LOWEST),
         "echo_p999_ms": Figure(title="loopback echo beside it, p99.9", unit="ms", pick=Pick.LOWEST),
     },
-    "mirror-drains": {
-        "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=3)),
-        "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.1)),
-        "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.LOWEST, target=Target(below=150)),
-    },
+    "mirror-drains": _OF_A_DRAIN,
     "mirror-topics": {
         "all_mirrored_s": Figure(title="start to all mirrored", unit="s", pick=Pick.LOWEST, target=Target(below=20)),
         "cpu_s": Figure(title="mirror CPU", unit="s", pick=Pick.LOWEST),

@@ -109,22 +109,24 @@ def _measure_pair(plan: Plan, pair: MirrorPair) -> None:
     count = plan.scaled(DRAIN_BYTES / RECORD_BYTES, least=2_000)
     plan.say(f"writing {count:,} records of 1 KB to the source of {pair.child.name}")
     create_topic(pair.source, DRAINED)
-    librdkafka.produce(pair.source, DRAINED, payloads(RECORD_BYTES), count, {"acks": "1"})
+    took_s = librdkafka.produce(pair.source, DRAINED, payloads(RECORD_BYTES), count, {"acks": "1"})
     check_complete(pair.source, DRAINED, count)
     plan.say(f"starting {pair.child.name}")
     try:
-        _measure_running(plan, pair, count)
+        _measure_running(plan, pair, count, produced_mb_per_s=count * RECORD_BYTES / 1e6 / took_s)
     finally:
         pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
 
 
-def _measure_running(plan: Plan, pair: MirrorPair, count: int) -> None:
+def _measure_running(plan: Plan, pair: MirrorPair, count: int, *, produced_mb_per_s: float) -> None:
     touch_free_memory(count * RECORD_BYTES)
     began = time.monotonic()
     pid = pair.child.start()
     with metered(pid) as usage:
         drain = asyncio.run(watch_drain(pair, pid, began, DRAINED, count))
-    plan.record("mirror", "drain, 1 KB", pair.side, usage, **drain._asdict(), peak_mb=memory(pid).peak_bytes / 1e6)
+    peak_mb = memory(pid).peak_bytes / 1e6
+    values = {**drain._asdict(), "produced_mb_per_s": produced_mb_per_s, "peak_mb": peak_mb}
+    plan.record("mirror", "drain, 1 KB", pair.side, usage, **values)
 
 
 async def watch_drain(

@@ -50,7 +50,7 @@ def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
     plan.say(f"writing {count:,} records of {load.record_bytes} B, {load.codec}, to the source of {pair.child.name}")
     create_topic(pair.source, load.topic)
     settings = {"acks": "1", "compression.type": load.codec}
-    librdkafka.produce(pair.source, load.topic, payloads(load.record_bytes), count, settings)
+    took_s = librdkafka.produce(pair.source, load.topic, payloads(load.record_bytes), count, settings)
     check_complete(pair.source, load.topic, count)
     plan.say(f"starting {pair.child.name}")
     try:
@@ -60,6 +60,7 @@ def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
             drain = asyncio.run(watch_drain(pair, pid, began, load.topic, count, record_bytes=load.record_bytes))
         values = {
             "mb_per_s": drain.mb_per_s,
+            "produced_mb_per_s": count * load.record_bytes / 1e6 / took_s,
             "cpu_s_per_gb": drain.cpu_s_per_gb,
             "peak_mb": memory(pid).peak_bytes / 1e6,
         }

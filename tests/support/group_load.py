@@ -7,6 +7,8 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka_clients import Record, librdkafka_produce
 
+ANSWERED_WITHIN_S = 5
+
 
 class GroupLoad:
     """Records with running numbers, and where the group's commits are."""
@@ -28,10 +30,14 @@ class GroupLoad:
         self.count += more
 
     def committed(self) -> dict[int, int]:
-        """Offsets of the group now; AssertionError when one went back."""
+        """Offsets of the group now; AssertionError when one went back, or when they are not told."""
         wanted = [TopicPartition(self._topic, index) for index in range(self._partition_count)]
         asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
-        found = self._admin.list_consumer_group_offsets(asked)[self._group].result(10)
+        try:
+            found = self._admin.list_consumer_group_offsets(asked)[self._group].result(ANSWERED_WITHIN_S)
+        except TimeoutError as error:
+            # librdkafka may still wait for a coordinator that was killed; it is asked anew.
+            raise AssertionError(f"nobody tells the offsets of group {self._group}") from error
         now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
         for partition, offset in self._committed.items():
             assert now[partition] >= offset, f"a commit of partition {partition} is lost: {offset} was there, {now}"

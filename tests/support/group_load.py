@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka_clients import Record, librdkafka_produce
 
-ANSWERED_WITHIN_S = 5
+ANSWERED_WITHIN_S = 10
 
 
 class GroupLoad:

@@ -63,14 +63,15 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	$(PYTEST) -q tests/unit tests/golden tests/property
 	@mkdir -p out/test
-	@echo "three runs side by side: the broker's integration tests; those of sites; bridge, deploy, spark, sim and chaos. What the last two say comes at the end"
-	@ANTIPODE_PORTS=18000-24999 $(PYTEST) -q -m "not long" tests/integration \
-		--ignore=tests/integration/broker --ignore=tests/integration/bridge --ignore=tests/integration/deploy > out/test/sites.log 2>&1 & sites=$$!; \
-	( failed=0; for tests in tests/integration/bridge tests/integration/deploy tests/spark tests/sim tests/chaos; do ANTIPODE_PORTS=25000-31999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
+	@echo "four runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, spark, sim and chaos. What the last three say comes at the end"
+	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites > out/test/sites.log 2>&1 & sites=$$!; \
+	ANTIPODE_PORTS=22000-26999 $(PYTEST) -q -m "not long" tests/integration $(foreach part,broker bridge deploy sites,--ignore=tests/integration/$(part)) \
+		> out/test/mirrors.log 2>&1 & mirrors=$$!; \
+	( failed=0; for tests in tests/integration/bridge tests/integration/deploy tests/spark tests/sim tests/chaos; do ANTIPODE_PORTS=27000-31999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
 		> out/test/beside.log 2>&1 & beside=$$!; failed=0; \
-	ANTIPODE_PORTS=12000-17999 $(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
-	wait $$sites || failed=1; wait $$beside || failed=1; \
-	cat out/test/sites.log out/test/beside.log; exit $$failed
+	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
+	wait $$sites || failed=1; wait $$mirrors || failed=1; wait $$beside || failed=1; \
+	cat out/test/sites.log out/test/mirrors.log out/test/beside.log; exit $$failed
 
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: a minute or two, loopback only

@@ -9,7 +9,6 @@ from dr.core.link_checks import topic_id_problems
 from dr.core.link_preflight import (
     LinkCheck,
     copy_checks,
-    in_requests,
     judged,
     mirror_check,
     unasked,
@@ -22,6 +21,7 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.control.controller_pb2 import CreateTopicsRequest, TopicResult
 from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
 from wire.control.site_pb2 import SurveyLinkReply
+from wire.topic_requests import in_requests
 
 CONTROLLER_TIMEOUT_MS = 5_000
 MIRROR_TIMEOUT_S = 2.0
@@ -49,7 +49,7 @@ async def _copies(
     controller = ControllerClient(lambda: target.agents, timeout_ms=CONTROLLER_TIMEOUT_MS)
     results: list[TopicResult] = []
     try:
-        for topics in in_requests(wanted_topics(there, claim)):
+        for topics in in_requests(wanted_topics(there, claim), lambda topic: topic.partition_count):
             request = CreateTopicsRequest(topics=topics, is_validate_only=True, timeout_ms=CONTROLLER_TIMEOUT_MS)
             results += (await controller.create_topics(request)).results
     except ControllerUnavailable as error:

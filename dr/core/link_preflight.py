@@ -24,9 +24,6 @@ NAMED_MAX: Final = 5
 """Topics named in one check; the rest is counted."""
 SITE_DEFAULT: Final = -1
 MIN_INSYNC: Final = "min.insync.replicas"
-TOPICS_AT_ONCE: Final = 100
-PARTITIONS_AT_ONCE: Final = 1_000
-"""Bounds of one request to the controller, as mirrors have them."""
 
 
 class Outcome(enum.Enum):
@@ -91,19 +88,6 @@ def wanted_topics(source: SurveyLinkReply, claim: LinkRecord | None = None) -> l
         )
         for topic in source.topics
     ]
-
-
-def in_requests(topics: Sequence[NewTopic]) -> list[list[NewTopic]]:
-    """In requests that a controller answers quickly."""
-    requests: list[list[NewTopic]] = []
-    room = 0
-    for topic in topics:
-        if not requests or len(requests[-1]) >= TOPICS_AT_ONCE or topic.partition_count > room:
-            requests.append([])
-            room = PARTITIONS_AT_ONCE
-        requests[-1].append(topic)
-        room -= topic.partition_count
-    return requests
 
 
 def copy_checks(source: SurveyLinkReply, results: Sequence[TopicResult], *, target: str, live: int) -> list[LinkCheck]:

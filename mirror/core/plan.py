@@ -10,23 +10,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 from uuid import UUID
 
 from wire.topic_configs import COPY_BEGINS
+from wire.topic_requests import in_requests
 
 WAY_OUT = "`antipode links reset`"
 """What a person does about a copy that cannot be mirrored on."""
 
 NameAtTarget = Callable[[str], str]
 """What a topic's copy is called at a target whose topics are deleted there, and never by the mirror (translate links)."""
-
-ACTIONS_AT_ONCE: Final = 100
-"""Actions of one request. To the target's controller a request is one decision, one transaction and one batch to each broker, so a
-topic of many costs a fraction of what one alone costs."""
-
-PARTITIONS_AT_ONCE: Final = 1_000
-"""Partitions made by one request that asks for several topics: it is answered well within its time on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +75,7 @@ def requests_of(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
     for action in actions:
         by_kind.setdefault(type(action), []).append(action)
     for alike in by_kind.values():
-        request: list[Action] = []
-        partitions = 0
-        for action in alike:
-            partitions += _partitions_asked(action)
-            if request and (len(request) >= ACTIONS_AT_ONCE or partitions > PARTITIONS_AT_ONCE):
-                yield tuple(request)
-                request, partitions = [], _partitions_asked(action)
-            request.append(action)
-        yield tuple(request)
+        yield from in_requests(alike, _partitions_asked)
 
 
 def _partitions_asked(action: Action) -> int:

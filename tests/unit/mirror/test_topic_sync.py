@@ -7,15 +7,16 @@ from prometheus_client import CollectorRegistry
 
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import ACTIONS_AT_ONCE, AlterConfigs, CreateTopic
+from mirror.core.plan import AlterConfigs, CreateTopic
 from mirror.ports import Unreachable
 from mirror.service import describe
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, world_with
 from tests.support.memory_sites import MemoryWorld
 from wire.control.cluster_pb2 import LinkRecord
+from wire.topic_requests import TOPICS_AT_ONCE
 
-TOPICS = 2 * ACTIONS_AT_ONCE + 1
+TOPICS = 2 * TOPICS_AT_ONCE + 1
 WITHIN_MS = 60_000
 
 
@@ -32,7 +33,7 @@ async def test_many_topics_are_made_in_few_requests(world: MemoryWorld) -> None:
     async with mirroring(world):
         await eventually(world.is_equal, WITHIN_MS)
     made = [request for request in world.target.requests if isinstance(request[0], CreateTopic)]
-    assert [len(request) for request in made] == [ACTIONS_AT_ONCE, ACTIONS_AT_ONCE, 1]
+    assert [len(request) for request in made] == [TOPICS_AT_ONCE, TOPICS_AT_ONCE, 1]
     assert world.target.ids == world.source.ids
 
 

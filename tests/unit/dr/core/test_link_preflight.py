@@ -6,14 +6,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from dr.core.link_preflight import (
-    PARTITIONS_AT_ONCE,
     PROBE,
-    TOPICS_AT_ONCE,
     LinkCheck,
     Outcome,
     copy_checks,
     heard_check,
-    in_requests,
     judged,
     mirror_check,
     refusals,
@@ -22,7 +19,7 @@ from dr.core.link_preflight import (
     wanted_topics,
 )
 from wire.control.cluster_pb2 import LinkRecord
-from wire.control.controller_pb2 import NewTopic, TopicResult
+from wire.control.controller_pb2 import TopicResult
 from wire.control.mirror_pb2 import DescribeMirrorReply
 from wire.control.site_pb2 import SurveyedTopic, SurveyLinkReply
 
@@ -148,11 +145,3 @@ def test_topics_are_asked_for_as_a_mirror_would_and_a_probe_where_there_are_none
     assert (wanted.link, wanted.link_epoch) == ("", 0)
     (claimed,) = wanted_topics(survey(topic()), LinkRecord(name="a-b", epoch=3))
     assert (claimed.link, claimed.link_epoch) == ("a-b", 3)
-
-
-def test_requests_to_the_controller_are_bounded_in_topics_and_partitions() -> None:
-    small = [NewTopic(name=str(number), partition_count=1) for number in range(TOPICS_AT_ONCE + 1)]
-    assert [len(request) for request in in_requests(small)] == [TOPICS_AT_ONCE, 1]
-    large = [NewTopic(name=str(number), partition_count=PARTITIONS_AT_ONCE) for number in range(2)]
-    huge = NewTopic(name="huge", partition_count=5 * PARTITIONS_AT_ONCE)
-    assert [len(request) for request in in_requests([*large, huge])] == [1, 1, 1]

@@ -18,8 +18,6 @@ from mirror.core.lag import Lag, Progress, measure, next_marker
 from mirror.core.offsets import GroupOffset, TargetRange, offset_to_commit
 from mirror.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
 from mirror.core.plan import (
-    ACTIONS_AT_ONCE,
-    PARTITIONS_AT_ONCE,
     Action,
     AlterConfigs,
     CreateTopic,
@@ -33,6 +31,7 @@ from mirror.core.window import ChainBroken, QueuedBatches, SendWindow
 from tests.support.log_batches import batch
 from wire.clients.core.slots import stable_slot
 from wire.fetch_session import FetchSession
+from wire.topic_requests import PARTITIONS_AT_ONCE, TOPICS_AT_ONCE
 
 KEY = PartitionKey("orders", 0)
 ID = UUID(int=1)
@@ -137,7 +136,7 @@ def test_requests_hold_all_actions_by_kind_in_their_order_within_the_bounds(acti
         assert of_kind == [action for action in actions if isinstance(action, kind)]
     for request in requests:
         assert len({type(action) for action in request}) == 1
-        assert len(request) <= ACTIONS_AT_ONCE
+        assert len(request) <= TOPICS_AT_ONCE
         partitions = sum(getattr(action, "partition_count", 0) for action in request)
         assert len(request) == 1 or partitions <= PARTITIONS_AT_ONCE
 

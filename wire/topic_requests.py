@@ -1,0 +1,29 @@
+"""How much is asked of a controller in one request about topics. Pure; mirrors and disaster-recovery tools ask alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+TOPICS_AT_ONCE: Final = 100
+"""Topics of one request. To the controller a request is one decision, one transaction and one batch to each broker, so a topic of many
+costs a fraction of what one alone costs."""
+
+PARTITIONS_AT_ONCE: Final = 1_000
+"""Partitions made by one request that asks for several topics: it is answered well within its time on a busy machine."""
+
+Item = TypeVar("Item")
+
+
+def in_requests(items: Iterable[Item], partitions_of: Callable[[Item], int]) -> Iterator[tuple[Item, ...]]:
+    """What is asked for, one item a topic, in as few requests as their bounds allow, in order."""
+    request: list[Item] = []
+    partitions = 0
+    for item in items:
+        partitions += partitions_of(item)
+        if request and (len(request) >= TOPICS_AT_ONCE or partitions > PARTITIONS_AT_ONCE):
+            yield tuple(request)
+            request, partitions = [], partitions_of(item)
+        request.append(item)
+    if request:
+        yield tuple(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,7 +92,8 @@ def emptied(directory: Path) -> Path:
 def _print_way_around(environment: dict[str, Any], sites_directory: Path) -> None:
     promoted = environment["sites"]["b"]
     console.print("\nThe processes are gone, their data is kept. To look around, start the same two sites again:")
-    console.print(f"  antipode up --dir {_shown(sites_directory)} --blacklist {','.join(BLACKLIST)}", highlight=False)
+    command = _shown(Path(sys.executable).with_name("antipode"))  # it need not be on PATH
+    console.print(f"  {command} up --dir {_shown(sites_directory)} --blacklist {','.join(BLACKLIST)}", highlight=False)
     console.print(f"  kcat -C -b {promoted['bootstrap_servers']} -t flights -c 3", highlight=False)
     console.print(f"  curl http://{promoted['metrics'][0]}/metrics   (Prometheus)", highlight=False)
 

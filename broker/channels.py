@@ -18,6 +18,7 @@ from typing import Final, Protocol, TypeGuard
 from wire.byte_reader import Buffer, Malformed
 from wire.compressed_stream import PLAIN_BYTES_MAX, RECEIVE_BYTES, ChunkPacker, ChunkUnpacker
 from wire.frames import MalformedRequest
+from wire.receive_mark import ReceiveMark
 
 _LAST: Final = int(socket.MSG_NOSIGNAL)
 _MORE: Final = int(socket.MSG_NOSIGNAL) | int(socket.MSG_MORE)
@@ -76,14 +77,19 @@ def send_buffer_for(connected: socket.socket) -> int:
 class Channel:
     """The bytes of one plain connection."""
 
-    __slots__ = ("_socket", "fd")
+    __slots__ = ("_mark", "_socket", "fd")
 
     has_received = False
     """Whether something can be received that the socket's readiness does not tell of."""
 
     def __init__(self, plain: socket.socket) -> None:
         self._socket = plain
+        self._mark = ReceiveMark(plain)
         self.fd = plain.fileno()
+
+    def expect(self, missing_bytes: int) -> None:
+        """So many bytes are still to come of a frame: readiness may wait for them, or for a good part."""
+        self._mark.expect(missing_bytes)
 
     def receive_into(self, view: memoryview) -> int:
         """Bytes received; 0 at the end of the stream. BlockingIOError when there is nothing yet."""
@@ -121,6 +127,9 @@ class CompressedChannel(Channel):
     @property
     def has_received(self) -> bool:  # type: ignore[override]
         return bool(self._received)
+
+    def expect(self, missing_bytes: int) -> None:
+        """Nobody knows how few bytes these will be on the wire."""
 
     def receive_into(self, view: memoryview) -> int:
         if not self._received and not self._receive():

@@ -249,6 +249,7 @@ class ConnectionServer:
             connection.close("idle for too long")
 
     def _check_progress(self, connection: Connection) -> None:
+        connection.receive_now()
         progress, connection.progress_bytes = connection.progress_bytes, 0
         if connection.holds_memory and self.memory.waiting_count and progress < PROGRESS_BYTES_MIN:
             connection.close("a half-sent request kept memory that others wait for", is_fault=True)

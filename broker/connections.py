@@ -244,7 +244,13 @@ class Connection:
         buffer[: len(first)] = first
         self._large = buffer
         self._large_filled = len(first)
+        self._channel.expect(size - len(first))
         self._read(is_wanted=True)
+
+    def receive_now(self) -> None:
+        """Take what has come of a large frame, be it less than the socket would tell of."""
+        if self._large is not None and self._is_reading:
+            self._on_readable()
 
     def memory_freed(self) -> None:
         """`RequestMemory` has room again, perhaps."""
@@ -257,6 +263,7 @@ class Connection:
             return
         self.progress_bytes += received
         self._large_filled += received
+        self._channel.expect(len(buffer) - self._large_filled)
         if self._large_filled == len(buffer):
             self._large = None
             try:

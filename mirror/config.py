@@ -98,7 +98,7 @@ class MirrorConfig(Settings):
     blacklist: tuple[str, ...] | None = Field(
         default=None, alias="blacklist", description="regular expressions, comma-separated, equal to the link's"
     )
-    streams: int = Field(default=1, alias="num.streams", ge=1, le=64, description="fetchers a source broker, 1 to 64")
+    streams: int = Field(default=2, alias="num.streams", ge=1, le=64, description="fetchers a source broker, 1 to 64")
     producers: int = Field(default=2, alias="num.producers", ge=1, le=64, description="producers, 1 to 64")
     queue_size_bytes: int = Field(
         default=32 * _MIB, alias="queue.byte.size", ge=_MIB, description="bytes held between fetch and acknowledgement"

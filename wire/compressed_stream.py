@@ -121,6 +121,7 @@ class CompressedStream(asyncio.BufferedProtocol):
         self._packer = ChunkPacker(compression.level)
         self._unpacker = ChunkUnpacker()
         self._received = memoryview(bytearray(RECEIVE_BYTES))
+        frames.receive_by_feed()
         frames.transport.set_protocol(self)
 
     def write(self, parts: Sequence[Buffer]) -> None:

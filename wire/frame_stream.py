@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Final, cast
 
+from wire.receive_mark import ReceiveMark
+
 SCRATCH_BYTES: Final = 16 * 1024
 POOLED_BUFFERS_MAX: Final = 8
 POOLED_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -62,6 +64,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._large_filled = 0
         self._buffers = FrameBuffers()
         self._transport: asyncio.Transport | None = None
+        self._mark: ReceiveMark | None = None
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -78,6 +81,9 @@ class FrameStream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: the connection stands."""
         self._transport = cast("asyncio.Transport", transport)
+        connected = transport.get_extra_info("socket")
+        if connected is not None and transport.get_extra_info("sslcontext") is None:  # a simulated line has no socket
+            self._mark = ReceiveMark(connected)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: the connection is gone."""
@@ -105,9 +111,14 @@ class FrameStream(asyncio.BufferedProtocol):
             self._cut_scratch()
             return
         self._large_filled += nbytes
+        self._expect(len(self._large) - self._large_filled)
         if self._large_filled == len(self._large):
             frame, self._large = self._large, None
             self._on_frame(frame)
+
+    def receive_by_feed(self) -> None:
+        """From here on bytes come by `feed` alone, whatever the transport receives."""
+        self._mark = None
 
     def feed(self, data: bytes) -> None:
         """Take bytes that came another way than from the transport: decompressed ones."""
@@ -143,10 +154,15 @@ class FrameStream(asyncio.BufferedProtocol):
                 self._large = memoryview(self._buffers.take(size))[:size]
                 self._large_filled = len(rest) - _SIZE.size
                 self._large[: self._large_filled] = rest[_SIZE.size :]
+                self._expect(size - self._large_filled)
                 return
         # Overlapping when start is small: copy out first.
         self._scratch[: len(rest)] = bytes(rest)
         self._scratch_filled = len(rest)
+
+    def _expect(self, missing_bytes: int) -> None:
+        if self._mark is not None:
+            self._mark.expect(missing_bytes)
 
     def _refuse(self, size: int) -> None:
         self._scratch_filled = 0

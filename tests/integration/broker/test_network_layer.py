@@ -322,6 +322,28 @@ async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -
         writer.close()
 
 
+async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Starter) -> None:
+    """Less has come than the socket tells of; that a request goes on coming must show all the same."""
+    handler = Held()
+    handler.is_prompt = True
+    server, port = start(handler)
+    content = b"s" * 200_000
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(content)[:10_000])
+    await eventually(lambda: any(connection.holds_memory for connection in server.connections))
+    (slow,) = server.connections
+    writer.write(content[:5_000])
+
+    def has_moved() -> bool:
+        slow.receive_now()
+        return slow.progress_bytes == 15_000
+
+    await eventually(has_moved)
+    writer.write(content[15_000 - 4 :])
+    assert await reader.readexactly(200_004) == framed(content)
+    writer.close()
+
+
 async def test_a_request_beyond_the_limit_costs_its_connection_only(start: Starter) -> None:
     handler = Held()
     handler.is_prompt = True

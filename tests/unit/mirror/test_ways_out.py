@@ -114,7 +114,7 @@ async def test_what_a_fetcher_had_in_hand_when_it_died_is_fetched_again_by_whoev
         spoiled.append(answers[1].key)
         return [answers[0], replace(answers[1], records=Unreadable())]
 
-    async with mirroring(world) as mirror:
+    async with mirroring(world, **{"num.streams": "1"}) as mirror:
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
         monkeypatch.setattr(MemoryFetch, "fetch", spoiling_once)
         for partition in range(2):

@@ -1,0 +1,79 @@
+"""A receiver that is woken once for a good part of a large frame, and never waits for what nobody sends."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from wire.frame_stream import FrameStream
+from wire.receive_mark import MARK_BYTES_MAX, ReceiveMark
+
+WAIT_S = 5
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+        with near, far:
+            yield near, far
+
+
+def mark_of(connected: socket.socket) -> int:
+    return connected.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+def is_readable(connected: socket.socket, within_s: float) -> bool:
+    return bool(select.select([connected], [], [], within_s)[0])
+
+
+def test_readiness_waits_for_what_is_missing(ends: tuple[socket.socket, socket.socket]) -> None:
+    near, far = ends
+    ReceiveMark(near).expect(1000)
+    far.sendall(bytes(999))
+    assert not is_readable(near, 0.05)
+    far.sendall(b"\0")
+    assert is_readable(near, WAIT_S)
+
+
+def test_the_end_of_the_stream_is_told_at_once(ends: tuple[socket.socket, socket.socket]) -> None:
+    near, far = ends
+    ReceiveMark(near).expect(1000)
+    far.sendall(bytes(10))
+    far.shutdown(socket.SHUT_WR)
+    assert is_readable(near, WAIT_S)
+
+
+@pytest.mark.parametrize(("missing_bytes", "mark_bytes"), [(0, 1), (1, 1), (70_000, 70_000), (1 << 28, MARK_BYTES_MAX)])
+def test_the_mark_is_never_above_what_is_missing(
+    ends: tuple[socket.socket, socket.socket], missing_bytes: int, mark_bytes: int
+) -> None:
+    mark = ReceiveMark(ends[0])
+    mark.expect(500)
+    mark.expect(missing_bytes)
+    assert mark_of(ends[0]) == mark_bytes
+
+
+async def test_a_stream_asks_for_no_more_than_its_frame_lacks(ends: tuple[socket.socket, socket.socket]) -> None:
+    near, far = ends
+    frames: asyncio.Queue[bytes] = asyncio.Queue()
+    stream = FrameStream(
+        frame_bytes_max=1 << 24, on_frame=lambda frame: frames.put_nowait(bytes(frame)), on_lost=lambda _: None
+    )
+    near.setblocking(False)
+    transport, _ = await asyncio.get_running_loop().create_connection(lambda: stream, sock=near)
+    sent = [bytes([count]) * count * 40_000 for count in (1, 3, 60, 2)]
+    loop = asyncio.get_running_loop()
+    for frame in sent:
+        whole = struct.pack(">i", len(frame)) + frame
+        for piece in (whole[:3], whole[3:20_001], whole[20_001:-1], whole[-1:]):
+            await loop.run_in_executor(None, far.sendall, piece)
+        assert await asyncio.wait_for(frames.get(), WAIT_S) == frame
+        assert mark_of(near) == 1
+    transport.close()

@@ -29,8 +29,6 @@ from runtime.configuration import read_properties
 
 TOPIC = "far"
 RECORD_BYTES = 1_000
-EVENLY = {"acks": "1", "sticky.partitioning.linger.ms": "0"}
-"""Each record to a partition of its own choice, so that every connection has something to carry."""
 FETCH_BYTES = 16 * 1024 * 1024
 
 
@@ -132,7 +130,7 @@ def _measure_pair(plan: Plan, case: Case, pair: MirrorPair, source_port: int) ->
     looked_at_s, skipped_s = max(5.0, case.looked_at_s * plan.scale), max(2.0, case.skipped_s * plan.scale)
     plan.say(f"writing {count:,} records of 1 KB to the source of {pair.child.name}")
     create_topic(pair.source, TOPIC)
-    librdkafka.produce(pair.source, TOPIC, payloads(RECORD_BYTES), count, EVENLY)
+    librdkafka.produce(pair.source, TOPIC, payloads(RECORD_BYTES), count, librdkafka.EVENLY)
     check_complete(pair.source, TOPIC, count)
     probes = port_for_probes()
     with long_line([source_port, probes], delay_ms=DELAY_MS, loss=case.loss, mb_per_s=case.mb_per_s):

@@ -107,7 +107,7 @@ _OF_A_DRAIN = {
     "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=5)),
     "produced_mb_per_s": Figure(title="librdkafka writing it to the source", unit="MB/s", pick=Pick.HIGHEST),
     "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.067)),
-    "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.LOWEST, target=Target(below=150)),
+    "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.HIGHEST, target=Target(below=150)),
 }
 _OF_A_LINE = {
     "mb_per_s": Figure(title="mirrored", unit="MB/s", pick=Pick.HIGHEST),

@@ -37,6 +37,8 @@ PRODUCER_SETTINGS: Final = {
     "queue.buffering.max.kbytes": "1048576",
     "message.timeout.ms": "60000",
 }
+EVENLY: Final = {"acks": "1", "sticky.partitioning.linger.ms": "0"}
+"""Each record to a partition of its own choice: left alone, the library puts a burst of large records into one partition."""
 CONSUMER_SETTINGS: Final = {"queued.min.messages": "1000000", "fetch.message.max.bytes": "4194304"}
 
 

@@ -109,7 +109,7 @@ def _measure_pair(plan: Plan, pair: MirrorPair) -> None:
     count = plan.scaled(DRAIN_BYTES / RECORD_BYTES, least=2_000)
     plan.say(f"writing {count:,} records of 1 KB to the source of {pair.child.name}")
     create_topic(pair.source, DRAINED)
-    took_s = librdkafka.produce(pair.source, DRAINED, payloads(RECORD_BYTES), count, {"acks": "1"})
+    took_s = librdkafka.produce(pair.source, DRAINED, payloads(RECORD_BYTES), count, librdkafka.EVENLY)
     check_complete(pair.source, DRAINED, count)
     plan.say(f"starting {pair.child.name}")
     try:

@@ -16,6 +16,7 @@ from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import memory, metered
 from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic
+from bench.warm_memory import touch_free_memory
 
 DRAIN_BYTES = 500e6
 
@@ -49,10 +50,11 @@ def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
     count = plan.scaled(DRAIN_BYTES / load.record_bytes, least=1_000)
     plan.say(f"writing {count:,} records of {load.record_bytes} B, {load.codec}, to the source of {pair.child.name}")
     create_topic(pair.source, load.topic)
-    settings = {"acks": "1", "compression.type": load.codec}
+    settings = {**librdkafka.EVENLY, "compression.type": load.codec}
     took_s = librdkafka.produce(pair.source, load.topic, payloads(load.record_bytes), count, settings)
     check_complete(pair.source, load.topic, count)
     plan.say(f"starting {pair.child.name}")
+    touch_free_memory(count * load.record_bytes)
     try:
         began = time.monotonic()
         pid = pair.child.start()

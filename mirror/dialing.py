@@ -12,7 +12,11 @@ from mirror.config import CompressionType, MirrorConfig
 from runtime.logs import get_logger
 from wire.compressed_stream import Compression, CompressionTally
 from wire.connection import ConnectionOptions
+from wire.frame_stream import FrameBuffers
 from wire.security import secured
+
+FETCHED_FRAMES_MAX = 12
+"""Answers to fetches whose buffers are kept for the next ones: what fills the queue as it is by default, and those that are coming."""
 
 _log = get_logger("mirror")
 
@@ -30,6 +34,7 @@ class Dialing:
         )
         self.source = replace(
             secured(plain, config.source_security),
+            frame_buffers=FrameBuffers(kept_max=FETCHED_FRAMES_MAX),
             compression=self._wish("source", config.source_compression_type, config.source_compression_level),
         )
         self.target = replace(

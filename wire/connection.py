@@ -31,7 +31,7 @@ from wire.byte_reader import Buffer, ByteReader, Malformed
 from wire.client_errors import RequestTimedOut, Unreachable, UnsupportedApi, broker_error
 from wire.compressed_stream import CompressedStream, Compression
 from wire.entity_building import build_entity
-from wire.frame_stream import FrameStream
+from wire.frame_stream import FrameBuffers, FrameStream
 from wire.frames import VersionRange
 from wire.line_progress import SilenceLimit
 from wire.private import CLIENT_SOFTWARE_NAME, CODEC_ZSTD, COMPRESS_CONNECTION
@@ -56,6 +56,8 @@ class ConnectionOptions:
     """The socket's (SO_RCVBUF); -1 leaves it to the system, which grows it as the link needs, up to its own limits."""
     send_buffer_bytes: int = -1
     compression: Compression | None = None
+    frame_buffers: FrameBuffers | None = None
+    """Shared with other connections of the same event loop; None: buffers of its own."""
     ssl_context: ssl.SSLContext | None = None
     handshake: Handshake | None = None
 
@@ -80,7 +82,12 @@ class Connection:
         self.address = address
         self.versions: Mapping[int, VersionRange] = {}
         self._options = options
-        self._stream = FrameStream(frame_bytes_max=options.frame_bytes_max, on_frame=self._receive, on_lost=self._lose)
+        self._stream = FrameStream(
+            frame_bytes_max=options.frame_bytes_max,
+            on_frame=self._receive,
+            on_lost=self._lose,
+            buffers=options.frame_buffers,
+        )
         self._pending: deque[_Pending] = deque()
         self._next_correlation_id = 0
         self._written_bytes = 0

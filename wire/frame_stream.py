@@ -25,10 +25,15 @@ _REFERENCES_WHEN_FREE: Final = 3
 
 
 class FrameBuffers:
-    """Buffers for large frames. A frame is a view, so it holds a reference to its buffer as long as any slice of it lives."""
+    """Buffers for large frames. A frame is a view, so it holds a reference to its buffer as long as any slice of it lives.
 
-    def __init__(self) -> None:
+    For one connection, or for all that one event loop serves: whoever holds frames of many connections in one bounded queue needs no
+    more buffers than fit there.
+    """
+
+    def __init__(self, *, kept_max: int = POOLED_BUFFERS_MAX) -> None:
         self._pool: list[bytearray] = []
+        self._kept_max = kept_max
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least `size` bytes that nobody uses."""
@@ -39,7 +44,7 @@ class FrameBuffers:
         if capacity > POOLED_BUFFER_BYTES_MAX:
             return bytearray(size)
         created = bytearray(capacity)
-        if len(self._pool) == POOLED_BUFFERS_MAX:
+        if len(self._pool) == self._kept_max:
             del self._pool[0]
         self._pool.append(created)
         return created
@@ -54,6 +59,7 @@ class FrameStream(asyncio.BufferedProtocol):
         frame_bytes_max: int,
         on_frame: Callable[[memoryview], None],
         on_lost: Callable[[str], None],
+        buffers: FrameBuffers | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._on_frame = on_frame
@@ -62,7 +68,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._scratch_filled = 0
         self._large: memoryview | None = None
         self._large_filled = 0
-        self._buffers = FrameBuffers()
+        self._buffers = buffers or FrameBuffers()
         self._transport: asyncio.Transport | None = None
         self._mark: ReceiveMark | None = None
         self._writable = asyncio.Event()

@@ -51,3 +51,17 @@ def test_huge_frames_are_not_kept() -> None:
     second = memoryview(buffers.take(64 << 20))
     assert id(second.obj) != kept
     assert len(second) == 64 << 20
+
+
+def test_streams_that_share_buffers_use_each_others() -> None:
+    buffers = FrameBuffers()
+    frames: list[memoryview] = []
+    streams = [
+        FrameStream(frame_bytes_max=1 << 20, on_frame=frames.append, on_lost=lambda _: None, buffers=buffers)
+        for _ in range(2)
+    ]
+    seen = set()
+    for turn in range(6):
+        streams[turn % 2].feed(struct.pack(">i", 300_000) + bytes(300_000))
+        seen.add(id(frames.pop().obj))
+    assert len(seen) == 1

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import antipode, apache_kafka, librdkafka, mirror_maker
+from bench import antipode, apache_kafka, brokers_alone, librdkafka, mirror_maker
 from bench.figures import Side
 from bench.payloads import payloads
 from bench.plan import Plan
@@ -126,7 +126,22 @@ def _measure_running(plan: Plan, pair: MirrorPair, count: int, *, produced_mb_pe
         drain = asyncio.run(watch_drain(pair, pid, began, DRAINED, count))
     peak_mb = memory(pid).peak_bytes / 1e6
     values = {**drain._asdict(), "produced_mb_per_s": produced_mb_per_s, "peak_mb": peak_mb}
+    pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
+    values |= beside_the_brokers(pair, DRAINED, count * RECORD_BYTES, drain.mb_per_s)
     plan.record("mirror", "drain, 1 KB", pair.side, usage, **values)
+
+
+def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s: float) -> dict[str, float]:
+    """What our brokers carry with no mirror between them, and how much of that a drain reached; nothing of the peer's.
+
+    The mirror has been stopped and the topic is at both ends.
+    """
+    if pair.side is not Side.ANTIPODE:
+        return {}
+    carried = brokers_alone.carried_mb_per_s(
+        read_from=pair.target, write_to=pair.source, topic=pair.target_topic(topic), size_bytes=size_bytes
+    )
+    return {"brokers_mb_per_s": carried, "brokers_share": mb_per_s / carried}
 
 
 async def watch_drain(

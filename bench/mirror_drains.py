@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bench import librdkafka
 from bench.figures import Side
-from bench.mirror import MirrorPair, antipode_pair, kafka_pair, watch_drain
+from bench.mirror import MirrorPair, antipode_pair, beside_the_brokers, kafka_pair, watch_drain
 from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import memory, metered
@@ -66,6 +66,8 @@ def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
             "cpu_s_per_gb": drain.cpu_s_per_gb,
             "peak_mb": memory(pid).peak_bytes / 1e6,
         }
+        pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
+        values |= beside_the_brokers(pair, load.topic, count * load.record_bytes, drain.mb_per_s)
         plan.record("mirror-drains", f"{load.record_bytes} B, {load.codec}", pair.side, usage, **values)
     finally:
         pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)

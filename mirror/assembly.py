@@ -45,6 +45,7 @@ from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.compressed_stream import CompressionTally
 from wire.control.mirror_pb2 import MirrorTransactions
+from wire.links import SyncPolicy, sync_policy
 
 STALE_GRACE_MS = 1_000
 """Silence of the source beyond its long poll after which a lag of zero is no longer believed."""
@@ -367,8 +368,14 @@ class Mirror:
             port=self._ports.open_fetch(),
             lane_of=self.producers.lane_of,
             throttle=self.throttle,
+            interval_ms=self._fetch_interval_ms,
             clock=self._clock,
         )
+
+    def _fetch_interval_ms(self) -> float:
+        """Producers wait for a sync link, so it waits for nothing."""
+        is_waited_for = sync_policy(self._standing.record) is not SyncPolicy.NONE
+        return 0 if is_waited_for else self._config.fetch_interval_ms
 
     def _rank(self) -> bool:
         """Give each partition its rank; True when one has another than before."""

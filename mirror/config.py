@@ -119,6 +119,13 @@ class MirrorConfig(Settings):
     fetch_max_bytes: int = Field(
         default=4 * _MIB - 64 * 1024, alias="fetch.max.bytes", ge=1024, description="bytes, 1024 or more"
     )
+    fetch_interval_ms: int = Field(
+        default=2,
+        alias="antipode.fetch.interval.ms",
+        ge=0,
+        le=1000,
+        description="least time between two fetches of a stream while answers are small, 0 to 1000 ms; not on sync links",
+    )
     fetch_wait_max_ms: int = Field(default=500, alias="fetch.wait.max.ms", ge=0, le=30_000, description="0 to 30000 ms")
     partition_fetch_max_bytes: int = Field(
         default=_MIB, alias="max.partition.fetch.bytes", ge=1024, description="bytes, 1024 or more"

@@ -2,7 +2,8 @@
 
 The next fetch is sent as soon as an answer has been read, before its batches are queued, when the queue has room for all
 of them; when it has not, the fetcher waits for room first. So the source is kept busy while there is room, and is left
-alone when there is none. Batches stay views into the received answer.
+alone when there is none. While answers are small, fetches keep a distance, so that each brings more. Batches stay views into the
+received answer.
 
 Checksums are not verified here: the target verifies each batch before it appends, and a second pass would cost 0.05 CPU
 seconds a GB for nothing. Only when the target refuses a batch is our copy checked, to tell whose fault it is.
@@ -39,6 +40,9 @@ PAUSE_WHEN_FULL_S = 0.02
 QUIET_INTERVAL_MS = 250
 """How often flows without news hear that the source still answers."""
 
+SMALL_ANSWER_BYTES = 256 * 1024
+"""An answer of less is what a steady flow brings: fetched at once, again and again, every record or two take a round of the whole path."""
+
 LaneOf = Callable[[PartitionKey], int]
 
 
@@ -54,9 +58,12 @@ class Fetcher:
         port: FetchPort,
         lane_of: LaneOf,
         throttle: Throttle,
+        interval_ms: Callable[[], float],
         clock: Clock,
     ) -> None:
+        """`interval_ms` is the least time from one fetch to the next while answers are small."""
         self._throttle = throttle
+        self._interval_ms = interval_ms
         self.key = key
         self._board = board
         self._queue = queue
@@ -64,6 +71,7 @@ class Fetcher:
         self._lane_of = lane_of
         self._clock = clock
         self._quiet_told_at_ms = 0.0
+        self._sent_at_ms = 0.0
         self._partitions: frozenset[PartitionKey] = frozenset()
         # Accepted by their flows and not queued yet.
         self._in_hand: set[PartitionKey] = set()
@@ -101,6 +109,7 @@ class Fetcher:
         try:
             while True:
                 if pending is None:
+                    await self._rest()
                     await self._next_parts()
                     await self._throttle.turn(self.key.rank, self._expected_bytes)
                     parts = self._parts()
@@ -126,7 +135,22 @@ class Fetcher:
 
     def _may_fetch_ahead(self, size_bytes: int) -> bool:
         rank = self.key.rank
-        return self._queue.has_room_for(size_bytes, rank) and self._throttle.take_turn(rank, self._expected_bytes)
+        return (
+            self._rest_ms() <= 0
+            and self._queue.has_room_for(size_bytes, rank)
+            and self._throttle.take_turn(rank, self._expected_bytes)
+        )
+
+    def _rest_ms(self) -> float:
+        """How long to wait for more before the next fetch. `_expected_bytes` is what the last one brought."""
+        if self._expected_bytes >= SMALL_ANSWER_BYTES:
+            return 0
+        return self._interval_ms() - (self._clock.monotonic_ms() - self._sent_at_ms)
+
+    async def _rest(self) -> None:
+        rest_ms = self._rest_ms()
+        if rest_ms > 0:
+            await asyncio.sleep(rest_ms / 1000)
 
     def _account(self, answers: Sequence[FetchAnswer]) -> None:
         """What was expected of a fetch was spent when it went; the rest is spent now, and the next one expected to be like it."""
@@ -135,6 +159,7 @@ class Fetcher:
         self._expected_bytes = fetched_bytes
 
     def _send(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
+        self._sent_at_ms = self._clock.monotonic_ms()
         return asyncio.get_running_loop().create_task(self._fetch([part for _, part in parts.values()]))
 
     async def _fetch(self, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:

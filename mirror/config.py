@@ -120,7 +120,7 @@ class MirrorConfig(Settings):
         default=4 * _MIB - 64 * 1024, alias="fetch.max.bytes", ge=1024, description="bytes, 1024 or more"
     )
     fetch_interval_ms: int = Field(
-        default=2,
+        default=3,
         alias="antipode.fetch.interval.ms",
         ge=0,
         le=1000,

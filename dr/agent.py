@@ -133,7 +133,17 @@ class SiteAgentService(SiteAgentServicer):
             _refuse_argument(problems)
         parts = self._parts
         topics, count = await survey_topics(request.record, parts.cache.topic_names, parts.zookeeper)
-        return site.SurveyLinkReply(site=self._site, version=installed_version(), topics=topics, topic_count=count)
+        return site.SurveyLinkReply(
+            site=self._site,
+            version=installed_version(),
+            topics=topics,
+            topic_count=count,
+            problems=self._overlaps(request.record),
+        )
+
+    def _overlaps(self, record: LinkRecord) -> list[str]:
+        cache = self._parts.cache
+        return overlap_problems(record, site=self._site, links=cache.facts.links.values(), topics=cache.topic_names)
 
     @_answers
     async def ListLinks(self, _: site.ListLinksRequest, __: Context) -> site.ListLinksReply:  # noqa: N802
@@ -155,13 +165,12 @@ class SiteAgentService(SiteAgentServicer):
     @_answers
     async def CreateLink(self, request: site.CreateLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
         """Store a new link after this site's own checks."""
-        record, cache = request.record, self._parts.cache
+        record = request.record
         if problems := record_problems(record):
             _refuse_argument(problems)
         if self._site not in (record.source_site, record.target_site):
             _refuse_argument([f"site {self._site} is neither its source nor its target"])
-        links = cache.facts.links.values()
-        if problems := overlap_problems(record, site=self._site, links=links, topics=cache.topic_names):
+        if problems := self._overlaps(record):
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(problems))
         stored = await self._parts.store.create(record)
         self._state_change.info("link created", link=stored.name, epoch=stored.epoch, active=stored.active_site)

@@ -37,6 +37,8 @@ async def preflight(
     }
     checks = [version_check(releases)]
     if there is not None and here is not None:
+        refused = [f"site {said.site}: {problem}" for said in (there, here) for problem in said.problems]
+        checks += judged("links", refused, otherwise="no other link of the two sites is in its way")
         clashes = topic_id_problems(record, there, here)
         checks += judged("topic ids", clashes, otherwise="no topic of the link is another one at the other site")
         checks += await _copies(there, target, live=live, claim=record if is_made else None)

@@ -70,6 +70,7 @@ async def test_a_link_is_checked_before_it_is_made_and_afterwards(even_sites: Li
         "record": Outcome.OK,
         "sites": Outcome.OK,
         "versions": Outcome.OK,
+        "links": Outcome.OK,
         "topic ids": Outcome.OK,
         "replication factor": Outcome.OK,
         "topics": Outcome.OK,

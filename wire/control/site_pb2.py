@@ -26,7 +26,7 @@ from wire.control import broker_pb2 as wire_dot_control_dot_broker__pb2
 from wire.control import cluster_pb2 as wire_dot_control_dot_cluster__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/control/site.proto\x12\x10\x61ntipode.control\x1a\x19wire/control/broker.proto\x1a\x1awire/control/cluster.proto\"@\n\x12GetSiteViewRequest\x12\x13\n\x0b\x61sking_site\x18\x01 \x01(\t\x12\x15\n\rknown_version\x18\x02 \x01(\x03\"R\n\x10GetSiteViewReply\x12\x14\n\x0cis_unchanged\x18\x01 \x01(\x08\x12(\n\x04view\x18\x02 \x01(\x0b\x32\x1a.antipode.control.SiteView\"\x12\n\x10ListLinksRequest\"\x9a\x01\n\nLinkStatus\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x14\n\x0cis_confirmed\x18\x02 \x01(\x08\x12\x19\n\x11is_peer_reachable\x18\x03 \x01(\x08\x12\x17\n\x0fpeer_seen_at_ms\x18\x04 \x01(\x03\x12\x14\n\x0c\x63ontested_by\x18\x05 \x01(\t\"K\n\x0eListLinksReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12+\n\x05links\x18\x02 \x03(\x0b\x32\x1c.antipode.control.LinkStatus\"A\n\x11SurveyLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"\xb7\x01\n\rSurveyedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12=\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32,.antipode.control.SurveyedTopic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"v\n\x0fSurveyLinkReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12/\n\x06topics\x18\x03 \x03(\x0b\x32\x1f.antipode.control.SurveyedTopic\x12\x13\n\x0btopic_count\x18\x04 \x01(\x05\"A\n\x11\x43reateLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"0\n\x11\x44\x65leteLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"T\n\x10\x41\x64optLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\"v\n\x10\x41lterLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsync_policy\x18\x02 \x01(\t\x12\x17\n\x0fsync_timeout_ms\x18\x03 \x01(\x05\x12\x12\n\nis_dry_run\x18\x04 \x01(\x08\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x05\"5\n\x16\x43onfirmSiteLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"9\n\tLinkReply\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"#\n\x13\x44\x65scribeLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x8e\x03\n\x11\x44\x65scribeLinkReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12,\n\x06record\x18\x02 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12:\n\npartitions\x18\x03 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12P\n\x0f\x65nforced_epochs\x18\x04 \x03(\x0b\x32\x37.antipode.control.DescribeLinkReply.EnforcedEpochsEntry\x12&\n\x04\x63uts\x18\x05 \x03(\x0b\x32\x18.antipode.control.CutLog\x12\x17\n\x0fpeer_seen_at_ms\x18\x06 \x01(\x03\x12\x37\n\x0bunprotected\x18\x07 \x03(\x0b\x32\".antipode.control.UnprotectedTopic\x1a\x35\n\x13\x45nforcedEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"E\n\x10UnprotectedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\t\"7\n\x15\x44\x65scribeGroupsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x10\n\x08is_brief\x18\x02 \x01(\x08\"\xac\x01\n\x13\x44\x65scribeGroupsReply\x12.\n\x06groups\x18\x01 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x14\n\x0csynced_at_ms\x18\x03 \x01(\x03\x12\x1f\n\x17\x63ommitting_transactions\x18\x04 \x01(\x05\x12\x1c\n\x14transaction_problems\x18\x05 \x03(\t\"B\n\x15RecordFailoverRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x0c\n\x04json\x18\x03 \x01(\t\"\x15\n\x13RecordFailoverReply\"$\n\x14ListFailoversRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"\"\n\x12ListFailoversReply\x12\x0c\n\x04json\x18\x01 \x03(\t2\x9e\x08\n\tSiteAgent\x12W\n\x0bGetSiteView\x12$.antipode.control.GetSiteViewRequest\x1a\".antipode.control.GetSiteViewReply\x12Q\n\tListLinks\x12\".antipode.control.ListLinksRequest\x1a .antipode.control.ListLinksReply\x12T\n\nSurveyLink\x12#.antipode.control.SurveyLinkRequest\x1a!.antipode.control.SurveyLinkReply\x12N\n\nCreateLink\x12#.antipode.control.CreateLinkRequest\x1a\x1b.antipode.control.LinkReply\x12N\n\nDeleteLink\x12#.antipode.control.DeleteLinkRequest\x1a\x1b.antipode.control.LinkReply\x12L\n\tAdoptLink\x12\".antipode.control.AdoptLinkRequest\x1a\x1b.antipode.control.LinkReply\x12L\n\tAlterLink\x12\".antipode.control.AlterLinkRequest\x1a\x1b.antipode.control.LinkReply\x12T\n\x0b\x43onfirmLink\x12(.antipode.control.ConfirmSiteLinkRequest\x1a\x1b.antipode.control.LinkReply\x12Z\n\x0c\x44\x65scribeLink\x12%.antipode.control.DescribeLinkRequest\x1a#.antipode.control.DescribeLinkReply\x12`\n\x0e\x44\x65scribeGroups\x12\'.antipode.control.DescribeGroupsRequest\x1a%.antipode.control.DescribeGroupsReply\x12`\n\x0eRecordFailover\x12\'.antipode.control.RecordFailoverRequest\x1a%.antipode.control.RecordFailoverReply\x12]\n\rListFailovers\x12&.antipode.control.ListFailoversRequest\x1a$.antipode.control.ListFailoversReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/control/site.proto\x12\x10\x61ntipode.control\x1a\x19wire/control/broker.proto\x1a\x1awire/control/cluster.proto\"@\n\x12GetSiteViewRequest\x12\x13\n\x0b\x61sking_site\x18\x01 \x01(\t\x12\x15\n\rknown_version\x18\x02 \x01(\x03\"R\n\x10GetSiteViewReply\x12\x14\n\x0cis_unchanged\x18\x01 \x01(\x08\x12(\n\x04view\x18\x02 \x01(\x0b\x32\x1a.antipode.control.SiteView\"\x12\n\x10ListLinksRequest\"\x9a\x01\n\nLinkStatus\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x14\n\x0cis_confirmed\x18\x02 \x01(\x08\x12\x19\n\x11is_peer_reachable\x18\x03 \x01(\x08\x12\x17\n\x0fpeer_seen_at_ms\x18\x04 \x01(\x03\x12\x14\n\x0c\x63ontested_by\x18\x05 \x01(\t\"K\n\x0eListLinksReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12+\n\x05links\x18\x02 \x03(\x0b\x32\x1c.antipode.control.LinkStatus\"A\n\x11SurveyLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"\xb7\x01\n\rSurveyedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12=\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32,.antipode.control.SurveyedTopic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x88\x01\n\x0fSurveyLinkReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12/\n\x06topics\x18\x03 \x03(\x0b\x32\x1f.antipode.control.SurveyedTopic\x12\x13\n\x0btopic_count\x18\x04 \x01(\x05\x12\x10\n\x08problems\x18\x05 \x03(\t\"A\n\x11\x43reateLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"0\n\x11\x44\x65leteLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"T\n\x10\x41\x64optLinkRequest\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\"v\n\x10\x41lterLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsync_policy\x18\x02 \x01(\t\x12\x17\n\x0fsync_timeout_ms\x18\x03 \x01(\x05\x12\x12\n\nis_dry_run\x18\x04 \x01(\x08\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x05\"5\n\x16\x43onfirmSiteLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"9\n\tLinkReply\x12,\n\x06record\x18\x01 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\"#\n\x13\x44\x65scribeLinkRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x8e\x03\n\x11\x44\x65scribeLinkReply\x12\x0c\n\x04site\x18\x01 \x01(\t\x12,\n\x06record\x18\x02 \x01(\x0b\x32\x1c.antipode.control.LinkRecord\x12:\n\npartitions\x18\x03 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12P\n\x0f\x65nforced_epochs\x18\x04 \x03(\x0b\x32\x37.antipode.control.DescribeLinkReply.EnforcedEpochsEntry\x12&\n\x04\x63uts\x18\x05 \x03(\x0b\x32\x18.antipode.control.CutLog\x12\x17\n\x0fpeer_seen_at_ms\x18\x06 \x01(\x03\x12\x37\n\x0bunprotected\x18\x07 \x03(\x0b\x32\".antipode.control.UnprotectedTopic\x1a\x35\n\x13\x45nforcedEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"E\n\x10UnprotectedTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\t\"7\n\x15\x44\x65scribeGroupsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x10\n\x08is_brief\x18\x02 \x01(\x08\"\xac\x01\n\x13\x44\x65scribeGroupsReply\x12.\n\x06groups\x18\x01 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x14\n\x0csynced_at_ms\x18\x03 \x01(\x03\x12\x1f\n\x17\x63ommitting_transactions\x18\x04 \x01(\x05\x12\x1c\n\x14transaction_problems\x18\x05 \x03(\t\"B\n\x15RecordFailoverRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x0c\n\x04json\x18\x03 \x01(\t\"\x15\n\x13RecordFailoverReply\"$\n\x14ListFailoversRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"\"\n\x12ListFailoversReply\x12\x0c\n\x04json\x18\x01 \x03(\t2\x9e\x08\n\tSiteAgent\x12W\n\x0bGetSiteView\x12$.antipode.control.GetSiteViewRequest\x1a\".antipode.control.GetSiteViewReply\x12Q\n\tListLinks\x12\".antipode.control.ListLinksRequest\x1a .antipode.control.ListLinksReply\x12T\n\nSurveyLink\x12#.antipode.control.SurveyLinkRequest\x1a!.antipode.control.SurveyLinkReply\x12N\n\nCreateLink\x12#.antipode.control.CreateLinkRequest\x1a\x1b.antipode.control.LinkReply\x12N\n\nDeleteLink\x12#.antipode.control.DeleteLinkRequest\x1a\x1b.antipode.control.LinkReply\x12L\n\tAdoptLink\x12\".antipode.control.AdoptLinkRequest\x1a\x1b.antipode.control.LinkReply\x12L\n\tAlterLink\x12\".antipode.control.AlterLinkRequest\x1a\x1b.antipode.control.LinkReply\x12T\n\x0b\x43onfirmLink\x12(.antipode.control.ConfirmSiteLinkRequest\x1a\x1b.antipode.control.LinkReply\x12Z\n\x0c\x44\x65scribeLink\x12%.antipode.control.DescribeLinkRequest\x1a#.antipode.control.DescribeLinkReply\x12`\n\x0e\x44\x65scribeGroups\x12\'.antipode.control.DescribeGroupsRequest\x1a%.antipode.control.DescribeGroupsReply\x12`\n\x0eRecordFailover\x12\'.antipode.control.RecordFailoverRequest\x1a%.antipode.control.RecordFailoverReply\x12]\n\rListFailovers\x12&.antipode.control.ListFailoversRequest\x1a$.antipode.control.ListFailoversReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -53,40 +53,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SURVEYEDTOPIC']._serialized_end=755
   _globals['_SURVEYEDTOPIC_CONFIGSENTRY']._serialized_start=709
   _globals['_SURVEYEDTOPIC_CONFIGSENTRY']._serialized_end=755
-  _globals['_SURVEYLINKREPLY']._serialized_start=757
-  _globals['_SURVEYLINKREPLY']._serialized_end=875
-  _globals['_CREATELINKREQUEST']._serialized_start=877
-  _globals['_CREATELINKREQUEST']._serialized_end=942
-  _globals['_DELETELINKREQUEST']._serialized_start=944
-  _globals['_DELETELINKREQUEST']._serialized_end=992
-  _globals['_ADOPTLINKREQUEST']._serialized_start=994
-  _globals['_ADOPTLINKREQUEST']._serialized_end=1078
-  _globals['_ALTERLINKREQUEST']._serialized_start=1080
-  _globals['_ALTERLINKREQUEST']._serialized_end=1198
-  _globals['_CONFIRMSITELINKREQUEST']._serialized_start=1200
-  _globals['_CONFIRMSITELINKREQUEST']._serialized_end=1253
-  _globals['_LINKREPLY']._serialized_start=1255
-  _globals['_LINKREPLY']._serialized_end=1312
-  _globals['_DESCRIBELINKREQUEST']._serialized_start=1314
-  _globals['_DESCRIBELINKREQUEST']._serialized_end=1349
-  _globals['_DESCRIBELINKREPLY']._serialized_start=1352
-  _globals['_DESCRIBELINKREPLY']._serialized_end=1750
-  _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_start=1697
-  _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_end=1750
-  _globals['_UNPROTECTEDTOPIC']._serialized_start=1752
-  _globals['_UNPROTECTEDTOPIC']._serialized_end=1821
-  _globals['_DESCRIBEGROUPSREQUEST']._serialized_start=1823
-  _globals['_DESCRIBEGROUPSREQUEST']._serialized_end=1878
-  _globals['_DESCRIBEGROUPSREPLY']._serialized_start=1881
-  _globals['_DESCRIBEGROUPSREPLY']._serialized_end=2053
-  _globals['_RECORDFAILOVERREQUEST']._serialized_start=2055
-  _globals['_RECORDFAILOVERREQUEST']._serialized_end=2121
-  _globals['_RECORDFAILOVERREPLY']._serialized_start=2123
-  _globals['_RECORDFAILOVERREPLY']._serialized_end=2144
-  _globals['_LISTFAILOVERSREQUEST']._serialized_start=2146
-  _globals['_LISTFAILOVERSREQUEST']._serialized_end=2182
-  _globals['_LISTFAILOVERSREPLY']._serialized_start=2184
-  _globals['_LISTFAILOVERSREPLY']._serialized_end=2218
-  _globals['_SITEAGENT']._serialized_start=2221
-  _globals['_SITEAGENT']._serialized_end=3275
+  _globals['_SURVEYLINKREPLY']._serialized_start=758
+  _globals['_SURVEYLINKREPLY']._serialized_end=894
+  _globals['_CREATELINKREQUEST']._serialized_start=896
+  _globals['_CREATELINKREQUEST']._serialized_end=961
+  _globals['_DELETELINKREQUEST']._serialized_start=963
+  _globals['_DELETELINKREQUEST']._serialized_end=1011
+  _globals['_ADOPTLINKREQUEST']._serialized_start=1013
+  _globals['_ADOPTLINKREQUEST']._serialized_end=1097
+  _globals['_ALTERLINKREQUEST']._serialized_start=1099
+  _globals['_ALTERLINKREQUEST']._serialized_end=1217
+  _globals['_CONFIRMSITELINKREQUEST']._serialized_start=1219
+  _globals['_CONFIRMSITELINKREQUEST']._serialized_end=1272
+  _globals['_LINKREPLY']._serialized_start=1274
+  _globals['_LINKREPLY']._serialized_end=1331
+  _globals['_DESCRIBELINKREQUEST']._serialized_start=1333
+  _globals['_DESCRIBELINKREQUEST']._serialized_end=1368
+  _globals['_DESCRIBELINKREPLY']._serialized_start=1371
+  _globals['_DESCRIBELINKREPLY']._serialized_end=1769
+  _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_start=1716
+  _globals['_DESCRIBELINKREPLY_ENFORCEDEPOCHSENTRY']._serialized_end=1769
+  _globals['_UNPROTECTEDTOPIC']._serialized_start=1771
+  _globals['_UNPROTECTEDTOPIC']._serialized_end=1840
+  _globals['_DESCRIBEGROUPSREQUEST']._serialized_start=1842
+  _globals['_DESCRIBEGROUPSREQUEST']._serialized_end=1897
+  _globals['_DESCRIBEGROUPSREPLY']._serialized_start=1900
+  _globals['_DESCRIBEGROUPSREPLY']._serialized_end=2072
+  _globals['_RECORDFAILOVERREQUEST']._serialized_start=2074
+  _globals['_RECORDFAILOVERREQUEST']._serialized_end=2140
+  _globals['_RECORDFAILOVERREPLY']._serialized_start=2142
+  _globals['_RECORDFAILOVERREPLY']._serialized_end=2163
+  _globals['_LISTFAILOVERSREQUEST']._serialized_start=2165
+  _globals['_LISTFAILOVERSREQUEST']._serialized_end=2201
+  _globals['_LISTFAILOVERSREPLY']._serialized_start=2203
+  _globals['_LISTFAILOVERSREPLY']._serialized_end=2237
+  _globals['_SITEAGENT']._serialized_start=2240
+  _globals['_SITEAGENT']._serialized_end=3294
 # @@protoc_insertion_point(module_scope)

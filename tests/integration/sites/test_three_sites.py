@@ -1,0 +1,69 @@
+"""Two standbys of one site: when one of them is promoted, the other one follows it, without copying anew what it has."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.kafka_clients import Record, librdkafka_produce
+from tests.support.site_comparison import caught_up, site_client
+from wire.client import NewTopic
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+TOPIC = "orders"
+
+
+def produce(sites: EmbeddedSites, count: int, *, site: str) -> None:
+    records = [Record(value=b"%d at %s" % (number, site.encode()), partition=number % 2) for number in range(count)]
+    librdkafka_produce(sites.bootstrap(site), TOPIC, records, settings={"acks": "all"})
+
+
+def run(sites: EmbeddedSites, *arguments: str, code: int = 0) -> str:
+    ended = sites.command(*arguments)
+    assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
+    return ended.stdout + ended.stderr
+
+
+async def test_the_other_standby_follows_the_promoted_one(start_sites: SitesStarter) -> None:
+    sites = start_sites("--sites", "a,b,c")
+    async with site_client(sites.bootstrap("a")) as client:
+        (outcome,) = await client.create_topics([NewTopic(name=TOPIC, partition_count=2)])
+        assert not outcome.error_code, outcome
+    produce(sites, 100, site="a")
+    for standby in "bc":
+        await caught_up(sites.bootstrap("a"), sites.bootstrap(standby))
+    sites.broker("a").kill()
+    run(sites, "failover", "a-b", "--to", "b", "--accept-data-loss")
+    produce(sites, 50, site="b")
+
+    addresses = {name: site["link_bootstrap_servers"] for name, site in sites.document["sites"].items()}
+    creation = ("links", "create", "b-c", "--source", "b", "--target", "c")
+    creation += ("--source-bootstrap", addresses["b"], "--target-bootstrap", addresses["c"])
+    checked = json.loads(run(sites, *creation, "--dry-run", "--output", "json", code=1).splitlines()[0])
+    found = {check["check"]: check for check in checked["checks"]}
+    assert found["links"]["outcome"] == "refused"
+    assert "site c: link 'a-c' carries orders already" in found["links"]["detail"]
+
+    run(sites, "links", "delete", "a-c", "--yes", "--skip-unreachable")
+    run(sites, *creation)
+    mirror = sites.process("mirror-a-c")
+    mirror.child.stop(timeout_ms=30_000)
+    file = mirror.child.directory / "mirror.properties"
+    properties = file.read_text(encoding="utf-8").replace("link.name=a-c", "link.name=b-c")
+    file.write_text(re.sub("source.bootstrap.servers=.*", "", properties), encoding="utf-8")
+    said_before = len(mirror.log_text())
+    sites.restart(mirror)
+    ends = await caught_up(sites.bootstrap("b"), sites.bootstrap("c"))
+    assert sum(ends.values()) == 150
+    begun_at = re.findall(rf"mirroring from offset (\d+).* partition={TOPIC}-", mirror.log_text()[said_before:])
+    assert [int(offset) for offset in begun_at] == [50, 50]
+
+    sites.restart(sites.broker("a"))
+    run(sites, "links", "delete", "a-c", "--yes")
+    produce(sites, 10, site="b")
+    assert sum((await caught_up(sites.bootstrap("b"), sites.bootstrap("c"))).values()) == 160
+    sites.stop()

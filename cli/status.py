@@ -89,8 +89,11 @@ async def look(known: Environment) -> dict[str, Any]:
         sites = dict(zip(known.sites, await asyncio.gather(*(_site(client) for client in clients)), strict=True))
         entries = await list_links(clients)
         links = await asyncio.gather(*(_link(known, link, channels, entries) for link in _links(known, entries)))
+        deposed = await _deposed(clients, entries)
     finally:
         await channels.close()
+    for link in links:
+        link["deposed"] = deposed.get(link["name"], [])
     return {"sites": sites, "links": links, "problems": problems(sites, links)}
 
 
@@ -107,6 +110,25 @@ async def _site(client: SiteClient) -> dict[str, Any]:
         "controller": view.controller_id,
         "cluster_id": view.cluster_id,
     }
+
+
+async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite]) -> dict[str, list[str]]:
+    """By link: what other links say against its active site, as that site itself knows them."""
+    from dr.core.link_checks import deposed_problems
+    from runtime.process import OperationalFailure
+
+    found: dict[str, list[str]] = {}
+    for client in clients:
+        records = [one.status.record for one in entries if one.site == client.name and one.status is not None]
+        for record in records:
+            if record.active_site == client.name and len(records) > 1:
+                try:
+                    said = await client.survey_link(record)
+                except OperationalFailure:
+                    continue  # that the site does not answer is said already
+                topics = [] if said is None else [topic.name for topic in said.topics]
+                found[record.name] = deposed_problems(record, links=records, topics=topics)
+    return found
 
 
 def _links(known: Environment, entries: list[Any]) -> list[EnvironmentLink]:
@@ -169,6 +191,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
             found.append(
                 f"link {link['name']}: the passive site has no mirror that carries all ({said}): does one run?"
             )
+        found += [f"link {link['name']}: {problem}" for problem in link["deposed"]]
         if link["is_contested"]:
             found.append(f"link {link['name']}: both sites hold themselves for active in epoch {link['epoch']}")
     return found

@@ -51,7 +51,11 @@ Result = TypeVar("Result")
 class KafkaSite:
     """SitePort and GroupPort of one site, through any of its brokers."""
 
-    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+    def __init__(
+        self, bootstrap: Sequence[HostPort], options: ConnectionOptions, *, replica_id: int = DEBUGGING_CONSUMER
+    ) -> None:
+        """`replica_id` asks about logs: a tool's reads past the site's role; a mirror's hears that a site is not active for a topic."""
+        self._replica_id = replica_id
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         # Brokers that did not tell their groups: until when they are left alone, and why.
         self._silent: dict[int, tuple[float, str]] = {}
@@ -80,12 +84,12 @@ class KafkaSite:
         }
 
     async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
-        """Start and end of each log, read past the site's role."""
+        """Start and end of each log."""
 
         async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogEnds | Refused]:
             first, last = [
                 await self._client.list_offsets(
-                    node_id, {key: OffsetQuery(timestamp) for key in keys}, replica_id=DEBUGGING_CONSUMER
+                    node_id, {key: OffsetQuery(timestamp) for key in keys}, replica_id=self._replica_id
                 )
                 for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
             ]
@@ -115,7 +119,7 @@ class KafkaSite:
 
         async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, EpochEnd | Refused]:
             queries: dict[TopicPartition, EpochQuery] = {key: EpochQuery(asked[key][1]) for key in keys}
-            found = await self._client.epoch_ends(node_id, queries, replica_id=DEBUGGING_CONSUMER)
+            found = await self._client.epoch_ends(node_id, queries, replica_id=self._replica_id)
             return {
                 PartitionKey(*key): Refused(end.error_code)
                 if end.error_code

@@ -182,7 +182,8 @@ class MirrorDaemon:
         config = self._config
         source = config.source_bootstrap_servers or source_bootstrap(standing)
         dialing = Dialing(config, client_id=CLIENT_ID)
-        source_site, target_site = KafkaSite(source, dialing.source), KafkaSite(target, dialing.target)
+        source_site = KafkaSite(source, dialing.source, replica_id=MIRROR)
+        target_site = KafkaSite(target, dialing.target)
         actor = ControllerActor(config.site_agents)
         source_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         target_client = KafkaClient(target, dialing.target, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)

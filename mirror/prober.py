@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from kio.schema.errors import ErrorCode
+
 from mirror.board import FlowBoard
 from mirror.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
 from mirror.core.flow_state import InvariantBroken
@@ -135,6 +137,8 @@ class Prober:
 
 def _why(answer: object) -> str:
     match answer:
+        case Refused(error=ErrorCode.not_leader_or_follower as error):
+            return f"{error.name}, another broker leads it by now, or its site is not active for it"
         case Refused(error=error):
             return error.name
         case Unreachable():

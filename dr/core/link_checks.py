@@ -18,6 +18,7 @@ from wire.links import (
     carries_topic,
     check_pattern,
     is_internal_topic,
+    other_site,
     patterns_of,
     role_of,
 )
@@ -63,22 +64,42 @@ def _pattern_problems(record: LinkRecord) -> list[str]:
 
 def overlap_problems(record: LinkRecord, *, site: str, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
     """Topics that two links would carry so that `site` cannot be sure of its role: it must be active under both."""
-    names = [topic for topic in topics if not is_internal_topic(topic)]
+    names = list(topics)
     problems: list[str] = []
     for other in links:
         if other.name == record.name:
             continue
         if role_of(record, site) is role_of(other, site) is SiteRole.ACTIVE:
             continue
-        candidates = [*names, *_literals(record), *_literals(other)]
-        shared = sorted({name for name in candidates if carries_topic(record, name) and carries_topic(other, name)})
-        if shared:
+        if shared := _shared_topics(record, other, names):
             problems.append(
                 f"link {other.name!r} carries {', '.join(shared[:5])} already; blacklist them in one of the two"
             )
         elif same := sorted(set(record.topic_whitelist) & set(other.topic_whitelist)):
             problems.append(f"link {other.name!r} has the whitelist pattern {same[0]!r} too")
     return problems
+
+
+def deposed_problems(record: LinkRecord, *, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
+    """Other links under which the site that this one holds for active is passive, for topics of both: its standby gets nothing new."""
+    site, names = record.active_site, list(topics)
+    problems: list[str] = []
+    for other in links:
+        is_elsewhere = other.name != record.name and site in (other.source_site, other.target_site)
+        if not is_elsewhere or role_of(other, site) is not SiteRole.PASSIVE:
+            continue
+        if shared := _shared_topics(record, other, names):
+            problems.append(
+                f"site {site} is passive for {', '.join(shared[:5])}, since link {other.name} made {other.active_site} active: "
+                f"let {other_site(record, site)} follow {other.active_site}, as docs/failover.md says of a second standby"
+            )
+    return problems
+
+
+def _shared_topics(record: LinkRecord, other: LinkRecord, topics: Iterable[str]) -> list[str]:
+    names = [topic for topic in topics if not is_internal_topic(topic)]
+    candidates = [*names, *_literals(record), *_literals(other)]
+    return sorted({name for name in candidates if carries_topic(record, name) and carries_topic(other, name)})
 
 
 def _literals(record: LinkRecord) -> list[str]:

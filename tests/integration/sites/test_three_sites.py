@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.eventually import eventually
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.site_comparison import caught_up, site_client
 from wire.client import NewTopic
@@ -28,7 +29,8 @@ def run(sites: EmbeddedSites, *arguments: str, code: int = 0) -> str:
     return ended.stdout + ended.stderr
 
 
-async def test_the_other_standby_follows_the_promoted_one(start_sites: SitesStarter) -> None:
+async def with_two_standbys(start_sites: SitesStarter) -> EmbeddedSites:
+    """Site a and its copies at b and c, all equal."""
     sites = start_sites("--sites", "a,b,c")
     async with site_client(sites.bootstrap("a")) as client:
         (outcome,) = await client.create_topics([NewTopic(name=TOPIC, partition_count=2)])
@@ -36,6 +38,31 @@ async def test_the_other_standby_follows_the_promoted_one(start_sites: SitesStar
     produce(sites, 100, site="a")
     for standby in "bc":
         await caught_up(sites.bootstrap("a"), sites.bootstrap(standby))
+    return sites
+
+
+async def test_a_standby_whose_source_was_made_passive_does_not_look_well(start_sites: SitesStarter) -> None:
+    sites = await with_two_standbys(start_sites)
+    assert "all is well" in run(sites, "status")
+    run(sites, "failover", "a-b", "--to", "b")
+    produce(sites, 50, site="b")
+
+    def is_told() -> bool:
+        said = json.loads(run(sites, "status", "--output", "json", code=1))
+        (link,) = [link for link in said["links"] if link["name"] == "a-c"]
+        return (
+            any("link a-c: site a is passive for orders" in problem for problem in said["problems"])
+            and link["mirror"] == "SOURCE_UNAVAILABLE"
+            and link["lag_ms"] != 0
+        )
+
+    await eventually(is_told)
+    assert "its site is not active for it" in sites.process("mirror-a-c").log_text()
+    sites.stop()
+
+
+async def test_the_other_standby_follows_the_promoted_one(start_sites: SitesStarter) -> None:
+    sites = await with_two_standbys(start_sites)
     sites.broker("a").kill()
     run(sites, "failover", "a-b", "--to", "b", "--accept-data-loss")
     produce(sites, 50, site="b")

@@ -83,6 +83,6 @@ def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_site
     mirror: str, heard_ms: int | None, said: str, *, is_contested: bool
 ) -> None:
     link = {"name": "a-b", "active_site": "a", "epoch": 2, "mirror": mirror, "mirror_heard_ms": heard_ms}
-    found = problems({}, [{**link, "is_contested": is_contested}])
+    found = problems({}, [{**link, "is_contested": is_contested, "deposed": []}])
     assert len(found) == bool(said)
     assert said in "".join(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dr.core.link_checks import overlap_problems, pair_problems, record_problems, topic_id_problems
+from dr.core.link_checks import deposed_problems, overlap_problems, pair_problems, record_problems, topic_id_problems
 from dr.core.site_view import SiteFacts, site_view
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, SiteView, TopicInfo
 from wire.znodes import BrokerEndpoint, BrokerRegistration, StoredPartitionState, TopicAssignment
@@ -87,6 +87,17 @@ def test_a_topic_may_be_in_two_links_only_where_the_site_is_active_in_both() -> 
     assert overlap_problems(wide, site="a", links=[link(topics=("f.*",))], topics=["flights"])
     assert overlap_problems(wide, site="a", links=[link(topics=("fl.*",))], topics=[])
     assert overlap_problems(back, site="a", links=[back], topics=["flights"]) == []
+
+
+def test_a_link_whose_active_site_another_link_made_passive_is_named() -> None:
+    turned, stale = link("a-b"), link("a-c", target="c")
+    turned.active_site = "b"
+    (problem,) = deposed_problems(stale, links=[turned, stale], topics=["flights"])
+    assert "site a is passive for flights, since link a-b made b active: let c follow b" in problem
+    assert deposed_problems(turned, links=[turned, stale], topics=["flights"]) == []
+    assert deposed_problems(stale, links=[link("b-d", source="b", target="d")], topics=["flights"]) == []
+    turned.topic_whitelist[:] = ["boards"]
+    assert deposed_problems(stale, links=[turned], topics=["flights"]) == []
 
 
 def test_m5_a_chain_of_exact_links_that_carry_one_topic_is_refused_where_it_would_close_or_go_on() -> None:

@@ -17,6 +17,7 @@ from dr.core.evidence import (
     positions_of,
     site_groups,
 )
+from dr.core.link_checks import deposed_problems
 from dr.core.loss import LossAccount
 from dr.core.protection import UnprotectedTopic
 from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
@@ -107,6 +108,7 @@ class LinkObserver:
                 UnprotectedTopic(topic=topic.topic, partitions=tuple(topic.partitions), reason=topic.reason)
                 for topic in description.unprotected
             ),
+            deposed=_deposed(client.name, description.record, links, view),
         )
 
     def _peer_of(self, client: SiteClient) -> str:
@@ -122,6 +124,13 @@ def _carried(view: SiteView, link: LinkRecord) -> set[TopicPartition]:
         if carries_topic(link, topic.name)
         for state in topic.partitions
     }
+
+
+def _deposed(site: str, record: LinkRecord, links: ListLinksReply, view: SiteView) -> tuple[str, ...]:
+    if record.active_site != site:
+        return ()
+    records = [status.record for status in links.links]
+    return tuple(deposed_problems(record, links=records, topics=[topic.name for topic in view.topics]))
 
 
 def _is_confirmed(reply: ListLinksReply, link: str) -> bool:

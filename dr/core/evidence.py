@@ -117,6 +117,8 @@ class SiteEvidence:
     """When the other site last told this one of its topics."""
     unprotected: tuple[UnprotectedTopic, ...] = ()
     """What the site knows that it does not have of the other one's topics."""
+    deposed: tuple[str, ...] = ()
+    """Why the site, active under this link, is not active for its topics: what its other links say."""
 
     @property
     def unprotected_partitions(self) -> frozenset[TopicPartition]:

@@ -235,6 +235,8 @@ class FailoverPlaybook:
 
     def _before_the_raise(self, evidence: Evidence, now_ms: int) -> Decision:
         governing, source = evidence.governing, evidence.source
+        if refusal := self._deposed_refusal(source):
+            return self._give_back_or_refuse(governing, refusal, now_ms)
         if source is not None and not source.is_fenced and not self._fence_problem:
             return Decision(
                 step=Step.FENCE,
@@ -317,6 +319,12 @@ class FailoverPlaybook:
             return True
         has_settled = now_ms - self._last_arrival_at_ms >= self._policy.settle_ms
         return has_settled and not may_arrive
+
+    def _deposed_refusal(self, source: SiteEvidence | None) -> str:
+        """A topic is written to at one site of all that links join: that one cannot be fenced from here."""
+        if source is None or not source.deposed or self._policy.accepts_data_loss:
+            return ""
+        return f"{source.deposed[0]}; promoting {self._to_site} would make two sites active; accept data loss to go on all the same"
 
     def _fence_refusal(self, evidence: Evidence) -> str:
         if evidence.source is None or evidence.source.is_fenced or not self._fence_problem:

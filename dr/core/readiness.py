@@ -67,7 +67,7 @@ def readiness(evidence: Evidence, *, now_ms: int) -> Readiness:
         return Readiness(
             link=evidence.link, active_site=record.active_site, standby=evidence.target_site, problems=tuple(problems)
         )
-    problems += [topic.reason for topic in target.unprotected]
+    problems += [*source.deposed, *(topic.reason for topic in target.unprotected)]
     for site in (source, target):
         problems += [f"{key} has no leader at {site.site}" for key in sorted(site.leaderless)]
         problems += (site.groups or SiteGroups()).problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 from dr.core.assess import assess
@@ -110,3 +111,16 @@ def test_the_plan_for_a_lost_source_names_them() -> None:
     assert len(planned.unprotected) == 3
     assert planned.account is not None
     assert planned.account.unprotected == planned.unprotected
+
+
+def test_a_source_that_another_link_made_passive_is_not_failed_away_from() -> None:
+    """A topic is written to at one site; a failover of this link cannot fence that one."""
+    seen = evidence()
+    assert seen.source is not None
+    deposed = replace(seen, source=replace(seen.source, deposed=("site a is passive for orders",)))
+    decision = FailoverPlaybook(to_site="b", policy=FailoverPolicy()).decide(deposed, 0)
+    assert decision.step in (Step.REFUSE, Step.GIVE_BACK)
+    assert "site a is passive for orders; promoting b would make two sites active" in decision.reason
+    accepting = FailoverPlaybook(to_site="b", policy=FailoverPolicy(accepts_data_loss=True))
+    accepting.observe(deposed, 0)
+    assert accepting.decide(deposed, 0).step is Step.DRAIN

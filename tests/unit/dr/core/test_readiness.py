@@ -71,3 +71,10 @@ def test_what_is_not_known_is_not_ready_whatever_is_allowed(*, is_source_silent:
         found = checked(site("a", {0: 10}, 7), replace(target, unprotected=(absent,)))
         assert found.problems == ("topic new is not at b yet",)
     assert not is_ready(found, lag_max=1000, age_max=1_000_000)
+
+
+def test_a_source_that_another_link_made_passive_is_a_problem() -> None:
+    deposed = replace(site("a", {0: 10}, 7), deposed=("site a is passive for orders",))
+    found = checked(deposed, site("b", {0: 10}, 7))
+    assert found.problems == ("site a is passive for orders",)
+    assert not is_ready(found)

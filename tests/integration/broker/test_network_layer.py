@@ -334,11 +334,7 @@ async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Start
     (slow,) = server.connections
     writer.write(content[:5_000])
 
-    def has_moved() -> bool:
-        slow.receive_now()
-        return slow.progress_bytes == 15_000
-
-    await eventually(has_moved)
+    await eventually(lambda: slow.receive_now() or slow.progress_bytes == 15_000)
     writer.write(content[15_000 - 4 :])
     assert await reader.readexactly(200_004) == framed(content)
     writer.close()

@@ -18,6 +18,7 @@ from mirror.core.naming import HEARTBEATS
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.kafka_site import reached
+from mirror.metrics import CheckpointMetrics
 from mirror.ports import GroupPort, Unreachable
 from mirror.translations import Translations
 from runtime.clock import Clock
@@ -49,8 +50,10 @@ class MirrorMakerTopics:
         source_groups: GroupPort,
         translations: Translations,
         downstream: Callable[[PartitionKey, int], int | None],
+        metrics: CheckpointMetrics,
         clock: Clock,
     ) -> None:
+        self._metrics = metrics
         self._downstream = downstream
         self._config = config
         self._source = source
@@ -101,16 +104,16 @@ class MirrorMakerTopics:
         await self._write(self._source, HEARTBEATS, [(there.key, there.value)])
 
     async def _write_checkpoints(self) -> None:
-        naming = self._config.naming
+        naming, asked_at_ms = self._config.naming, self._clock.now_ms()
         mirrored = {key for key, translation in self._translations.known() if translation.position.source_next > 0}
         found: dict[tuple[str, PartitionKey], Checkpoint] = {}
         config = self._config
-        groups = [
+        groups = {
             group
             for group in (await self._source_groups.groups()).by_group
             if matches(group, whitelist=config.group_whitelist, blacklist=config.group_blacklist)
-        ]
-        for group, offsets in (await self._source_groups.offsets_of(groups)).by_group.items():
+        }
+        for group, offsets in (await self._source_groups.offsets_of(sorted(groups))).by_group.items():
             for key, at in offsets.items():
                 there = self._downstream(key, at.offset) if key in mirrored else None
                 if there is not None:
@@ -125,6 +128,9 @@ class MirrorMakerTopics:
         self._told_checkpoints |= {
             place: (one.upstream_offset, one.downstream_offset) for place, one in changed.items()
         }
+        for one in changed.values():
+            self._metrics.observe(one.group, PartitionKey(one.topic, one.partition), asked_at_ms=asked_at_ms)
+        self._metrics.forget_all_but(groups)
 
     async def _write_offset_syncs(self) -> None:
         is_at_target = self._config.offset_syncs_location is OffsetSyncsLocation.TARGET

@@ -22,7 +22,7 @@ from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaFetch
 from mirror.link_watch import LinkStanding, stand
-from mirror.metrics import TransactionMetrics
+from mirror.metrics import CheckpointMetrics, TransactionMetrics
 from mirror.mirror_maker_topics import MirrorMakerTopics
 from mirror.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
 from mirror.opposite_links import OppositeLinks
@@ -124,6 +124,7 @@ class TranslateLink:
             source_groups=self._source,
             translations=self.translations,
             downstream=self._copies.downstream,
+            metrics=CheckpointMetrics(registry, source=config.source_alias, target=config.target_alias, clock=clock),
             clock=clock,
         )
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None

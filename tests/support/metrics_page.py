@@ -19,7 +19,7 @@ from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from dr.metrics import SiteAgentMetrics
 from mirror.core.partitions import PartitionKey
-from mirror.metrics import MirrorMetrics, TransactionMetrics
+from mirror.metrics import CheckpointMetrics, MirrorMetrics, TransactionMetrics
 from runtime.metrics import TaskDeaths
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
@@ -65,6 +65,7 @@ def _mirror_families() -> Iterable[Metric]:
         unacknowledged=list,
         stalls=MagicMock(stalled_for_ms={}, remedies={"restart": 0}),
     )
+    CheckpointMetrics(registry, source="a", target="b", clock=MagicMock())
     TransactionMetrics(registry, link="a-b").record_committed(open_ms=0, commit_ms=0)
     return registry.collect()
 

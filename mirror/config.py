@@ -15,7 +15,8 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from mirror.core.flow_state import GapPolicy
-from mirror.core.mirror_maker_file import UnusableFile, Verdict, is_mirror_maker_file, read_mirror_maker_file
+from mirror.core.mirror_maker_file import Verdict, is_mirror_maker_file, read_mirror_maker_file
+from mirror.core.mirror_maker_keys import UnusableFile
 from mirror.core.naming import Naming, NamingPolicy, parse_table
 from mirror.core.sharing import Strategy
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
@@ -35,7 +36,7 @@ OLD_SPELLINGS = {
 
 _MIB = 1024 * 1024
 ENDS = ("source", "target")
-ALIAS = r"^[A-Za-z0-9_-]+$"
+ALIAS = r"^[A-Za-z0-9._-]+$"
 
 
 class LinkMode(enum.Enum):
@@ -165,7 +166,7 @@ class MirrorConfig(Settings):
     config_properties_exclude: tuple[str, ...] = Field(
         default=("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"),
         alias="config.properties.exclude",
-        description="topic configs that each site keeps for itself, comma-separated",
+        description="topic configs that each site keeps for itself: names or regular expressions, comma-separated",
     )
     gap_policy: GapPolicy = Field(
         default=GapPolicy.HALT, alias="antipode.gap.policy", description="halt or skip-and-record"
@@ -226,19 +227,24 @@ class MirrorConfig(Settings):
         default="source",
         alias="source.alias",
         pattern=ALIAS,
-        description="the source cluster's name: letters, digits, _ -",
+        description="the source cluster's name: letters, digits, . _ -",
     )
     target_alias: str = Field(
         default="target",
         alias="target.alias",
         pattern=ALIAS,
-        description="the target cluster's name: letters, digits, _ -",
+        description="the target cluster's name: letters, digits, . _ -",
     )
     naming_policy: NamingPolicy = Field(
         default=NamingPolicy.PREFIX, alias="topic.naming.policy", description="prefix, identity or table"
     )
     naming_separator: str = Field(
         default=".", alias="replication.policy.separator", min_length=1, description="text between alias and topic"
+    )
+    separates_internal_topics: bool = Field(
+        default=True,
+        alias="replication.policy.internal.topic.separator.enabled",
+        description="true names MirrorMaker 2's checkpoints and offset syncs with replication.policy.separator, false with a full stop",
     )
     naming_table: dict[str, str] = Field(
         default_factory=dict, alias="topic.naming.table", description="source=target,... for topic.naming.policy=table"
@@ -248,6 +254,24 @@ class MirrorConfig(Settings):
         alias="replication.factor",
         ge=-1,
         description="replicas of topics made at the target, -1 its default",
+    )
+    heartbeats_replication_factor: int | None = Field(
+        default=None,
+        alias="heartbeats.topic.replication.factor",
+        ge=-1,
+        description="replicas, or as replication.factor",
+    )
+    checkpoints_replication_factor: int | None = Field(
+        default=None,
+        alias="checkpoints.topic.replication.factor",
+        ge=-1,
+        description="replicas, or as replication.factor",
+    )
+    offset_syncs_replication_factor: int | None = Field(
+        default=None,
+        alias="offset-syncs.topic.replication.factor",
+        ge=-1,
+        description="replicas, or as replication.factor",
     )
     is_read_committed: bool = Field(
         default=True,
@@ -316,6 +340,11 @@ class MirrorConfig(Settings):
     is_emitting_heartbeats: bool = Field(
         default=True, alias="emit.heartbeats.enabled", description="true writes MirrorMaker 2's heartbeats at both ends"
     )
+    is_carrying_heartbeats: bool = Field(
+        default=True,
+        alias="heartbeats.replication.enabled",
+        description="true mirrors heartbeats whatever the filters say, as its tools need to see what is upstream",
+    )
     heartbeats_interval_ms: int = Field(
         default=1000, alias="emit.heartbeats.interval.ms", ge=50, description="50 ms or more"
     )
@@ -383,6 +412,7 @@ class MirrorConfig(Settings):
     @field_validator(
         "whitelist",
         "blacklist",
+        "config_properties_exclude",
         "group_whitelist",
         "group_blacklist",
         "high_priority_topics",
@@ -432,6 +462,7 @@ class MirrorConfig(Settings):
             source_alias=self.source_alias,
             target_alias=self.target_alias,
             separator=self.naming_separator,
+            separates_internal_topics=self.separates_internal_topics,
             table=self.naming_table,
         )
 

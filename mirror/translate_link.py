@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 from mirror.acl_sync import AclSync
 from mirror.assembly import Ports
 from mirror.config import ExistingTarget, MirrorConfig
-from mirror.core.naming import HEARTBEATS, NamingPolicy
 from mirror.core.transaction_cycle import CycleLimits
 from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
@@ -295,8 +294,8 @@ class TranslateLink:
 def standing_of(config: MirrorConfig) -> LinkStanding:
     """The link's record as the configuration describes it; it never turns."""
     whitelist = [*(config.whitelist or (".*",))]
-    if config.naming_policy is not NamingPolicy.TABLE and config.is_emitting_heartbeats:
-        whitelist.append(HEARTBEATS)
+    if config.is_carrying_heartbeats and config.naming.heartbeats is not None:
+        whitelist.append(config.naming.heartbeats)
     record = LinkRecord(
         name=config.link_name,
         source_site=config.source_alias,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -495,15 +495,25 @@ def _security(end: str, mapping: dict[str, object]) -> ClientSecurity:
         raise ConfigurationError(f"{end}.{error.key}", error.value, error.accepted) from error
 
 
-def load_configs(properties: Mapping[str, str]) -> tuple[MirrorConfig, ...]:
-    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each flow. ConfigurationError as usual."""
+def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()) -> tuple[MirrorConfig, ...]:
+    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each flow. ConfigurationError as usual.
+
+    With `targets`, aliases of clusters, only flows that end there: the option of MirrorMaker's for a file that several sites share.
+    """
     if not is_mirror_maker_file(properties):
+        if targets:
+            raise ConfigurationError("--clusters", ",".join(targets), "nothing: this is no file of MirrorMaker 2")
         return (load_config(properties),)
     try:
         read = read_mirror_maker_file(properties)
     except UnusableFile as error:
         raise ConfigurationError(error.key, error.value, error.accepted) from error
-    return tuple(load_config(flow.settings) for flow in read.flows)
+    ends = {flow.target for flow in read.flows}
+    if not ends.issuperset(targets):
+        raise ConfigurationError(
+            "--clusters", ",".join(targets), f"targets of enabled flows: {', '.join(sorted(ends))}"
+        )
+    return tuple(load_config(flow.settings) for flow in read.flows if not targets or flow.target in targets)
 
 
 def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:

@@ -133,6 +133,16 @@ def test_both_directions_make_two_links() -> None:
     assert [config.link_name for config in configs] == ["primary-backup", "backup-primary"]
 
 
+def test_a_site_may_take_only_the_flows_that_end_there() -> None:
+    """As `connect-mirror-maker.sh FILE --clusters west`, with one file for all sites."""
+    file = {**FILE, "backup->primary.enabled": "true"}
+    assert [config.link_name for config in load_configs(file, targets=["primary"])] == ["backup-primary"]
+    with pytest.raises(ConfigurationError, match=r"--clusters.*backup, primary"):
+        load_configs(file, targets=["elsewhere"])
+    with pytest.raises(ConfigurationError, match="no file of MirrorMaker"):
+        load_configs({"link.name": "a-b", "site.agents": "x:1"}, targets=["b"])
+
+
 def test_identity_policy_by_its_class() -> None:
     policy = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
     (config,) = load_configs({**FILE, "replication.policy.class": policy})

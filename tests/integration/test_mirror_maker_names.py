@@ -1,4 +1,8 @@
-"""The list of keys that `tests/golden/test_mirror_maker_keys.py` goes by is the one that Apache Kafka's own classes tell."""
+"""Names that people have in their files and on their dashboards, as Apache Kafka's own classes of MirrorMaker 2 tell them.
+
+Of keys the list that `tests/golden/test_mirror_maker_keys.py` goes by; of figures those in `docs/metrics.md`, which is made from what we
+show.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from tests.support.java_clients import KafkaPrograms
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 KEYS = Path(__file__).parents[1] / "golden" / "mirror" / "mirror_maker_keys.txt"
+METRICS_PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 LIST_OF_KEYS = """
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
@@ -62,6 +67,43 @@ public class MirrorMakerKeys {
 }
 """
 """Prints `scope key`: of the file and the workers below it, of connectors and their filters and policies, of each kind of client."""
+
+
+FIGURES = """
+import java.lang.reflect.Field;
+import org.apache.kafka.common.MetricNameTemplate;
+
+public class MirrorMakerFigures {
+    public static void main(String[] none) throws Exception {
+        for (String type : new String[] {"MirrorSourceLegacyMetrics", "MirrorCheckpointLegacyMetrics"})
+            for (Field field : Class.forName("org.apache.kafka.connect.mirror." + type).getDeclaredFields())
+                if (field.getType() == MetricNameTemplate.class) {
+                    field.setAccessible(true);
+                    MetricNameTemplate figure = (MetricNameTemplate) field.get(null);
+                    System.out.println(figure.group() + " " + figure.name() + " " + String.join(",", figure.tags()));
+                }
+    }
+}
+"""
+"""Prints `group name tags` of every figure that MirrorMaker has by default."""
+
+
+def test_every_figure_of_mirror_maker_is_shown_by_the_name_of_the_jmx_exporter_s_usual_rules(
+    kafka_programs: KafkaPrograms, tmp_path: Path
+) -> None:
+    program = tmp_path / "MirrorMakerFigures.java"
+    program.write_text(FIGURES, encoding="utf-8")
+    theirs = {}
+    for line in kafka_programs.run_source(program).decode().splitlines():
+        group, name, tags = line.split()
+        theirs[f"kafka_connect_mirror_{group.lower()}_{name.replace('-', '_')}"] = set(tags.split(","))
+    ours = {}
+    for line in METRICS_PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `kafka_connect_mirror_"):
+            _, name, _, labels, *_ = (cell.strip() for cell in line.split("|"))
+            ours[name.strip("`")] = set(labels.replace("`", "").replace(" ", "").split(","))
+    assert ours == theirs
+    assert len(theirs) == 16
 
 
 def test_kafka_s_own_classes_know_no_other_keys(

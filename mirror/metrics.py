@@ -80,6 +80,7 @@ class MirrorMetrics(Collector):
         self._transit = Histogram(
             "antipode_mirror_transit_seconds",
             "Time from the arrival of batches at the mirror to the target's acknowledgement.",
+            ["link"],
             buckets=TRANSIT_BUCKETS_S,
             registry=registry,
         )
@@ -88,7 +89,7 @@ class MirrorMetrics(Collector):
     def observe(self, key: PartitionKey, entry: QueuedBatches) -> None:
         """Batches were acknowledged."""
         now_ms = self._clock.now_ms()
-        self._transit.observe(max(0, now_ms - entry.fetched_at_ms) / 1000)
+        self._transit.labels(self._link().name).observe(max(0, now_ms - entry.fetched_at_ms) / 1000)
         self._pace.observe(key, entry, now_ms)
 
     def collect(self) -> Iterable[Metric]:

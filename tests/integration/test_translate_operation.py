@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -20,7 +21,7 @@ from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.java_clients import KafkaPrograms
 from tests.support.mirror_sites import mirror_ports
-from tests.support.ports import LOOPBACK
+from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes
 from tests.support.translate_links import (
     ROOT,
@@ -159,13 +160,15 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
     async with KafkaClient(there) as client:
         await client.commit("sample-readers", {("sample-of-a", 0): CommittedOffset(7, -1, "")})
     file = tmp_path / "connect-mirror-maker.properties"
-    file.write_text(SAMPLE.format(there=there, back=back), encoding="utf-8")
+    (metrics_port,) = free_ports(1)
+    file.write_text(SAMPLE.format(there=there, back=back, metrics=f"{LOOPBACK}:{metrics_port}"), encoding="utf-8")
     command = [sys.executable, "-m", "cli.main", "mirror", "--config", str(file)]
     mirror = processes.run_command("antipode", command, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)})
     await wait_equal(there, back, "sample-of-a", target_topic="A_sample-of-a")
     await wait_equal(back, there, "sample-of-b", target_topic="B_sample-of-b")
     for key in ("replication.policy.separator", "replication.policy.internal.topic.separator.enabled", "B->A.topics"):
         assert f"{key}: used" in mirror.log_text()
+    await eventually(lambda: _are_both_on_one_page(metrics_port), 20_000)
     program = tmp_path / "Topics.java"
     program.write_text(TOPICS_OF_MIRROR_MAKER, encoding="utf-8")
 
@@ -184,6 +187,15 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
         return True
 
     await eventually(are_all_there, 20_000)
+
+
+def _are_both_on_one_page(port: int) -> bool:
+    """Ten records each way."""
+    page = urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5).read().decode()
+    for source, target in (("A", "B"), ("B", "A")):
+        place = f'{{partition="0",source="{source}",target="{target}",topic="{source}_sample-of-{source.lower()}"}}'
+        assert f"kafka_connect_mirror_mirrorsourceconnector_record_count{place} 10.0" in page
+    return True
 
 
 SAMPLE = """
@@ -207,8 +219,9 @@ emit.heartbeats.interval.seconds = 5
 replication.policy.internal.topic.separator.enabled = false
 emit.checkpoints.interval.seconds = 1
 refresh.topics.interval.seconds = 1
+antipode.metrics.listener = {metrics}
 """
-"""Kafka's config/connect-mirror-maker.properties, with three lines more; topics are those of the test."""
+"""Kafka's config/connect-mirror-maker.properties, with four lines more; topics are those of the test."""
 
 TOPICS_OF_MIRROR_MAKER = """
 import java.time.Duration;

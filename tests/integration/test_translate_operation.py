@@ -169,6 +169,7 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
     for key in ("replication.policy.separator", "replication.policy.internal.topic.separator.enabled", "B->A.topics"):
         assert f"{key}: used" in mirror.log_text()
     await eventually(lambda: _are_both_on_one_page(metrics_port), 20_000)
+    await eventually(lambda: _is_timed(metrics_port, 'group="sample-readers",partition="0",source="A"'), 20_000)
     program = tmp_path / "Topics.java"
     program.write_text(TOPICS_OF_MIRROR_MAKER, encoding="utf-8")
 
@@ -189,9 +190,19 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
     await eventually(are_all_there, 20_000)
 
 
+def _page(port: int) -> str:
+    text: bytes = urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5).read()
+    return text.decode()
+
+
+def _is_timed(port: int, place: str) -> bool:
+    """A checkpoint."""
+    return f"kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms_avg{{{place}" in _page(port)
+
+
 def _are_both_on_one_page(port: int) -> bool:
     """Ten records each way."""
-    page = urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5).read().decode()
+    page = _page(port)
     for source, target in (("A", "B"), ("B", "A")):
         place = f'{{partition="0",source="{source}",target="{target}",topic="{source}_sample-of-{source.lower()}"}}'
         assert f"kafka_connect_mirror_mirrorsourceconnector_record_count{place} 10.0" in page

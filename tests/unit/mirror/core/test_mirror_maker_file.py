@@ -8,7 +8,9 @@ from mirror.config import LinkMode, load_configs, verdicts_on
 from mirror.core.mirror_maker_file import read_mirror_maker_file
 from mirror.core.mirror_maker_keys import Fate, UnusableFile
 from mirror.core.naming import NamingPolicy
+from mirror.translate_link import standing_of
 from runtime.configuration import ConfigurationError
+from wire.links import carries_topic
 from wire.security import SecurityProtocol
 
 FILE = {
@@ -233,6 +235,16 @@ def test_internal_topics_have_their_own_separator_and_replicas() -> None:
     assert config.naming.checkpoints_topic == "primary.checkpoints.internal"
     assert config.heartbeats_replication_factor == 2
     assert config.checkpoints_replication_factor == 1
+
+
+@pytest.mark.parametrize(("value", "is_carried"), [("true", True), ("false", False)])
+def test_heartbeats_are_mirrored_whatever_the_filters_say_unless_they_shall_not(value: str, is_carried: bool) -> None:
+    (config,) = load_configs({**FILE, "heartbeats.replication.enabled": value, "emit.heartbeats.enabled": "false"})
+    record = standing_of(config).record
+    assert carries_topic(record, "heartbeats") is carries_topic(record, "third.heartbeats") is is_carried
+    assert not carries_topic(record, "backup.heartbeats")
+    assert carries_topic(record, "orders.internal")
+    assert not carries_topic(record, "orders.replica")
 
 
 def test_plaintext_is_what_it_is_anyway() -> None:

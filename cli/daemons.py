@@ -54,6 +54,14 @@ Background = Annotated[
     typer.Option("--daemon", help="Check the configuration, then go on apart from the terminal; needs --log-file."),
 ]
 
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--clusters",
+        help="Of a MirrorMaker 2 file only the flows to these clusters, comma-separated; may be given again.",
+    ),
+]
+
 Properties = dict[str, str]
 
 
@@ -122,6 +130,7 @@ def controller(
 def mirror(
     config: Config,
     override: Override = None,
+    clusters: Clusters = None,
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
     state_change_log: StateChangeLog = None,
@@ -145,12 +154,14 @@ def mirror(
     with failures_as_messages():
         properties = looked_up(given)
 
+    targets = [name.strip() for text in clusters or () for name in text.split(",") if name.strip()]
+
     def check() -> None:
-        load_configs(properties)
+        load_configs(properties, targets=targets)
         _tell_verdicts(properties)
 
     async def run(stop: asyncio.Event) -> None:
-        await run_all(load_configs(properties), stop)
+        await run_all(load_configs(properties, targets=targets), stop)
 
     _run(run, check, is_dry_run=is_dry_run, background=_background(log_file, is_daemon=is_daemon))
 

@@ -25,7 +25,7 @@ from mirror.core.window import QueuedBatches
 from mirror.fetchers import Fetcher
 from mirror.group_sync import GroupSync
 from mirror.link_watch import LinkStanding, LinkWatch
-from mirror.metrics import MirrorMetrics
+from mirror.metrics import CheckpointMetrics, MirrorMetrics
 from mirror.pauses import Pauses
 from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePort, TopicActor, Unreachable
 from mirror.prober import Prober
@@ -145,7 +145,7 @@ class Mirror:
             on_standing=self._stand,
             on_missing=self._lose_link,
         )
-        self._groups = self._make_groups()
+        self._groups = self._make_groups(registry)
         self.topics = self._make_topics()
         self._resets = self._make_resets()
         self._reports = (
@@ -288,7 +288,10 @@ class Mirror:
             name_at_target=self._ports.name_at_target,
         )
 
-    def _make_groups(self) -> GroupSync:
+    def _make_groups(self, registry: CollectorRegistry) -> GroupSync:
+        link = self.link()
+        # Translate links measure it where their checkpoints are written.
+        is_measured = self._ports.name_at_target is None
         return GroupSync(
             self.board,
             source=self._ports.source_groups,
@@ -296,6 +299,9 @@ class Mirror:
             link=self.link,
             clock=self._clock,
             interval_ms=self._config.group_sync_interval_ms,
+            metrics=CheckpointMetrics(registry, source=link.source_site, target=link.site, clock=self._clock)
+            if is_measured
+            else None,
         )
 
     def _make_resets(self) -> Resets:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
 from mirror.core.flow_state import GapPolicy
-from mirror.core.mirror_maker_file import UnusableFile, Verdict, is_mirror_maker_file, read_mirror_maker_file
+from mirror.core.mirror_maker_file import Verdict, is_mirror_maker_file, read_mirror_maker_file
+from mirror.core.mirror_maker_keys import UnusableFile
 from mirror.core.naming import Naming, NamingPolicy, parse_table
 from mirror.core.sharing import Strategy
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
@@ -35,7 +36,7 @@ OLD_SPELLINGS = {
 
 _MIB = 1024 * 1024
 ENDS = ("source", "target")
-ALIAS = r"^[A-Za-z0-9_-]+$"
+ALIAS = r"^[A-Za-z0-9._-]+$"
 
 
 class LinkMode(enum.Enum):
@@ -172,7 +173,7 @@ class MirrorConfig(Settings):
     config_properties_exclude: tuple[str, ...] = Field(
         default=("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"),
         alias="config.properties.exclude",
-        description="topic configs that each site keeps for itself, comma-separated",
+        description="topic configs that each site keeps for itself: names or regular expressions, comma-separated",
     )
     gap_policy: GapPolicy = Field(
         default=GapPolicy.HALT, alias="antipode.gap.policy", description="halt or skip-and-record"
@@ -233,19 +234,24 @@ class MirrorConfig(Settings):
         default="source",
         alias="source.alias",
         pattern=ALIAS,
-        description="the source cluster's name: letters, digits, _ -",
+        description="the source cluster's name: letters, digits, . _ -",
     )
     target_alias: str = Field(
         default="target",
         alias="target.alias",
         pattern=ALIAS,
-        description="the target cluster's name: letters, digits, _ -",
+        description="the target cluster's name: letters, digits, . _ -",
     )
     naming_policy: NamingPolicy = Field(
         default=NamingPolicy.PREFIX, alias="topic.naming.policy", description="prefix, identity or table"
     )
     naming_separator: str = Field(
         default=".", alias="replication.policy.separator", min_length=1, description="text between alias and topic"
+    )
+    separates_internal_topics: bool = Field(
+        default=True,
+        alias="replication.policy.internal.topic.separator.enabled",
+        description="true names MirrorMaker 2's checkpoints and offset syncs with replication.policy.separator, false with a full stop",
     )
     naming_table: dict[str, str] = Field(
         default_factory=dict, alias="topic.naming.table", description="source=target,... for topic.naming.policy=table"
@@ -255,6 +261,24 @@ class MirrorConfig(Settings):
         alias="replication.factor",
         ge=-1,
         description="replicas of topics made at the target, -1 its default",
+    )
+    heartbeats_replication_factor: int | None = Field(
+        default=None,
+        alias="heartbeats.topic.replication.factor",
+        ge=-1,
+        description="replicas, or as replication.factor",
+    )
+    checkpoints_replication_factor: int | None = Field(
+        default=None,
+        alias="checkpoints.topic.replication.factor",
+        ge=-1,
+        description="replicas, or as replication.factor",
+    )
+    offset_syncs_replication_factor: int | None = Field(
+        default=None,
+        alias="offset-syncs.topic.replication.factor",
+        ge=-1,
+        description="replicas, or as replication.factor",
     )
     is_read_committed: bool = Field(
         default=True,
@@ -323,6 +347,11 @@ class MirrorConfig(Settings):
     is_emitting_heartbeats: bool = Field(
         default=True, alias="emit.heartbeats.enabled", description="true writes MirrorMaker 2's heartbeats at both ends"
     )
+    is_carrying_heartbeats: bool = Field(
+        default=True,
+        alias="heartbeats.replication.enabled",
+        description="true mirrors heartbeats whatever the filters say, as its tools need to see what is upstream",
+    )
     heartbeats_interval_ms: int = Field(
         default=1000, alias="emit.heartbeats.interval.ms", ge=50, description="50 ms or more"
     )
@@ -390,6 +419,7 @@ class MirrorConfig(Settings):
     @field_validator(
         "whitelist",
         "blacklist",
+        "config_properties_exclude",
         "group_whitelist",
         "group_blacklist",
         "high_priority_topics",
@@ -439,6 +469,7 @@ class MirrorConfig(Settings):
             source_alias=self.source_alias,
             target_alias=self.target_alias,
             separator=self.naming_separator,
+            separates_internal_topics=self.separates_internal_topics,
             table=self.naming_table,
         )
 
@@ -471,15 +502,25 @@ def _security(end: str, mapping: dict[str, object]) -> ClientSecurity:
         raise ConfigurationError(f"{end}.{error.key}", error.value, error.accepted) from error
 
 
-def load_configs(properties: Mapping[str, str]) -> tuple[MirrorConfig, ...]:
-    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each flow. ConfigurationError as usual."""
+def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()) -> tuple[MirrorConfig, ...]:
+    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each flow. ConfigurationError as usual.
+
+    With `targets`, aliases of clusters, only flows that end there: the option of MirrorMaker's for a file that several sites share.
+    """
     if not is_mirror_maker_file(properties):
+        if targets:
+            raise ConfigurationError("--clusters", ",".join(targets), "nothing: this is no file of MirrorMaker 2")
         return (load_config(properties),)
     try:
         read = read_mirror_maker_file(properties)
     except UnusableFile as error:
         raise ConfigurationError(error.key, error.value, error.accepted) from error
-    return tuple(load_config(flow.settings) for flow in read.flows)
+    ends = {flow.target for flow in read.flows}
+    if not ends.issuperset(targets):
+        raise ConfigurationError(
+            "--clusters", ",".join(targets), f"targets of enabled flows: {', '.join(sorted(ends))}"
+        )
+    return tuple(load_config(flow.settings) for flow in read.flows if not targets or flow.target in targets)
 
 
 def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:

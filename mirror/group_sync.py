@@ -28,6 +28,7 @@ from mirror.core.flow_state import FlowState
 from mirror.core.offsets import REMOVED, GroupOffset, TargetRange, offset_to_commit
 from mirror.core.partitions import PartitionKey
 from mirror.link_watch import LinkStanding
+from mirror.metrics import CheckpointMetrics
 from mirror.ports import GroupPort, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -91,7 +92,9 @@ class GroupSync:
         link: Callable[[], LinkStanding],
         clock: Clock,
         interval_ms: int,
+        metrics: CheckpointMetrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self._board = board
         self._source = source
         self._target = target
@@ -103,6 +106,7 @@ class GroupSync:
         self._problems: dict[str, str] = {}
         self._stale_since_ms: dict[str, int] = {}
         self._is_whole = True
+        self._asked_at_ms = -1
         self.synced_at_ms = -1
         self.committed_offsets = 0
 
@@ -160,6 +164,7 @@ class GroupSync:
 
     async def _carry(self, due: list[str], link: LinkStanding, problems: dict[str, str]) -> None:
         """Bring the target up to what the source has of these groups; what is in the way is added to `problems`."""
+        self._asked_at_ms = self._clock.now_ms()
         read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
         problems |= states.problems
         self._rest(read.problems, problems)
@@ -200,6 +205,8 @@ class GroupSync:
             self._groups[name] = _Group(written_again_at_ms=again_ms)
         for name in [name for name, group in self._groups.items() if name not in listed and not group.carried]:
             del self._groups[name]
+        if self._metrics is not None:
+            self._metrics.forget_all_but(self._groups)
         due: list[str] = []
         for name, group in self._groups.items():
             if group.rests_until_ms <= now_ms:
@@ -319,6 +326,8 @@ class GroupSync:
                 group.carried[key] = source[key]
                 group.at_target[key] = offset
                 self.committed_offsets += 1
+                if self._metrics is not None:
+                    self._metrics.observe(name, key, asked_at_ms=self._asked_at_ms)
         if refused:
             self._is_whole = False
             _log.warning("the target refuses group offsets", group=name, refused=refused)

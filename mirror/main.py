@@ -34,7 +34,7 @@ from runtime.configuration import ConfigurationError
 from runtime.garbage import leave_startup_objects_alone, look_for_garbage_rarely
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
-from runtime.metrics import MetricsServer, new_registry
+from runtime.metrics import MetricsServer, OnePage, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.client import KafkaClient
@@ -50,12 +50,19 @@ class MirrorDaemon:
     """One daemon for one link. `start` returns when it serves; `failed` resolves when it cannot go on; then `stop`."""
 
     def __init__(
-        self, config: MirrorConfig, *, clock: Clock | None = None, chance: random.Random | None = None
+        self,
+        config: MirrorConfig,
+        *,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._config = config
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 (jitter)
-        self._registry: CollectorRegistry = new_registry()
+        # A registry of somebody else's is served there.
+        self._is_serving_metrics = registry is None
+        self._registry = registry or new_registry()
         self._admin = MirrorAdminService(config.link_name)
         self._links = LinkReader(config.link_name, config.site_agents)
         self._metrics_server: MetricsServer | None = None
@@ -100,14 +107,8 @@ class MirrorDaemon:
 
     def _serve_metrics(self) -> None:
         listener = self._config.metrics_listener
-        if listener is None:
-            return
-        self._metrics_server = MetricsServer(self._registry, host=listener.host, port=listener.port)
-        try:
-            self.metrics_port = self._metrics_server.start()
-        except OSError as error:
-            key = "antipode.metrics.listener"
-            raise ConfigurationError(key, str(listener), f"an address that is free ({error.strerror})") from error
+        if listener is not None and self._is_serving_metrics:
+            self._metrics_server, self.metrics_port = serve_metrics(self._registry, listener)
 
     async def _serve_admin(self) -> None:
         listener = self._config.grpc_listener
@@ -280,9 +281,21 @@ def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
     return parse_host_ports(servers)
 
 
-async def run(config: MirrorConfig, stop: asyncio.Event) -> DrainResult | None:
+def serve_metrics(registry: CollectorRegistry, listener: HostPort) -> tuple[MetricsServer, int]:
+    """Serve these figures; where, too. ConfigurationError: the address is taken."""
+    server = MetricsServer(registry, host=listener.host, port=listener.port)
+    try:
+        return server, server.start()
+    except OSError as error:
+        key = "antipode.metrics.listener"
+        raise ConfigurationError(key, str(listener), f"an address that is free ({error.strerror})") from error
+
+
+async def run(
+    config: MirrorConfig, stop: asyncio.Event, *, registry: CollectorRegistry | None = None
+) -> DrainResult | None:
     """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything has been closed."""
-    daemon = MirrorDaemon(config)
+    daemon = MirrorDaemon(config, registry=registry)
     try:
         await daemon.start()
     except BaseException:
@@ -299,8 +312,27 @@ async def run(config: MirrorConfig, stop: asyncio.Event) -> DrainResult | None:
 
 
 async def run_all(configs: Sequence[MirrorConfig], stop: asyncio.Event) -> None:
-    """Mirror several links in one process; when one cannot go on, all end. What failed first is raised."""
-    outcomes = await asyncio.gather(*(run(config, stop) for config in configs), return_exceptions=True)
+    """Mirror several links in one process; when one cannot go on, all end. What failed first is raised.
+
+    Links with the same `antipode.metrics.listener` show their figures on one page.
+    """
+    pages: dict[HostPort, list[CollectorRegistry]] = {}
+    registries: list[CollectorRegistry | None] = []
+    for config in configs:
+        listener = config.metrics_listener
+        is_shared = listener is not None and [one.metrics_listener for one in configs].count(listener) > 1
+        registries.append(new_registry() if is_shared else None)
+        if listener is not None and (registry := registries[-1]) is not None:
+            pages.setdefault(listener, []).append(registry)
+    servers: list[MetricsServer] = []
+    try:
+        for listener, joined in pages.items():
+            servers.append(serve_metrics(OnePage.of(joined), listener)[0])
+        runs = (run(config, stop, registry=registry) for config, registry in zip(configs, registries, strict=True))
+        outcomes = await asyncio.gather(*runs, return_exceptions=True)
+    finally:
+        for server in servers:
+            server.stop()
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome

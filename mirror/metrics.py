@@ -1,16 +1,16 @@
 """What a scrape of the mirror shows: our names, and MirrorMaker 2's for the dashboards that people have.
 
-Values are read from the board when they are asked for; only times are recorded as they happen (`latencies.py`). A lag that
+Values are read from the board when they are asked for; only times and rates are recorded as they happen (`pace.py`). A lag that
 cannot be known is NaN, never zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -21,9 +21,10 @@ from mirror.core.partitions import PartitionKey
 from mirror.core.plan import NameAtTarget
 from mirror.core.refusals import Refusal
 from mirror.core.window import QueuedBatches
-from mirror.latencies import NAMES, Figures, Latencies, oldest_by_partition
 from mirror.link_watch import LinkStanding
+from mirror.pace import Pace, oldest_by_partition
 from mirror.queue import ByteQueue
+from mirror.rolling import NAMES, Figures, Rolling
 from mirror.stall_watch import StallWatch
 from runtime.clock import Clock
 from wire.compressed_stream import CompressionTally
@@ -32,7 +33,10 @@ GROUPS_SHOWN = 100
 TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 TRANSACTION_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60)
 
-_MIRROR_MAKER = "kafka_connect_mirror_mirrorsourceconnector"
+_SOURCE_CONNECTOR = "kafka_connect_mirror_mirrorsourceconnector"
+_CHECKPOINT_CONNECTOR = "kafka_connect_mirror_mirrorcheckpointconnector"
+_OF_PARTITION = ("source", "target", "topic", "partition")
+_OF_GROUP = ("source", "target", "group", "topic", "partition")
 
 
 class MirrorMetrics(Collector):
@@ -72,10 +76,11 @@ class MirrorMetrics(Collector):
         self._clock = clock
         self._restarts = restarts
         self._groups_synced_at_ms = groups_synced_at_ms
-        self._latencies = Latencies()
+        self._pace = Pace()
         self._transit = Histogram(
             "antipode_mirror_transit_seconds",
             "Time from the arrival of batches at the mirror to the target's acknowledgement.",
+            ["link"],
             buckets=TRANSIT_BUCKETS_S,
             registry=registry,
         )
@@ -84,8 +89,8 @@ class MirrorMetrics(Collector):
     def observe(self, key: PartitionKey, entry: QueuedBatches) -> None:
         """Batches were acknowledged."""
         now_ms = self._clock.now_ms()
-        self._transit.observe(max(0, now_ms - entry.fetched_at_ms) / 1000)
-        self._latencies.observe(key, entry, now_ms)
+        self._transit.labels(self._link().name).observe(max(0, now_ms - entry.fetched_at_ms) / 1000)
+        self._pace.observe(key, entry, now_ms)
 
     def collect(self) -> Iterable[Metric]:
         """All families; called from the thread of the metrics server."""
@@ -254,26 +259,77 @@ class MirrorMetrics(Collector):
         yield remedies
 
     def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
-        link = self._link()
-        labels = ["source", "target", "topic", "partition"]
-        records = CounterMetricFamily(f"{_MIRROR_MAKER}_record_count", "Records mirrored.", labels=labels)
-        sizes = CounterMetricFamily(f"{_MIRROR_MAKER}_byte_count", "Bytes mirrored.", labels=labels)
+        link, now_ms = self._link(), self._clock.now_ms()
+        # MirrorMaker's names as they are: what only grows ends in `_count` there, and `_count_total` would be on nobody's dashboard.
+        records = UnknownMetricFamily(f"{_SOURCE_CONNECTOR}_record_count", "Records mirrored.", labels=_OF_PARTITION)
+        sizes = UnknownMetricFamily(
+            f"{_SOURCE_CONNECTOR}_byte_count", "Bytes mirrored, as they lie in batches.", labels=_OF_PARTITION
+        )
+        record_rate = GaugeMetricFamily(
+            f"{_SOURCE_CONNECTOR}_record_rate",
+            "Records mirrored a second, over the last half to whole minute.",
+            labels=_OF_PARTITION,
+        )
+        byte_rate = GaugeMetricFamily(
+            f"{_SOURCE_CONNECTOR}_byte_rate",
+            "Bytes mirrored a second, as they lie in batches, over the last half to whole minute.",
+            labels=_OF_PARTITION,
+        )
         for key, row in self._board.our_rows():
             place = [link.source_site, link.site, self._name_at_target(key.topic), str(key.partition)]
             records.add_metric(place, row.facts.progress.mirrored_records)
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)
-        yield records
-        yield sizes
-        now_ms = self._clock.now_ms()
-        ages: dict[PartitionKey, Figures] = {}
-        latencies: dict[PartitionKey, Figures] = {}
-        for key in self._latencies.partitions():
+            record_rate.add_metric(place, self._pace.records_a_second(key, now_ms))
+            byte_rate.add_metric(place, self._pace.bytes_a_second(key, now_ms))
+        yield from (records, sizes, record_rate, byte_rate)
+        ages: dict[tuple[str, ...], Figures] = {}
+        latencies: dict[tuple[str, ...], Figures] = {}
+        for key in self._pace.partitions():
             is_stalled = self._board.is_stalled(key)
-            copy = key._replace(topic=self._name_at_target(key.topic))
-            ages[copy] = self._latencies.ages(key, now_ms, is_stalled=is_stalled)
-            latencies[copy] = self._latencies.latencies(key, now_ms, is_stalled=is_stalled, oldest=oldest.get(key))
-        yield from _figures("record_age_ms", "Age of records when they reach the mirror.", link, ages)
-        yield from _figures("replication_latency_ms", "Age of records when the target has them.", link, latencies)
+            copy = (link.source_site, link.site, self._name_at_target(key.topic), str(key.partition))
+            ages[copy] = self._pace.ages(key, now_ms, is_stalled=is_stalled)
+            latencies[copy] = self._pace.latencies(key, now_ms, is_stalled=is_stalled, oldest=oldest.get(key))
+        name = f"{_SOURCE_CONNECTOR}_record_age_ms"
+        yield from _figures(name, "Age of records when they reach the mirror.", _OF_PARTITION, ages)
+        name = f"{_SOURCE_CONNECTOR}_replication_latency_ms"
+        yield from _figures(name, "Age of records when the target has them.", _OF_PARTITION, latencies)
+
+
+class CheckpointMetrics(Collector):
+    """How long groups' offsets take to the target, by MirrorMaker 2's name; `observe` is called when the target has some.
+
+    Of a translate link those are MirrorMaker's checkpoints, of an exact link the groups' own offsets.
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, source: str, target: str, clock: Clock) -> None:
+        self._ends = (source, target)
+        self._clock = clock
+        self._latencies: dict[tuple[str, PartitionKey], Rolling] = {}
+        registry.register(self)
+
+    def observe(self, group: str, copy: PartitionKey, *, asked_at_ms: float) -> None:
+        """The target has the group's offset in this copy; it was asked for at the source at that time (Unix ms)."""
+        now_ms = self._clock.now_ms()
+        self._latencies.setdefault((group, copy), Rolling()).add(max(0, now_ms - asked_at_ms), now_ms)
+
+    def forget_all_but(self, groups: Container[str]) -> None:
+        """The source has no others any more."""
+        for place in [place for place in self._latencies if place[0] not in groups]:
+            del self._latencies[place]
+
+    def collect(self) -> Iterable[Metric]:
+        """The family; NaN for a group of which nothing was written in the last minute."""
+        now_ms = self._clock.now_ms()
+        found: dict[tuple[str, ...], Figures] = {
+            (*self._ends, group, key.topic, str(key.partition)): rolling.figures(now_ms)
+            for (group, key), rolling in tuple(self._latencies.items())
+        }
+        text = "Time from asking for a group's offsets at the source until the target has them."
+        yield from _figures(f"{_CHECKPOINT_CONNECTOR}_checkpoint_latency_ms", text, _OF_GROUP, found)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance, as `MirrorMetrics`."""
+        return ()
 
 
 class TransactionMetrics(Collector):
@@ -346,11 +402,11 @@ class TransactionMetrics(Collector):
         return ()
 
 
-def _figures(name: str, text: str, link: LinkStanding, figures: Mapping[PartitionKey, Figures]) -> Iterable[Metric]:
-    labels = ["source", "target", "topic", "partition"]
-    families = [GaugeMetricFamily(f"{_MIRROR_MAKER}_{name}{suffix}", text, labels=labels) for suffix in NAMES]
-    for key, values in figures.items():
-        place = [link.source_site, link.site, key.topic, str(key.partition)]
+def _figures(
+    name: str, text: str, labels: Sequence[str], figures: Mapping[tuple[str, ...], Figures]
+) -> Iterable[Metric]:
+    families = [GaugeMetricFamily(f"{name}{suffix}", text, labels=labels) for suffix in NAMES]
+    for place, values in figures.items():
         for family, value in zip(families, values, strict=True):
             family.add_metric(place, value)
     return families

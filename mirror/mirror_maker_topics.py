@@ -18,6 +18,7 @@ from mirror.core.naming import HEARTBEATS
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.kafka_site import reached
+from mirror.metrics import CheckpointMetrics
 from mirror.ports import GroupPort, Unreachable
 from mirror.translations import Translations
 from runtime.clock import Clock
@@ -49,8 +50,10 @@ class MirrorMakerTopics:
         source_groups: GroupPort,
         translations: Translations,
         downstream: Callable[[PartitionKey, int], int | None],
+        metrics: CheckpointMetrics,
         clock: Clock,
     ) -> None:
+        self._metrics = metrics
         self._downstream = downstream
         self._config = config
         self._source = source
@@ -97,20 +100,21 @@ class MirrorMakerTopics:
         config, now_ms = self._config, self._clock.now_ms()
         here = Heartbeat(source_alias=config.source_alias, target_alias=config.target_alias, timestamp_ms=now_ms)
         there = Heartbeat(source_alias=config.target_alias, target_alias=config.source_alias, timestamp_ms=now_ms)
-        await self._write(self._target, HEARTBEATS, [(here.key, here.value)])
-        await self._write(self._source, HEARTBEATS, [(there.key, there.value)])
+        replicas = config.heartbeats_replication_factor
+        await self._write(self._target, HEARTBEATS, [(here.key, here.value)], replicas)
+        await self._write(self._source, HEARTBEATS, [(there.key, there.value)], replicas)
 
     async def _write_checkpoints(self) -> None:
-        naming = self._config.naming
+        naming, asked_at_ms = self._config.naming, self._clock.now_ms()
         mirrored = {key for key, translation in self._translations.known() if translation.position.source_next > 0}
         found: dict[tuple[str, PartitionKey], Checkpoint] = {}
         config = self._config
-        groups = [
+        groups = {
             group
             for group in (await self._source_groups.groups()).by_group
             if matches(group, whitelist=config.group_whitelist, blacklist=config.group_blacklist)
-        ]
-        for group, offsets in (await self._source_groups.offsets_of(groups)).by_group.items():
+        }
+        for group, offsets in (await self._source_groups.offsets_of(sorted(groups))).by_group.items():
             for key, at in offsets.items():
                 there = self._downstream(key, at.offset) if key in mirrored else None
                 if there is not None:
@@ -121,10 +125,14 @@ class MirrorMakerTopics:
             for place, one in found.items()
             if self._told_checkpoints.get(place) != (one.upstream_offset, one.downstream_offset)
         }
-        await self._write(self._target, naming.checkpoints_topic, [(one.key, one.value) for one in changed.values()])
+        records = [(one.key, one.value) for one in changed.values()]
+        await self._write(self._target, naming.checkpoints_topic, records, config.checkpoints_replication_factor)
         self._told_checkpoints |= {
             place: (one.upstream_offset, one.downstream_offset) for place, one in changed.items()
         }
+        for one in changed.values():
+            self._metrics.observe(one.group, PartitionKey(one.topic, one.partition), asked_at_ms=asked_at_ms)
+        self._metrics.forget_all_but(groups)
 
     async def _write_offset_syncs(self) -> None:
         is_at_target = self._config.offset_syncs_location is OffsetSyncsLocation.TARGET
@@ -140,26 +148,31 @@ class MirrorMakerTopics:
                     upstream_offset=last.source_end - 1,
                     downstream_offset=last.target_end - 1,
                 )
-        await self._write(client, topic, [(sync.key, sync.value) for sync in syncs.values()])
+        records = [(sync.key, sync.value) for sync in syncs.values()]
+        await self._write(client, topic, records, self._config.offset_syncs_replication_factor)
         self._told_syncs |= {key: sync.upstream_offset + 1 for key, sync in syncs.items()}
 
-    async def _write(self, client: KafkaClient, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-        await self._have_topic(client, topic)
+    async def _write(
+        self, client: KafkaClient, topic: str, records: Sequence[tuple[bytes, bytes]], replicas: int | None
+    ) -> None:
+        await self._have_topic(client, topic, self._config.replication_factor if replicas is None else replicas)
         now_ms = self._clock.now_ms()
         for first in range(0, len(records), RECORDS_MAX):
             batch = encode_batch([Record(key, value, now_ms) for key, value in records[first : first + RECORDS_MAX]])
             await reached(client.produce(topic, 0, batch))
 
-    async def _have_topic(self, client: KafkaClient, topic: str) -> None:
+    async def _have_topic(self, client: KafkaClient, topic: str, replicas: int) -> None:
         if (id(client), topic) in self._there:
             return
         new = NewTopic(
             name=topic,
             partition_count=1,
-            replication_factor=self._config.replication_factor,
+            replication_factor=replicas,
             configs={"cleanup.policy": "compact"},
         )
         (outcome,) = await reached(client.create_topics([new]))
+        if outcome.error_code is ErrorCode.invalid_replication_factor:
+            raise KafkaClientError(f"topic {topic} cannot be made with {replicas} replicas: {outcome.error_message}")
         if outcome.error_code in (ErrorCode.none, ErrorCode.topic_already_exists):
             self._there.add((id(client), topic))
 

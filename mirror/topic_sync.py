@@ -90,7 +90,7 @@ class TopicSync:
         clock: Clock,
         interval_ms: int,
         config_interval_ms: int,
-        excluded_configs: Collection[str],
+        excluded_configs: Sequence[str],
         keeps_beginnings: bool,
         on_topology: Callable[[], None],
         on_renewed: Callable[[str], None],

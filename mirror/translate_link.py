@@ -16,13 +16,12 @@ from prometheus_client import CollectorRegistry
 from mirror.acl_sync import AclSync
 from mirror.assembly import Ports
 from mirror.config import ExistingTarget, MirrorConfig
-from mirror.core.naming import HEARTBEATS, NamingPolicy
 from mirror.core.transaction_cycle import CycleLimits
 from mirror.dialing import Dialing
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaFetch
 from mirror.link_watch import LinkStanding, stand
-from mirror.metrics import TransactionMetrics
+from mirror.metrics import CheckpointMetrics, TransactionMetrics
 from mirror.mirror_maker_topics import MirrorMakerTopics
 from mirror.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
 from mirror.opposite_links import OppositeLinks
@@ -124,6 +123,7 @@ class TranslateLink:
             source_groups=self._source,
             translations=self.translations,
             downstream=self._copies.downstream,
+            metrics=CheckpointMetrics(registry, source=config.source_alias, target=config.target_alias, clock=clock),
             clock=clock,
         )
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None
@@ -294,8 +294,8 @@ class TranslateLink:
 def standing_of(config: MirrorConfig) -> LinkStanding:
     """The link's record as the configuration describes it; it never turns."""
     whitelist = [*(config.whitelist or (".*",))]
-    if config.naming_policy is not NamingPolicy.TABLE and config.is_emitting_heartbeats:
-        whitelist.append(HEARTBEATS)
+    if config.is_carrying_heartbeats and config.naming.heartbeats is not None:
+        whitelist.append(config.naming.heartbeats)
     record = LinkRecord(
         name=config.link_name,
         source_site=config.source_alias,

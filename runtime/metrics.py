@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -37,6 +38,39 @@ class TaskDeaths(Collector):
         for task, count in sorted(deaths().items()):
             family.add_metric([task], count)
         yield family
+
+
+class OnePage(Collector):
+    """Several registries of one process as one: families of a name become one family, and what all have alike is there once."""
+
+    def __init__(self, registries: Sequence[CollectorRegistry]) -> None:
+        self._registries = registries
+
+    def collect(self) -> Iterator[Metric]:
+        """Each family with the samples of all registries; the first one's where several have the same labels."""
+        families: dict[str, Metric] = {}
+        known: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+        for registry in self._registries:
+            for family in registry.collect():
+                new = [one for one in family.samples if (one.name, frozenset(one.labels.items())) not in known]
+                known.update((one.name, frozenset(one.labels.items())) for one in new)
+                if family.name in families:
+                    families[family.name].samples.extend(new)
+                else:
+                    family.samples = new
+                    families[family.name] = family
+        yield from families.values()
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing in advance: what the registries hold comes later."""
+        return iter(())
+
+    @classmethod
+    def of(cls, registries: Sequence[CollectorRegistry]) -> CollectorRegistry:
+        """A registry that a server can serve."""
+        page = CollectorRegistry()
+        page.register(cls(registries))
+        return page
 
 
 class MetricsServer:

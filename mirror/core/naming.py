@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 HEARTBEATS = "heartbeats"
 
-INTERNAL_PATTERNS = (r".*[\-\.]internal", r".*\.replica", r"__.*", r"antipode-offset-map\..*")
-"""Topics that mirrors, Connect and brokers keep for themselves; never mirrored by a translate link."""
+INTERNAL_PATTERNS = (r"__.*", r"\..*", r"antipode-offset-map\..*")
+"""Topics that brokers and our mirrors keep for themselves; never mirrored by a translate link."""
 
 
 class NamingPolicy(enum.Enum):
@@ -34,6 +34,8 @@ class Naming:
     source_alias: str
     target_alias: str
     separator: str = "."
+    # Whether MirrorMaker 2's own topics are named with it too, or with a full stop as before there was a choice (KIP-690).
+    separates_internal_topics: bool = True
     table: Mapping[str, str] = field(default_factory=dict)
 
     def target_name(self, topic: str) -> str:
@@ -45,21 +47,42 @@ class Naming:
     @property
     def left_out(self) -> tuple[str, ...]:
         """Patterns of topics that must not be mirrored: internal ones, and what came from the target by its name."""
+        # Those of MirrorMaker 2 by its rule; with a full stop also where another one of the site has that.
+        own = [
+            pattern
+            for separator in sorted({".", self._internal_separator})
+            for pattern in (
+                f"mm2.*{re.escape(separator)}internal",
+                f".*{re.escape(separator)}checkpoints{re.escape(separator)}internal",
+            )
+        ]
         if self.policy is not NamingPolicy.PREFIX:
-            return INTERNAL_PATTERNS
+            return (*INTERNAL_PATTERNS, *own)
         separator = re.escape(self.separator)
         came_from_target = f"(.*{separator})?{re.escape(self.target_alias)}{separator}.+"
-        return (*INTERNAL_PATTERNS, came_from_target)
+        return (*INTERNAL_PATTERNS, *own, came_from_target)
+
+    @property
+    def heartbeats(self) -> str | None:
+        """A pattern of the topics that MirrorMaker 2 mirrors whatever its filters say, from further upstream too; None with a table."""
+        if self.policy is NamingPolicy.TABLE:
+            return None
+        return f"(.+{re.escape(self.separator)})?{HEARTBEATS}" if self.policy is NamingPolicy.PREFIX else HEARTBEATS
+
+    @property
+    def _internal_separator(self) -> str:
+        return self.separator if self.separates_internal_topics else "."
 
     @property
     def checkpoints_topic(self) -> str:
         """MirrorMaker 2's checkpoints of the link, at the target."""
-        return f"{self.source_alias}{self.separator}checkpoints{self.separator}internal"
+        separator = self._internal_separator
+        return f"{self.source_alias}{separator}checkpoints{separator}internal"
 
     def offset_syncs_topic(self, *, is_at_target: bool) -> str:
         """MirrorMaker 2's offset syncs: named after the other cluster than the one that holds them."""
-        other = self.source_alias if is_at_target else self.target_alias
-        return f"mm2-offset-syncs{self.separator}{other}{self.separator}internal"
+        other, separator = self.source_alias if is_at_target else self.target_alias, self._internal_separator
+        return f"mm2-offset-syncs{separator}{other}{separator}internal"
 
 
 def parse_table(text: str) -> dict[str, str]:

@@ -8,10 +8,12 @@ topic that is gone from the source stays at the target until a person decides (a
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from uuid import UUID
 
+from wire.links import matches
 from wire.topic_configs import COPY_BEGINS
 from wire.topic_requests import in_requests
 
@@ -111,10 +113,10 @@ def plan(
     source: Mapping[str, TopicView],
     target: Mapping[str, TopicView],
     *,
-    excluded_configs: Collection[str] = (),
+    excluded_configs: Sequence[str] = (),
     name_at_target: NameAtTarget | None = None,
 ) -> Plan:
-    """The plan for topics of the link alone: leave out what it does not carry before calling."""
+    """The plan for topics of the link alone: leave out what it does not carry before calling. `excluded_configs` are patterns of names."""
     actions: list[Action] = []
     troubles: dict[str, Trouble] = {}
     agreed: set[str] = set()
@@ -170,7 +172,7 @@ def find_trouble(
     return None
 
 
-def _adjustments(name: str, wanted: TopicView, actual: TopicView, excluded: Collection[str]) -> list[Action]:
+def _adjustments(name: str, wanted: TopicView, actual: TopicView, excluded: Sequence[str]) -> list[Action]:
     actions: list[Action] = []
     if wanted.partition_count > actual.partition_count:
         actions.append(GrowTopic(name=name, partition_count=wanted.partition_count))
@@ -183,6 +185,12 @@ def _adjustments(name: str, wanted: TopicView, actual: TopicView, excluded: Coll
     return actions
 
 
-def _carried(configs: Mapping[str, str], excluded: Collection[str]) -> dict[str, str]:
+def _carried(configs: Mapping[str, str], excluded: Sequence[str]) -> dict[str, str]:
     # Where a copy begins is said of this copy alone.
-    return {name: value for name, value in configs.items() if name not in excluded and name != COPY_BEGINS}
+    kept_here = tuple(excluded)
+    return {name: value for name, value in configs.items() if name != COPY_BEGINS and _travels(name, kept_here)}
+
+
+@lru_cache(maxsize=1024)
+def _travels(name: str, excluded: tuple[str, ...]) -> bool:
+    return matches(name, whitelist=(".*",), blacklist=excluded)

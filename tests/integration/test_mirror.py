@@ -65,11 +65,11 @@ async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_pa
     mirror = pair.start_mirror()
     await pair.caught_up("orders", 4)
     await wait_for_state(mirror, "MIRRORING")
-    page = await eventually(lambda: scrape(mirror) if "record_count_total" in scrape(mirror) else "")
+    page = await eventually(lambda: scrape(mirror) if "connector_record_count{" in scrape(mirror) else "")
     for name in ("antipode_mirror_lag_records", "antipode_mirror_lag_seconds", "antipode_mirror_queue_bytes"):
         assert name in page
     place = 'partition="0",source="a",target="b",topic="orders"'
-    assert f"kafka_connect_mirror_mirrorsourceconnector_record_count_total{{{place}}} 17.0" in page  # with the marker
+    assert f"kafka_connect_mirror_mirrorsourceconnector_record_count{{{place}}} 17.0" in page  # with the marker
     assert f"kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms_avg{{{place}}}" in page
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -20,7 +21,7 @@ from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.java_clients import KafkaPrograms
 from tests.support.mirror_sites import mirror_ports
-from tests.support.ports import LOOPBACK
+from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes
 from tests.support.translate_links import (
     ROOT,
@@ -142,6 +143,116 @@ async def test_a_mirror_maker_file_runs_as_it_is(
     assert "sync.topic.acls.enabled: used" in said
     mirror.stop()
     assert mirror.exit_code == 0
+
+
+async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_java_s_client_finds_its_topics(
+    apache_kafka: ApacheKafka,
+    kafka_b: ApacheKafka,
+    processes: Processes,
+    tmp_path: Path,
+    kafka_programs: KafkaPrograms,
+) -> None:
+    """With what it offers as comments, a separator, and names of internal topics from before separators counted for them (KIP-690)."""
+    there, back = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    for bootstrap, topic in ((there, "sample-of-a"), (back, "sample-of-b")):
+        await create_topic(bootstrap, topic, 1)
+        await produce_batches(bootstrap, topic, 0, 0, 2)
+    async with KafkaClient(there) as client:
+        await client.commit("sample-readers", {("sample-of-a", 0): CommittedOffset(7, -1, "")})
+    file = tmp_path / "connect-mirror-maker.properties"
+    (metrics_port,) = free_ports(1)
+    file.write_text(SAMPLE.format(there=there, back=back, metrics=f"{LOOPBACK}:{metrics_port}"), encoding="utf-8")
+    command = [sys.executable, "-m", "cli.main", "mirror", "--config", str(file)]
+    mirror = processes.run_command("antipode", command, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)})
+    await wait_equal(there, back, "sample-of-a", target_topic="A_sample-of-a")
+    await wait_equal(back, there, "sample-of-b", target_topic="B_sample-of-b")
+    for key in ("replication.policy.separator", "replication.policy.internal.topic.separator.enabled", "B->A.topics"):
+        assert f"{key}: used" in mirror.log_text()
+    await eventually(lambda: _are_both_on_one_page(metrics_port), 20_000)
+    await eventually(lambda: _is_timed(metrics_port, 'group="sample-readers",partition="0",source="A"'), 20_000)
+    program = tmp_path / "Topics.java"
+    program.write_text(TOPICS_OF_MIRROR_MAKER, encoding="utf-8")
+
+    async def does_java_find_them() -> bool:
+        found = (await asyncio.to_thread(kafka_programs.run_source, program, back, "A", "sample-readers")).decode()
+        assert found.split() == ["A.checkpoints.internal", "A", "A_sample-of-a-0", "7"], found
+        return True
+
+    await eventually(does_java_find_them, 40_000)
+
+    async def are_all_there() -> bool:
+        async with KafkaClient(there) as client:
+            names = set((await client.metadata()).topics)
+        assert {"mm2-offset-syncs.B.internal", "B.checkpoints.internal", "B_heartbeats"} <= names
+        assert not [name for name in names if name.startswith("B_A_") or name.endswith("_internal")], names
+        return True
+
+    await eventually(are_all_there, 20_000)
+
+
+def _page(port: int) -> str:
+    text: bytes = urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5).read()
+    return text.decode()
+
+
+def _is_timed(port: int, place: str) -> bool:
+    """A checkpoint."""
+    return f"kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms_avg{{{place}" in _page(port)
+
+
+def _are_both_on_one_page(port: int) -> bool:
+    """Ten records each way."""
+    page = _page(port)
+    for source, target in (("A", "B"), ("B", "A")):
+        place = f'{{partition="0",source="{source}",target="{target}",topic="{source}_sample-of-{source.lower()}"}}'
+        assert f"kafka_connect_mirror_mirrorsourceconnector_record_count{place} 10.0" in page
+    return True
+
+
+SAMPLE = """
+clusters = A, B
+A.bootstrap.servers = {there}
+B.bootstrap.servers = {back}
+A->B.enabled = true
+A->B.topics = sample-.*
+B->A.enabled = true
+B->A.topics = sample-.*
+replication.factor=1
+checkpoints.topic.replication.factor=1
+heartbeats.topic.replication.factor=1
+offset-syncs.topic.replication.factor=1
+offset.storage.replication.factor=1
+status.storage.replication.factor=1
+config.storage.replication.factor=1
+replication.policy.separator = _
+sync.topic.acls.enabled = false
+emit.heartbeats.interval.seconds = 5
+replication.policy.internal.topic.separator.enabled = false
+emit.checkpoints.interval.seconds = 1
+refresh.topics.interval.seconds = 1
+antipode.metrics.listener = {metrics}
+"""
+"""Kafka's config/connect-mirror-maker.properties, with four lines more; topics are those of the test."""
+
+TOPICS_OF_MIRROR_MAKER = """
+import java.time.Duration;
+import java.util.Map;
+import org.apache.kafka.connect.mirror.RemoteClusterUtils;
+
+public class Topics {
+    public static void main(String[] given) throws Exception {
+        Map<String, Object> properties = Map.of("bootstrap.servers", given[0], "replication.policy.separator", "_",
+            "replication.policy.internal.topic.separator.enabled", "false");
+        RemoteClusterUtils.checkpointTopics(properties).stream().filter(name -> name.startsWith(given[1]))
+            .forEach(System.out::println);
+        RemoteClusterUtils.upstreamClusters(properties).stream().sorted().forEach(System.out::println);
+        RemoteClusterUtils.translateOffsets(properties, given[1], given[2], Duration.ofSeconds(15))
+            .forEach((place, at) -> System.out.println(place + " " + at.offset()));
+        System.exit(0);
+    }
+}
+"""
+"""Kafka's own client of MirrorMaker 2's topics, told how those are named."""
 
 
 async def test_an_operator_pauses_resumes_and_verifies(

@@ -19,7 +19,7 @@ from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from dr.metrics import SiteAgentMetrics
 from mirror.core.partitions import PartitionKey
-from mirror.metrics import MirrorMetrics, TransactionMetrics
+from mirror.metrics import CheckpointMetrics, MirrorMetrics, TransactionMetrics
 from runtime.metrics import TaskDeaths
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
@@ -49,7 +49,7 @@ def _mirror_families() -> Iterable[Metric]:
     registry = CollectorRegistry()
     link: Any = SimpleNamespace(name="a-b", epoch=1, source_site="a", target_site="b")
     queue: Any = SimpleNamespace(used_bytes=0, capacity_bytes=0, wait_on_put_ms=0.0, wait_on_take_ms=0.0, timeouts=0)
-    MirrorMetrics(
+    metrics = MirrorMetrics(
         registry,
         board=MagicMock(),
         queue=queue,
@@ -65,6 +65,11 @@ def _mirror_families() -> Iterable[Metric]:
         unacknowledged=list,
         stalls=MagicMock(stalled_for_ms={}, remedies={"restart": 0}),
     )
+    entry: Any = SimpleNamespace(
+        fetched_at_ms=0, run=SimpleNamespace(record_count=0, size_bytes=0, max_timestamp_ms=-1)
+    )
+    metrics.observe(PartitionKey("t", 0), entry)
+    CheckpointMetrics(registry, source="a", target="b", clock=MagicMock())
     TransactionMetrics(registry, link="a-b").record_committed(open_ms=0, commit_ms=0)
     return registry.collect()
 

@@ -41,6 +41,21 @@ async def test_offsets_that_the_target_lets_expire_are_written_again(
         await are_carried(world)
 
 
+async def test_the_time_that_a_group_s_offsets_take_is_shown_by_mirror_maker_s_name(world: MemoryWorld) -> None:
+    registry = CollectorRegistry()
+    place = {"source": "a", "target": "b", "group": "billing", "topic": "orders", "partition": "0"}
+
+    def latency_ms() -> float | None:
+        return registry.get_sample_value(
+            "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms_max", place
+        )
+
+    async with mirroring(world, registry=registry):
+        assert latency_ms() is None
+        await are_carried(world)
+        await eventually(lambda: latency_ms() is not None)
+
+
 async def test_offsets_that_the_source_forgot_are_forgotten_at_the_target_and_groups_with_them(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,11 +11,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
+from mirror.core.flow_state import FlowState
+from mirror.core.lag import Progress
 from mirror.core.partitions import BatchRun, PartitionKey
 from mirror.core.plan import NameAtTarget
 from mirror.core.window import QueuedBatches
-from mirror.latencies import WINDOW_MS
-from mirror.metrics import MirrorMetrics, TransactionMetrics
+from mirror.metrics import CheckpointMetrics, MirrorMetrics, TransactionMetrics
+from mirror.rolling import WINDOW_MS
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
@@ -38,9 +40,18 @@ class Scene:
         self._registry = CollectorRegistry()
         link: Any = SimpleNamespace(name="a-b", epoch=1, source_site="a", site="b")
         queue = MagicMock(used_bytes=0, capacity_bytes=0, wait_on_put_ms=0.0, wait_on_take_ms=0.0, timeouts=0)
+        row: Any = SimpleNamespace(
+            facts=SimpleNamespace(
+                state=FlowState.MIRRORING, skipped_records=0, may_lack_tombstones=False, progress=Progress()
+            )
+        )
         self._metrics = MirrorMetrics(
             self._registry,
-            board=MagicMock(is_stalled=lambda key: self.is_stalled),
+            board=MagicMock(
+                is_stalled=lambda key: self.is_stalled,
+                our_rows=lambda: [(KEY, row)],
+                lag=lambda key: SimpleNamespace(records=0, bytes=0, ms=0),
+            ),
             queue=queue,
             link=lambda: link,
             clock=self.clock,
@@ -56,13 +67,13 @@ class Scene:
             name_at_target=name_at_target,
         )
 
-    def entry(self, *, age_ms: int) -> QueuedBatches:
+    def entry(self, *, age_ms: int, record_count: int = 1, size_bytes: int = 1) -> QueuedBatches:
         fetched_at_ms = self.clock.now_ms() - age_ms
         run = BatchRun(
             first_offset=0,
             next_offset=1,
-            size_bytes=1,
-            record_count=1,
+            size_bytes=size_bytes,
+            record_count=record_count,
             first_epoch=0,
             last_epoch=0,
             max_timestamp_ms=fetched_at_ms,
@@ -78,6 +89,16 @@ class Scene:
 
     def acknowledge(self, *, latency_ms: int) -> None:
         self._metrics.observe(KEY, self.entry(age_ms=latency_ms))
+
+    def acknowledge_many(self, *, record_count: int, size_bytes: int) -> None:
+        self._metrics.observe(KEY, self.entry(age_ms=0, record_count=record_count, size_bytes=size_bytes))
+
+    def rates(self) -> tuple[float | None, float | None]:
+        """Records and bytes a second."""
+        records, sizes = (
+            self._registry.get_sample_value(f"{MIRROR_MAKER}_{name}_rate", PLACE) for name in ("record", "byte")
+        )
+        return records, sizes
 
     def figures(self, name: str = LATENCY, topic: str = KEY.topic) -> list[float]:
         """The last one, minimum, maximum, mean."""
@@ -136,6 +157,39 @@ def test_what_the_target_does_not_take_counts_with_the_age_that_it_has_by_now() 
     assert scene.figures() == [990, 990, 990, 990]
     scene.clock.advance(2 * WINDOW_MS)
     assert scene.figures() == [60_990, 60_990, 60_990, 60_990]
+
+
+def test_rates_are_those_of_kafka_s_two_samples_of_thirty_seconds() -> None:
+    scene = Scene()
+    assert scene.rates() == (0, 0)
+    scene.acknowledge_many(record_count=300, size_bytes=6000)
+    assert scene.rates() == (10, 200), "a whole window is counted with what has begun less than one ago"
+    scene.clock.advance(WINDOW_MS)
+    assert scene.rates() == (10, 200)
+    scene.clock.advance(1)
+    scene.acknowledge_many(record_count=300, size_bytes=6000)
+    scene.clock.advance(WINDOW_MS - 2)
+    assert scene.rates() == pytest.approx((10, 200), rel=0.001), "600 records in a minute"
+    scene.clock.advance(1)
+    assert scene.rates() == pytest.approx((5, 100), rel=0.001), "the first window is too old"
+    scene.clock.advance(WINDOW_MS + 1)
+    assert scene.rates() == (0, 0), "nothing came for a minute"
+
+
+def test_checkpoints_are_timed_by_group_and_copy_until_the_group_is_gone() -> None:
+    clock, registry = ManualClock(), CollectorRegistry()
+    metrics = CheckpointMetrics(registry, source="a", target="b", clock=clock)
+    copy = PartitionKey("a.t", 0)
+    name = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
+    place = PLACE | {"topic": "a.t", "group": "readers"}
+    for latency_ms in (40, 20):
+        metrics.observe("readers", copy, asked_at_ms=clock.now_ms() - latency_ms)
+    found = [registry.get_sample_value(f"{name}{suffix}", place) for suffix in ("", "_min", "_max", "_avg")]
+    assert found == [20, 20, 40, 30]
+    clock.advance(2 * WINDOW_MS + 1)
+    assert math.isnan(registry.get_sample_value(name, place) or 0), "nothing was written in the last minute"
+    metrics.forget_all_but({"others"})
+    assert registry.get_sample_value(name, place) is None
 
 
 def figure(registry: CollectorRegistry, name: str) -> float:

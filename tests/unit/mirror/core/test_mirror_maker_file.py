@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mirror.config import LinkMode, load_configs, verdicts_on
-from mirror.core.mirror_maker_file import Fate, UnusableFile, read_mirror_maker_file
+from mirror.core.mirror_maker_file import read_mirror_maker_file
+from mirror.core.mirror_maker_keys import Fate, UnusableFile
 from mirror.core.naming import NamingPolicy
+from mirror.translate_link import standing_of
 from runtime.configuration import ConfigurationError
+from wire.links import carries_topic
 from wire.security import SecurityProtocol
 
 FILE = {
@@ -64,6 +67,8 @@ def test_mirror_maker_s_defaults_stand_where_the_file_says_nothing() -> None:
     assert not config.is_syncing_groups
     assert not config.is_read_committed
     assert config.replication_factor == 2
+    assert config.blacklist == (r"mm2.*\.internal", r".*\.replica", "__.*")
+    assert config.heartbeats_replication_factor is None
 
 
 def test_every_key_of_the_file_gets_a_verdict() -> None:
@@ -87,6 +92,17 @@ def test_every_key_of_the_file_gets_a_verdict() -> None:
         ("refresh.topics.interval.seconds", "-1", Fate.NOT_HONOURED),
         ("primary->backup.consumer.client.rack", "east", Fate.NOT_HONOURED),
         ("backup.producer.max.block.ms", "5", Fate.NOT_NEEDED),
+        ("backup.producer.compression.type", "zstd", Fate.NOT_HONOURED),
+        ("primary->backup.transforms", "mask", Fate.NOT_HONOURED),
+        ("primary->backup.transforms.mask.type", "com.example.Mask", Fate.NOT_HONOURED),
+        ("metric.names.formats", "legacy", Fate.NOT_NEEDED),
+        ("metric.names.formats", "legacy,new", Fate.NOT_HONOURED),
+        ("use.defaults.from", "source", Fate.NOT_HONOURED),
+        ("backup.replication.factor", "1", Fate.NOT_HONOURED),
+        ("primary->gone.topics", "x", Fate.NOT_HONOURED),
+        ("gone->backup.enabled", "false", Fate.NOT_HONOURED),
+        ("admin.timeout.ms", "60000", Fate.NOT_NEEDED),
+        ("sasl.login.refresh.window.factor", "0.8", Fate.NOT_NEEDED),
     ],
 )
 def test_what_a_value_asks_for_and_does_not_get_is_said(key: str, value: str, fate: Fate) -> None:
@@ -119,6 +135,16 @@ def test_both_directions_make_two_links() -> None:
     assert [config.link_name for config in configs] == ["primary-backup", "backup-primary"]
 
 
+def test_a_site_may_take_only_the_flows_that_end_there() -> None:
+    """As `connect-mirror-maker.sh FILE --clusters west`, with one file for all sites."""
+    file = {**FILE, "backup->primary.enabled": "true"}
+    assert [config.link_name for config in load_configs(file, targets=["primary"])] == ["backup-primary"]
+    with pytest.raises(ConfigurationError, match=r"--clusters.*backup, primary"):
+        load_configs(file, targets=["elsewhere"])
+    with pytest.raises(ConfigurationError, match="no file of MirrorMaker"):
+        load_configs({"link.name": "a-b", "site.agents": "x:1"}, targets=["b"])
+
+
 def test_identity_policy_by_its_class() -> None:
     policy = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
     (config,) = load_configs({**FILE, "replication.policy.class": policy})
@@ -145,6 +171,80 @@ def test_what_cannot_be_done_is_refused_by_its_key(change: dict[str, str], key: 
     assert "secret words" not in str(refused.value)
     with pytest.raises(ConfigurationError):
         load_configs({**FILE, **change})
+
+
+def test_exactly_once_of_a_cluster_counts_where_it_is_written_to() -> None:
+    file = {key: value for key, value in FILE.items() if key != "exactly.once.source.support"}
+    file |= {"backup.exactly.once.source.support": "enabled", "backup->primary.enabled": "true"}
+    assert [config.is_transactional for config in load_configs(file)] == [True, False]
+
+
+def test_a_client_s_number_is_fitted_to_what_there_is_here() -> None:
+    file = {**FILE, "primary.consumer.fetch.max.wait.ms": "60000"}
+    (config,) = load_configs(file)
+    assert config.fetch_wait_max_ms == 30_000
+    (verdict,) = [one for one in verdicts_on(file) if one.key == "primary.consumer.fetch.max.wait.ms"]
+    assert "30000" in verdict.explanation
+
+
+@pytest.mark.parametrize("form", ["producer.{}", "producer.override.{}", "target.producer.{}"])
+def test_a_flow_s_own_client_settings_count_before_the_cluster_s(form: str) -> None:
+    (config,) = load_configs({**FILE, f"primary->backup.{form.format('max.request.size')}": "3000000"})
+    assert config.request_max_bytes == 3_000_000
+
+
+def test_a_flow_may_reach_a_cluster_in_its_own_way() -> None:
+    (config,) = load_configs({**FILE, "primary->backup.source.cluster.bootstrap.servers": "inside:9092"})
+    assert [str(address) for address in config.source_bootstrap_servers] == ["inside:9092"]
+    assert [str(address) for address in config.target_bootstrap_servers] == ["b1:9092"]
+
+
+def test_a_flow_s_client_security_is_for_its_own_end() -> None:
+    ends = {"consumer": "SSL", "target.admin": "SASL_PLAINTEXT"}
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="m" password="secret";'
+    given = {f"primary->backup.{side}.security.protocol": protocol for side, protocol in ends.items()}
+    given |= {"primary->backup.producer.sasl.mechanism": "PLAIN", "primary->backup.producer.sasl.jaas.config": login}
+    (config,) = load_configs({**FILE, **given})
+    assert config.source_security.protocol is SecurityProtocol.SSL
+    assert config.target_security.protocol is SecurityProtocol.SASL_PLAINTEXT
+
+
+def test_enabled_without_a_flow_is_for_all_that_are_not_switched_off() -> None:
+    file = {**FILE, "clusters": "primary, backup, third", "third.bootstrap.servers": "t1:9092", "enabled": "true"}
+    names = [config.link_name for config in load_configs(file)]
+    assert "third-backup" in names
+    assert "backup-primary" not in names
+    assert len(names) == 5
+
+
+def test_names_of_clusters_may_have_full_stops() -> None:
+    file = {"clusters": "us, us.west", "us.bootstrap.servers": "e:1", "us.west.bootstrap.servers": "w:1"}
+    (config,) = load_configs({**file, "us->us.west.enabled": "true", "us->us.west.topics": "orders"})
+    assert (config.target_alias, config.whitelist) == ("us.west", ("orders",))
+    assert [str(address) for address in config.target_bootstrap_servers] == ["w:1"]
+
+
+def test_internal_topics_have_their_own_separator_and_replicas() -> None:
+    file = {
+        **FILE,
+        "replication.policy.separator": "_",
+        "replication.policy.internal.topic.separator.enabled": "false",
+        "primary->backup.heartbeats.topic.replication.factor": "2",
+    }
+    (config,) = load_configs(file)
+    assert config.naming.checkpoints_topic == "primary.checkpoints.internal"
+    assert config.heartbeats_replication_factor == 2
+    assert config.checkpoints_replication_factor == 1
+
+
+@pytest.mark.parametrize(("value", "is_carried"), [("true", True), ("false", False)])
+def test_heartbeats_are_mirrored_whatever_the_filters_say_unless_they_shall_not(value: str, is_carried: bool) -> None:
+    (config,) = load_configs({**FILE, "heartbeats.replication.enabled": value, "emit.heartbeats.enabled": "false"})
+    record = standing_of(config).record
+    assert carries_topic(record, "heartbeats") is carries_topic(record, "third.heartbeats") is is_carried
+    assert not carries_topic(record, "backup.heartbeats")
+    assert carries_topic(record, "orders.internal")
+    assert not carries_topic(record, "orders.replica")
 
 
 def test_plaintext_is_what_it_is_anyway() -> None:

@@ -55,12 +55,50 @@ def test_a_table_that_says_nothing_or_two_things_is_refused(text: str) -> None:
         ("b", False),
         ("__consumer_offsets", True),
         ("mm2-offsets.b.internal", True),
+        ("c.checkpoints.internal", True),
+        (".hidden", True),
+        ("orders.internal", False),
+        ("orders.replica", False),
         ("antipode-offset-map.x", True),
         ("heartbeats", False),
     ],
 )
 def test_what_came_from_the_target_by_its_name_stays_out(topic: str, expected: bool) -> None:
     assert is_left_out(naming(NamingPolicy.PREFIX), topic) is expected
+
+
+@pytest.mark.parametrize(
+    ("is_separated", "checkpoints", "offset_syncs"),
+    [
+        (True, "a_checkpoints_internal", "mm2-offset-syncs_b_internal"),
+        (False, "a.checkpoints.internal", "mm2-offset-syncs.b.internal"),
+    ],
+)
+def test_mirror_maker_s_topics_have_the_separator_or_a_full_stop(
+    is_separated: bool,
+    checkpoints: str,
+    offset_syncs: str,
+) -> None:
+    """KIP-690."""
+    names = naming(NamingPolicy.PREFIX, separator="_", separates_internal_topics=is_separated)
+    assert names.checkpoints_topic == checkpoints
+    assert names.offset_syncs_topic(is_at_target=False) == offset_syncs
+    assert is_left_out(names, checkpoints)
+    assert is_left_out(names, offset_syncs)
+    assert names.target_name("orders") == "a_orders"
+
+
+def test_heartbeats_from_further_upstream_are_known_by_their_names() -> None:
+    names = naming(NamingPolicy.PREFIX, separator="_")
+    assert names.heartbeats is not None
+    for topic, expected in (
+        ("heartbeats", True),
+        ("c_heartbeats", True),
+        ("c.heartbeats", False),
+        ("_heartbeats", False),
+    ):
+        assert (re.fullmatch(names.heartbeats, topic) is not None) is expected
+    assert naming(NamingPolicy.TABLE).heartbeats is None
 
 
 def test_separators_are_text_and_not_patterns() -> None:

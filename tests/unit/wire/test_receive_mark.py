@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import select
 import socket
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -58,6 +60,16 @@ def test_the_mark_is_never_above_what_is_missing(
     mark.expect(500)
     mark.expect(missing_bytes)
     assert mark_of(ends[0]) == mark_bytes
+
+
+def test_a_system_that_knows_no_marks_costs_no_connection() -> None:
+    class Unwilling(socket.socket):
+        def setsockopt(self, *_: Any) -> None:
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    with Unwilling() as connected:
+        ReceiveMark(connected).expect(1000)
+        assert mark_of(connected) == 1
 
 
 @pytest.mark.parametrize("window_bytes", [0, 2048, 65_536])

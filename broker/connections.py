@@ -538,6 +538,11 @@ class Connection:
         return not (self._is_busy or self._places or self._outgoing or self._is_resting)
 
     @property
+    def is_under_way(self) -> bool:
+        """True while a large frame is half received, and from a request until its answer is sent."""
+        return self.holds_memory or not self.is_idle
+
+    @property
     def holds_memory(self) -> bool:
         """True while a large frame is half received."""
         return self._large is not None

@@ -9,7 +9,6 @@ An asyncio BufferedProtocol: the same code runs on plain and on TLS transports. 
 
 import asyncio
 import struct
-import sys
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -20,12 +19,10 @@ POOLED_BUFFERS_MAX: Final = 8
 POOLED_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 _SIZE: Final = struct.Struct(">i")
-_REFERENCES_WHEN_FREE: Final = 3
-"""The pool's list, the loop variable and the argument of getrefcount."""
 
 
 class FrameBuffers:
-    """Buffers for large frames. A frame is a view, so it holds a reference to its buffer as long as any slice of it lives.
+    """Buffers for large frames. A frame is a view, and its buffer cannot be resized as long as any slice of it lives.
 
     For one connection, or for all that one event loop serves: whoever holds frames of many connections in one bounded queue needs no
     more buffers than fit there.
@@ -36,9 +33,9 @@ class FrameBuffers:
         self._kept_max = kept_max
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes that nobody uses."""
+        """A buffer of at least `size` bytes of which no view lives; the caller's view keeps it from the next one."""
         for buffer in self._pool:
-            if size <= len(buffer) <= 4 * size and sys.getrefcount(buffer) == _REFERENCES_WHEN_FREE:
+            if size <= len(buffer) <= 4 * size and _has_no_views(buffer):
                 return buffer
         capacity = max(64 * 1024, 1 << (size - 1).bit_length())
         if capacity > POOLED_BUFFER_BYTES_MAX:
@@ -48,6 +45,19 @@ class FrameBuffers:
             del self._pool[0]
         self._pool.append(created)
         return created
+
+
+def _has_no_views(buffer: bytearray) -> bool:
+    """By what every version of Python promises: a bytearray refuses to be resized while anybody may read it.
+
+    References say as much only as long as the interpreter counts all of them, and since 3.14 it leaves some out.
+    """
+    try:
+        last = buffer.pop()
+    except BufferError:
+        return False
+    buffer.append(last)  # into the same memory: one byte less is no reason to move it
+    return True
 
 
 class FrameStream(asyncio.BufferedProtocol):
@@ -93,6 +103,7 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: the connection is gone."""
+        self._large = None  # its buffer serves others at once, not when whoever holds this stream has been collected
         self._writable.set()
         self._on_lost(str(exc) if exc else "closed by the other side")
 

@@ -8,7 +8,8 @@ transactions, and what others see beyond that is counted. The order of the fault
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from tests.support.many_lines import (
 )
 from tests.support.mirror_sites import Pair, start_pair
 from tests.support.processes import Processes
-from tests.support.steady_batches import SteadyBatches
+from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Toxiproxy
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -62,12 +63,18 @@ async def start_struck_pair(
 
 
 async def exact_link_under(
-    lasting_s: float, end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+    lasting_s: float,
+    end: str,
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+    settings: Mapping[str, str] = QUICK,
+    batches: Mapping[str, int] | None = None,
 ) -> None:
     pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)
     await pair.create(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
-    pair.start_mirror(QUICK)
-    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
+    mirror = pair.start_mirror(settings)
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS, **(batches or {})) as load:
         await load.wait_for(PARTITIONS)
         await pair.caught_up_once(TOPIC, PARTITIONS)
         for link in links_in_turn(pair.proxy, pair.target_proxy):
@@ -75,6 +82,7 @@ async def exact_link_under(
             await pair.check_prefix(TOPIC, PARTITIONS)
             await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
     await pair.caught_up(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+    assert not re.search("checksum|CORRUPT", mirror.log_text())
 
 
 @pytest.mark.parametrize("end", ["source", "target", "both"])
@@ -82,6 +90,18 @@ async def test_an_exact_link_stays_a_prefix_and_heals_by_itself(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
     await exact_link_under(SHORT_S, end, processes, tmp_path, toxiproxy)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("end", ["source", "target"])
+async def test_an_exact_link_of_large_batches_stays_a_prefix_and_heals_by_itself(
+    end: str, compression: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """Each fault strikes within an answer or a request."""
+    settings = {"request.timeout.ms": "2000", f"antipode.{end}.compression.type": compression}
+    await exact_link_under(SHORT_S, end, processes, tmp_path, toxiproxy, settings, LARGE)
 
 
 @pytest.mark.long

@@ -36,7 +36,8 @@ from tests.support.many_lines import (
 )
 from tests.support.mirror_sites import start_lone_site
 from tests.support.processes import Processes, RunningProcess
-from tests.support.steady_batches import SteadyBatches
+from tests.support.secured_kafka import start_secured_kafka
+from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Proxy, Toxiproxy
 from tests.support.translate_links import (
     create_topic,
@@ -160,6 +161,27 @@ async def test_a_translate_link_delivers_once_and_in_order_over_two_bad_lines(
     kafka, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy)
     ends = (kafka.bootstrap_servers, site.lines[0].address)
     await translate_link_under(links_in_turn(proxy, site.lines[0]), SHORT_S, ends, settings, processes, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("kafka_programs")
+async def test_a_secured_link_delivers_large_batches_once_and_in_order_over_a_bad_line(
+    processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """TLS and a login at both ends, which lie behind one line."""
+    kafka = start_secured_kafka(processes, tmp_path / "kafka", toxiproxy)
+    topic = f"lines-{name_of(tmp_path)}"
+    await create_topic(kafka.plain, topic, PARTITIONS)
+    given = {"whitelist": topic, "link.name": topic, "request.timeout.ms": QUICK["request.timeout.ms"]}
+    given |= kafka.client("source", mechanism="SCRAM-SHA-512") | kafka.client("target", mechanism="PLAIN")
+    start_translate_mirror(processes, tmp_path, "mirror", kafka.secured, kafka.secured, given)
+    for link in links_in_turn(kafka.line, None):
+        async with SteadyBatches(kafka.plain, topic, PARTITIONS, **LARGE) as load:
+            await load.wait_for(2)
+            await link.strike(SHORT_S)
+        await wait_equal(kafka.plain, kafka.plain, topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+        print(f"passed {link} for {SHORT_S} s", flush=True)
 
 
 FORGETTING = {"producer.id.expiration.check.interval.ms": "20"}

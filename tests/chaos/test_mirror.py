@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import random
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.mirror_sites import Pair, describe_mirror, start_pair
 from tests.support.processes import Processes, RunningProcess
-from tests.support.steady_batches import SteadyBatches
+from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Toxiproxy
 from wire.client import KafkaClient
 
@@ -53,8 +55,16 @@ async def test_a_mirror_killed_at_random_moments_leaves_a_prefix_and_catches_up(
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("batches", "batches_max", "settings"),
+    [
+        pytest.param({}, 30, {}, id="small"),
+        pytest.param(LARGE, 4, {}, id="large"),
+        pytest.param(LARGE, 4, {"antipode.source.compression.type": "zstd"}, id="large-compressed"),
+    ],
+)
 async def test_hundreds_of_kills_of_any_process_lose_repeat_and_reorder_nothing(
-    processes: Processes, tmp_path: Path
+    processes: Processes, tmp_path: Path, batches: dict[str, int], batches_max: int, settings: Mapping[str, str]
 ) -> None:
     """M1, M10: mirror, source and target are killed with -9 at random moments under load, sometimes two of them."""
     seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
@@ -63,8 +73,8 @@ async def test_hundreds_of_kills_of_any_process_lose_repeat_and_reorder_nothing(
     chance = random.Random(seed)
     pair = await start_pair(processes, tmp_path)
     await pair.create(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
-    mirror = pair.start_mirror({"request.timeout.ms": "2000"})
-    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
+    mirror = pair.start_mirror({"request.timeout.ms": "2000", **settings})
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS, **batches) as load:
         await load.wait_for(PARTITIONS)
         await pair.caught_up_once(TOPIC, PARTITIONS)
         for number in range(kills):
@@ -77,11 +87,12 @@ async def test_hundreds_of_kills_of_any_process_lose_repeat_and_reorder_nothing(
                 if site.name in [{"source": "a", "target": "b"}.get(victim) for victim in victims]:
                     site.process.kill()
                     await site.restart()
-            await load.wait_for(chance.randint(0, 30))
+            await load.wait_for(chance.randint(0, batches_max))
             if number % 10 == 9:
                 await pair.check_prefix(TOPIC, PARTITIONS)
                 await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=60_000)
     await pair.caught_up(TOPIC, PARTITIONS, within_ms=60_000)
+    assert not re.search("checksum|CORRUPT", mirror.log_text())
 
 
 async def has_topic(pair: Pair) -> bool:

@@ -6,17 +6,24 @@ Promised for every fault of the table, at either end, while records keep coming;
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support.apache_kafka import ApacheKafka, start_proxied_kafka
+from tests.support.mirror_sites import start_lone_site
 from tests.support.processes import Processes
+from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Proxy, Toxiproxy
 from tests.support.translate_links import (
     create_topic,
+    mirrored_something,
     produce_batches,
     start_translate_mirror,
+    until_a_random_moment,
     wait_equal,
 )
 from tests.support.translate_transactions import TRANSACTIONS
@@ -35,6 +42,8 @@ FAULTS: tuple[tuple[str, str, dict[str, int]], ...] = (
 """Toxic, direction (upstream is towards the broker), attributes."""
 
 FAULT_LASTS_S = 2.5
+PARTITIONS = 12
+KILLS_LONG = 100
 
 
 @pytest.mark.parametrize(
@@ -77,6 +86,46 @@ async def test_records_arrive_once_and_in_order_over_a_bad_network(
             await produce_batches(source, topic, partition, written, 20, size=400)
         written += 20
         await wait_equal(source, target, topic, 2, within_ms=60_000)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+async def test_hundreds_of_kills_of_source_and_mirror_deliver_large_batches_once_and_in_order(
+    apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, compression: str
+) -> None:
+    """Killed with -9 at random moments under load, sometimes both; every answer is received into a buffer that others had before."""
+    seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
+    kills = int(os.environ.get("ANTIPODE_FAULTS") or KILLS_LONG)
+    print(f"ANTIPODE_SEED={seed}")
+    chance = random.Random(seed)
+    site = await start_lone_site(processes, tmp_path, "near")
+    source, target = site.bootstrap, apache_kafka.bootstrap_servers
+    topic = f"killed-{compression}"
+    await create_topic(source, topic, PARTITIONS)
+    settings = {
+        "whitelist": topic,
+        "link.name": topic,
+        "request.timeout.ms": "2000",
+        "antipode.source.compression.type": compression,
+    }
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    async with SteadyBatches(source, topic, PARTITIONS, **LARGE) as load:
+        for number in range(kills):
+            await load.wait_for(chance.randint(0, 4))
+            await until_a_random_moment(chance)
+            victims = chance.choice(("mirror", "mirror", "source", "mirror and source"))
+            print(f"{number}: {victims}, {load.batches} batches", flush=True)
+            if "mirror" in victims:
+                mirror.kill()
+                mirror.start()
+            if "source" in victims:
+                site.process.kill()
+                await site.restart()
+            if number % 10 == 9:
+                await mirrored_something(target, f"a.{topic}", PARTITIONS)
+    await wait_equal(source, target, topic, PARTITIONS, within_ms=120_000)
+    assert not re.search("checksum|corrupt", mirror.log_text())
 
 
 async def under_fault(proxy: Proxy, toxic: str, stream: str, attributes: dict[str, int]) -> None:

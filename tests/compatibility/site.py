@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tests.support.embedded_sites import EmbeddedSites
 from tests.support.eventually import eventually_sync
-from tests.support.site_comparison import batches, log_ends
-from wire.broker_requests import CommittedOffset
+from tests.support.site_comparison import batches
+from wire.broker_requests import LATEST_TIMESTAMP, CommittedOffset
 from wire.client import KafkaClient, NewTopic, call_client
+from wire.fetch_requests import DEBUGGING_CONSUMER
 from wire.record_batch import Compression
 from wire.records import Record, decode_batch, encode_batch
 
@@ -71,7 +72,7 @@ class Site:
         """Offset and value of everything in a partition, aborted records included, markers left out."""
 
         async def read(client: KafkaClient) -> list[Placed]:
-            end = (await log_ends(client)).get((topic, partition), 0)
+            end = await _log_end(client, topic, partition)
             found: list[Placed] = []
             async for header, batch in batches(client, (topic, partition), 0, end):
                 if not header.is_control:
@@ -84,7 +85,7 @@ class Site:
         """Whether every record of partition 0 is part of a transaction."""
 
         async def ask(client: KafkaClient) -> bool:
-            end = (await log_ends(client))[topic, 0]
+            end = await _log_end(client, topic, 0)
             return all([header.is_transactional async for header, _ in batches(client, (topic, 0), 0, end)])
 
         return call_client(self.bootstrap_servers, ask)
@@ -136,6 +137,12 @@ class Site:
     def wait_committed(self, group: str, topic: str, total: int) -> None:
         """Wait until the group's offsets in a topic add up to this."""
         eventually_sync(lambda: sum(self.committed(group, topic).values()) == total, SETTLE_WITHIN_MS)
+
+
+async def _log_end(client: KafkaClient, topic: str, partition: int) -> int:
+    """Of this partition alone: clients that run beside delete topics of their own."""
+    place = (topic, partition)
+    return (await client.offsets_at([place], LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER))[place]
 
 
 @contextmanager

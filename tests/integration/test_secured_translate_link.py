@@ -41,7 +41,7 @@ async def test_a_mirror_logs_in_over_tls_at_both_ends(
     }
     start_translate_mirror(processes, tmp_path, "mirror", secured.secured, secured.secured, settings)
     await wait_until_copied(secured, topic)
-    await produce_batches(secured.plain, topic, 1, 20, 20)
+    await produce_batches(secured.plain, topic, 1, 20, 20, size=30_000)  # answers of megabytes
     await wait_until_copied(secured, topic)
 
 

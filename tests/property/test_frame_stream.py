@@ -44,6 +44,29 @@ def test_buffer_is_used_again_only_when_no_slice_of_its_frame_lives() -> None:
     assert id(buffers.take(100_000)) == address
 
 
+def test_buffers_are_told_apart_by_who_may_read_them_and_not_by_who_knows_them() -> None:
+    buffers = FrameBuffers()
+    known = buffers.take(100_000)
+    assert buffers.take(100_000) is known
+    reading = memoryview(known)[:1].cast("b")
+    assert buffers.take(100_000) is not known
+    reading.release()
+    assert buffers.take(100_000) is known
+    assert len(known) == 1 << 17
+
+
+def test_a_connection_that_ends_within_a_frame_gives_its_buffer_back_at_once() -> None:
+    buffers = FrameBuffers(kept_max=2)
+    seen, ended = set(), []
+    for _ in range(5):
+        stream = FrameStream(frame_bytes_max=1 << 20, on_frame=lambda _: None, on_lost=lambda _: None, buffers=buffers)
+        stream.feed(struct.pack(">i", 300_000) + bytes(200_000))
+        seen.add(id(stream.get_buffer(-1).obj))
+        stream.connection_lost(None)
+        ended.append(stream)  # as whoever waits for the garbage collector
+    assert len(seen) == 1
+
+
 def test_huge_frames_are_not_kept() -> None:
     buffers = FrameBuffers()
     first = memoryview(buffers.take(64 << 20))

@@ -16,6 +16,7 @@ from deploy.apache_kafka import ApacheKafkaServer
 from tests.support.apache_kafka import FEW_PARTITIONS, READY_WITHIN_MS
 from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes
+from tests.support.toxiproxy import Proxy, Toxiproxy
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -40,6 +41,8 @@ class SecuredKafka:
     plain: str
     secured: str
     certificates: Certificates
+    line: Proxy | None
+    """That of the secured listener, where there is a toxiproxy."""
 
     def client(self, end: str, *, mechanism: str, password: str = PASSWORD) -> dict[str, str]:
         """Settings of a mirror for one of its ends."""
@@ -71,16 +74,19 @@ def make_certificates(directory: Path) -> Certificates:
     return Certificates(directory / "ca.pem", directory / "broker.pem", directory / "client.pem")
 
 
-def start_secured_kafka(processes: Processes, directory: Path) -> SecuredKafka:
+def start_secured_kafka(processes: Processes, directory: Path, toxiproxy: Toxiproxy | None = None) -> SecuredKafka:
     """A broker with an authorizer: a plain listener whose users may do everything, one with SASL_SSL that wants certificates."""
     certificates = make_certificates(directory / "certificates")
     port, controller_port, secured_port = free_ports(3)
+    secured = f"{LOOPBACK}:{secured_port}"
+    line = toxiproxy.create("secured", secured) if toxiproxy else None
+    advertised = line.address if line else secured
     protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL"
     listener = "listener.name.secured"
     settings = {
         **FEW_PARTITIONS,
-        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},SECURED://{LOOPBACK}:{secured_port},CONTROLLER://{LOOPBACK}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port},SECURED://{LOOPBACK}:{secured_port}",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},SECURED://{secured},CONTROLLER://{LOOPBACK}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port},SECURED://{advertised}",
         "listener.security.protocol.map": protocols,
         "inter.broker.listener.name": "PLAINTEXT",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -101,7 +107,7 @@ def start_secured_kafka(processes: Processes, directory: Path) -> SecuredKafka:
     server.format()
     processes.run(server.child()).wait_ready(server.is_serving, READY_WITHIN_MS)
     _add_scram_users(server.bootstrap_servers)
-    return SecuredKafka(server.bootstrap_servers, f"{LOOPBACK}:{secured_port}", certificates)
+    return SecuredKafka(server.bootstrap_servers, advertised, certificates, line)
 
 
 def _add_scram_users(bootstrap: str) -> None:

@@ -13,12 +13,23 @@ from wire.client_errors import KafkaClientError
 
 RECORDS_A_BATCH = 20
 RECORD_BYTES = 500
+LARGE = {"record_bytes": 50_000, "batches_per_second": 8}
+"""A load of batches of a megabyte, as large as brokers take them by default: each answer and each request is received by itself."""
 
 
 class SteadyBatches:
     """Produces while the block runs, at most so fast; a source that is away is tried again."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, *, batches_per_second: float = 200) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        batches_per_second: float = 200,
+        record_bytes: int = RECORD_BYTES,
+    ) -> None:
+        self._record_bytes = record_bytes
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
@@ -48,9 +59,13 @@ class SteadyBatches:
     async def _produce(self) -> None:
         async with KafkaClient(self._bootstrap) as client:
             while True:
-                name = str(self.batches)
-                values = [f"{name}-{index}-".encode().ljust(RECORD_BYTES, b".") for index in range(RECORDS_A_BATCH)]
+                values = [self._value(index) for index in range(RECORDS_A_BATCH)]
                 with suppress(KafkaClientError):
                     await client.produce(self._topic, self.batches % self._partitions, batch(values))
                     self.batches += 1
                 await asyncio.sleep(self._pause_s)
+
+    def _value(self, index: int) -> bytes:
+        """Names its batch wherever one looks, so that bytes of another one in its place are seen."""
+        name = f"{self.batches}-{index}-".encode()
+        return (name * (self._record_bytes // len(name) + 1))[: self._record_bytes]

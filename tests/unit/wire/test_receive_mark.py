@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import select
 import socket
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -58,6 +60,41 @@ def test_the_mark_is_never_above_what_is_missing(
     mark.expect(500)
     mark.expect(missing_bytes)
     assert mark_of(ends[0]) == mark_bytes
+
+
+def test_a_system_that_knows_no_marks_costs_no_connection() -> None:
+    class Unwilling(socket.socket):
+        def setsockopt(self, *_: Any) -> None:
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    with Unwilling() as connected:
+        ReceiveMark(connected).expect(1000)
+        assert mark_of(connected) == 1
+
+
+@pytest.mark.parametrize("window_bytes", [0, 2048, 65_536])
+async def test_a_small_window_is_never_waited_to_hold_more_than_it_can(window_bytes: int) -> None:
+    """The frames are larger than what the kernel may hold of them."""
+    sent = [bytes([count]) * 300_000 for count in range(1, 6)]
+    frames: asyncio.Queue[bytes] = asyncio.Queue()
+    stream = FrameStream(
+        frame_bytes_max=1 << 24, on_frame=lambda frame: frames.put_nowait(bytes(frame)), on_lost=lambda _: None
+    )
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as near:
+        if window_bytes:
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
+        near.connect(listener.getsockname())
+        far, _ = listener.accept()
+        near.setblocking(False)
+        transport, _ = await loop.create_connection(lambda: stream, sock=near)
+        with far:
+            whole = b"".join(struct.pack(">i", len(frame)) + frame for frame in sent)
+            sending = loop.run_in_executor(None, far.sendall, whole)
+            for frame in sent:
+                assert await asyncio.wait_for(frames.get(), WAIT_S) == frame
+            await sending
+        transport.close()
 
 
 async def test_a_stream_asks_for_no_more_than_its_frame_lacks(ends: tuple[socket.socket, socket.socket]) -> None:

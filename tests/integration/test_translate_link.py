@@ -7,10 +7,13 @@ import random
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from mirror.core.partitions import PartitionKey
 from mirror.core.stored_map import partition_records
 from mirror.offset_store import TOPIC_PREFIX, OffsetStore
+from mirror.offset_translator import OffsetTranslator
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
@@ -193,6 +196,29 @@ async def test_two_links_between_topics_of_one_name_do_not_make_a_loop(
         return True
 
     await eventually(has_exactly_all, 30_000)
+    await eventually(lambda: is_told_both_ways(a, b), 10_000)
+
+
+async def is_told_both_ways(a: str, b: str) -> bool:
+    """Each offset of topic `both` at one site is, at the other, where its first record lies that was not read; also by the command."""
+    ours, theirs = await read_partition(a, "both", 0), await read_partition(b, "both", 0)
+    async with KafkaClient(a) as source, KafkaClient(b) as target:
+        translator = await OffsetTranslator.read(target, "a-b", source=source)
+    for here, there, translate in (
+        (ours, theirs, translator.downstream),
+        (theirs, ours, translator.upstream),
+    ):
+        for offset in here.offsets:
+            unread = set(here.records[offset:])
+            found = translate("both", 0, offset)
+            assert found.offset == next(at for at, one in enumerate(there.records) if one in unread), found
+            assert (found.is_known, found.opposite) == (True, "counted")
+    command = ["links", "translate-offset", "a-b", "--topic", "both", "--offset", "100", "-b", b]
+    told = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--source-bootstrap-server", a])
+    assert told.stdout == f"both-0 offset {translator.downstream('both', 0, 100).offset}\n"
+    told = await asyncio.to_thread(CliRunner().invoke, app, command)
+    assert "(by this link alone; see --source-bootstrap-server)" in told.stdout
+    return True
 
 
 async def test_a_ring_of_three_sites_brings_every_record_everywhere_once(

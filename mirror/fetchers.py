@@ -26,6 +26,7 @@ from mirror.core.flow_events import (
     NothingFetched,
     SourceTrouble,
 )
+from mirror.core.flow_state import FlowFacts
 from mirror.core.partitions import MalformedBatches, PartitionKey, survey
 from mirror.core.window import QueuedBatches
 from mirror.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
@@ -126,8 +127,8 @@ class Fetcher:
                 ahead = self._parts()
                 if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
                     parts, pending = ahead, self._send(ahead)
-                for entry, previous_epoch in accepted:
-                    await self._enqueue(entry, previous_epoch)
+                for entry, before in accepted:
+                    await self._enqueue(entry, before)
         finally:
             if pending is not None:
                 pending.cancel()
@@ -216,9 +217,9 @@ class Fetcher:
 
     def _accept(
         self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
-    ) -> list[tuple[QueuedBatches, int]]:
-        """Tell the flows; what they take is returned with the epoch before it."""
-        accepted: list[tuple[QueuedBatches, int]] = []
+    ) -> list[tuple[QueuedBatches, FlowFacts]]:
+        """Tell the flows; what they take is returned with what they knew before it."""
+        accepted: list[tuple[QueuedBatches, FlowFacts]] = []
         for answer in answers:
             asked = parts.get(answer.key)
             if asked is None:
@@ -236,7 +237,7 @@ class Fetcher:
                 accepted.append(entry)
         return accepted
 
-    def _take(self, answer: FetchAnswer, generation: int, part: FetchPart) -> tuple[QueuedBatches, int] | None:
+    def _take(self, answer: FetchAnswer, generation: int, part: FetchPart) -> tuple[QueuedBatches, FlowFacts] | None:
         run = survey(answer.records) if answer.records else None
         if run is None:
             nothing = NothingFetched(
@@ -247,7 +248,7 @@ class Fetcher:
             self._board.submit(answer.key, nothing)
             return None
         self.fetched_bytes += run.size_bytes
-        previous_epoch = self._board.row(answer.key).facts.chain_epoch
+        before = self._board.row(answer.key).facts
         fetched = BatchesFetched(
             generation=generation,
             fetch_offset=part.offset,
@@ -269,18 +270,23 @@ class Fetcher:
                     fetched_at_ms=self._clock.now_ms(),
                     left_out=answer.left_out,
                 )
-                return entry, previous_epoch
+                return entry, before
         return None
 
     def _fail(self, answer: FetchAnswer, generation: int, trouble: SourceTrouble, what: str) -> None:
         reason = f"source broker {self.key.node_id} on {answer.key}: {what}"
         self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
 
-    async def _enqueue(self, entry: QueuedBatches, previous_epoch: int) -> None:
+    async def _enqueue(self, entry: QueuedBatches, before: FlowFacts) -> None:
         try:
             await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
         except QueueFull:
-            again = NotEnqueued(generation=entry.generation, offset=entry.expected_log_end_offset, epoch=previous_epoch)
+            again = NotEnqueued(
+                generation=entry.generation,
+                offset=before.chain_offset,
+                epoch=before.chain_epoch,
+                restart_offset=before.restart_offset,
+            )
             self._board.submit(entry.key, again)
             await asyncio.sleep(PAUSE_WHEN_FULL_S)
         finally:

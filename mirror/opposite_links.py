@@ -8,7 +8,7 @@ by way of a third site (a ring) are known to be there but not where: of such top
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -39,9 +39,10 @@ class _Notes:
 class OppositeLinks:
     """One link's; `refresh` before asking."""
 
-    def __init__(self, client: KafkaClient, *, target_alias: str, clock: Clock) -> None:
+    def __init__(self, client: KafkaClient, *, is_target: Callable[[str], bool], clock: Clock) -> None:
+        """`is_target` says whether an alias is, or may be, that of this link's target."""
         self._client = client
-        self._target_alias = target_alias
+        self._is_target = is_target
         self._clock = clock
         self._notes: dict[str, _Notes] = {}
         self._read_at_ms = float("-inf")
@@ -81,8 +82,9 @@ class OppositeLinks:
                 if place not in notes.translations:
                     notes.translations[place] = notes.link.translation(place)
                 return notes.translations[place]
-        if any(self._target_alias in notes.link.origins for notes in self._into(binding)):
-            raise UnknownPlace(f"records of {self._target_alias} came to topic {binding.topic} by way of another site")
+        for origin in sorted({origin for notes in self._into(binding) for origin in notes.link.origins}):
+            if self._is_target(origin):
+                raise UnknownPlace(f"records of {origin} came to topic {binding.topic} by way of another site")
         return None
 
     def _into(self, binding: Binding) -> Iterator[_Notes]:

@@ -1,22 +1,23 @@
 """Finds where each partition of a translate link goes on: the stored position, and what the target's log holds beyond it.
 
 Three cases: the target ends where the position says (nothing to do), it ends later (the tail is read and laid beside the source,
-`core/resume.py`), or earlier (it lost what it had acknowledged: that is mirrored again). A target with records but without any
-note of ours is compared with the source from its beginning (`core/likeness.py`), since the notes may have been wiped.
+`core/resume.py`, or record by record where the source was compacted meanwhile, `core/thinned_source.py`), or earlier (it lost what it
+had acknowledged: that is mirrored again). A target with records but without any note of ours is compared with the source from its
+beginning (`core/likeness.py`), since the notes may have been wiped.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import partial
 
 from mirror.core.likeness import Likeness, fingerprint
 from mirror.core.naming import Naming
 from mirror.core.partitions import PartitionKey
-from mirror.core.renumbering import Piece, pieces_of
-from mirror.core.resume import HistoryMismatch, TailMatch
-from mirror.core.translation import Translation
+from mirror.core.resume import HistoryMismatch, SourceIsThinned, TailMatch
+from mirror.core.thinned_source import ThinnedMatch
+from mirror.core.translation import Position, Translation
+from mirror.kafka_site import reached
 from mirror.offset_store import READ_COMMITTED, fetch_records, fetch_with_left_out
 from mirror.ports import Differs, LogAnswer, LogEnds, Unreachable
 from mirror.provenance import Provenance
@@ -25,6 +26,7 @@ from mirror.transactions import TakenOver
 from mirror.translations import Translations
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from wire.broker_requests import LATEST_TIMESTAMP
 from wire.client import KafkaClient
 from wire.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
 
@@ -144,33 +146,52 @@ class TailReader:
         self.doubted.discard(key)
 
     async def _match_tail(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
-        match = TailMatch(translation, producer_ids=frozenset(self._translations.producers.values()))
-        offset = max(translation.position.target_next, end.log_start_offset)
+        producer_ids = frozenset(self._translations.producers.values())
+        try:
+            by_batch = TailMatch(translation, producer_ids=producer_ids)
+            try:
+                await self._lay_beside(key, by_batch, translation.position, end)
+                by_batch.finish()
+                matched = by_batch.matched_batches
+            except SourceIsThinned as thinned:
+                by_record = ThinnedMatch(translation, producer_ids=producer_ids)
+                await self._lay_beside(key, by_record, translation.position, end)
+                by_record.finish(source_end=await self._source_end(key))
+                matched = by_record.matched_batches
+                _log.info("the source has less than was mirrored", partition=str(key), offsets=str(thinned))
+        except HistoryMismatch as error:
+            target = self._naming.target_name(key.topic)
+            raise HistoryMismatch(f"{error}; delete topic {target} at the target, and it is mirrored anew") from error
+        if matched:
+            _log.info("found in the target's log", partition=str(key), batches=matched)
+
+    async def _lay_beside(
+        self, key: PartitionKey, match: TailMatch | ThinnedMatch, position: Position, end: LogEnds
+    ) -> None:
+        """Show a match both logs from the position on."""
+        offset = max(position.target_next, end.log_start_offset)
         target = self._naming.target_name(key.topic)
         while offset < end.end_offset:
             records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
             headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
             if not headers:
                 raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
-            match.see_target(headers)
+            match.see_target(records)
             offset = headers[-1].next_offset
-        offset = translation.position.source_next
+        offset = position.source_next
         while not match.is_complete:
             records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
-            places = {header.base_offset: place for place, header in iterate_headers(records, may_end_in_partial=True)}
             headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
             if not headers:
                 break
-            match.see_source(
-                headers,
-                left_out=left_out,
-                producer_of=self.producer_of,
-                pieces_of=partial(_pieces, records, places),
-            )
+            match.see_source(records, left_out=left_out, producer_of=self.producer_of)
             offset = headers[-1].next_offset
-        match.finish()
-        if match.matched_batches:
-            _log.info("found in the target's log", partition=str(key), batches=match.matched_batches)
+
+    async def _source_end(self, key: PartitionKey) -> int:
+        place = (key.topic, key.partition)
+        isolation_level = self._sieve.isolation_level
+        ends = await reached(self._source.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level))
+        return ends[place]
 
     async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
         """Records are there and no note of them is: ours if they are the source's, somebody else's if not.
@@ -219,7 +240,3 @@ class TailReader:
     def producer_of(self, header: BatchHeader) -> int:
         """The producer id under which a batch of the source is written."""
         return self._translations.producers[self._provenance.origin_of(header.producer_id)]
-
-
-def _pieces(records: Buffer, places: Mapping[int, int], header: BatchHeader) -> tuple[Piece, ...]:
-    return pieces_of(records, places[header.base_offset], header)

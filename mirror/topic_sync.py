@@ -51,6 +51,7 @@ from mirror.link_watch import LinkStanding
 from mirror.ports import LogEnds, SitePort, SiteTopic, TopicActor, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from runtime.retries import jittered_backoff
 from wire.links import carries_topic
 from wire.topic_configs import COPY_BEGINS
 
@@ -63,6 +64,10 @@ MADE_UNSEEN_MAX = 2
 PAUSE_WHEN_POKED_S = 0.05
 """Rest before a round that somebody asked for, so that many partitions that lost their leader make one round."""
 
+UNTOLD_INITIAL_MS = 50
+UNTOLD_MAX_MS = 1000
+"""The longest wait for a copy's configs before they are asked for again."""
+
 Result = TypeVar("Result")
 
 _log = get_logger("mirror.topics")
@@ -74,6 +79,10 @@ class SiteUnreachable(Exception):
     def __init__(self, side: Side, reason: str) -> None:
         super().__init__(f"{side.value}: {reason}")
         self.side = side
+
+
+class BeginningsUntold(Exception):
+    """The target shows copies and does not tell their configs, so that nobody knows where they begin."""
 
 
 class TopicSync:
@@ -117,6 +126,8 @@ class TopicSync:
         self._renewed: set[str] = set()
         # Where the copies begin that the target has, by topic and partition; 0 what is not named.
         self._beginnings: dict[str, Mapping[int, int]] = {}
+        # Copies that the target shows, and of which it has not told where they begin.
+        self._untold: frozenset[str] = frozenset()
         # How often a topic that is still missing at the target was made there.
         self._made: dict[str, int] = {}
         self.refusals = Refusals()
@@ -143,22 +154,32 @@ class TopicSync:
         self._poked.set()
 
     async def run(self) -> None:
-        """Look each interval until cancelled."""
+        """Look each interval until cancelled, and sooner while the target does not tell all that a look needs."""
+        looking = jittered_backoff(
+            retry_on=BeginningsUntold, initial_ms=UNTOLD_INITIAL_MS, max_ms=min(UNTOLD_MAX_MS, self._interval_s * 1000)
+        ).copy(sleep=self._pause)
         while True:
-            try:
-                again = await self.round()
+            await looking(self._look)
+            await self._pause(self._interval_s)
+
+    async def _look(self) -> None:
+        """Rounds for as long as they change something. BeginningsUntold when there should soon be another one."""
+        try:
+            while await self.round():
                 self._tell(None)
-            except SiteUnreachable as error:
-                again = False
-                self._tell(error)
-            if not again:
-                await self._pause()
+            self._tell(None)
+        except SiteUnreachable as error:
+            self._tell(error)
+            return
+        if self._untold:
+            raise BeginningsUntold(", ".join(sorted(self._untold)))
 
     async def round(self) -> bool:
         """Look once; True when something was changed at the target and another look will find it."""
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self.refusals.forget()
+            self._untold = frozenset()
             return False
         source_topics, target_topics = await asyncio.gather(
             _asking(Side.SOURCE, self._source.topics), self._target_topics()
@@ -223,8 +244,7 @@ class TopicSync:
         self._beginnings = known | {
             name: beginnings.read(found.get(COPY_BEGINS, "")) for name, found in configs.items()
         }
-        if not names <= self._beginnings.keys():
-            self.poke()
+        self._untold = names - self._beginnings.keys()
 
     async def _begun(self, actions: Sequence[Action], source: Mapping[str, SiteTopic]) -> Sequence[Action]:
         """The actions; topics to be made say where they begin."""
@@ -363,9 +383,10 @@ class TopicSync:
             _log.warning("topics cannot be compared", reason=str(problem))
         self._problem = problem
 
-    async def _pause(self) -> None:
+    async def _pause(self, seconds: float) -> None:
+        """Rest, or until somebody asks for a look."""
         try:
-            async with asyncio.timeout(self._interval_s):
+            async with asyncio.timeout(seconds):
                 await self._poked.wait()
         except TimeoutError:
             return

@@ -111,7 +111,7 @@ class TranslateLink:
             naming=config.naming,
             translations=self.translations,
             tails=self._tails,
-            opposite=OppositeLinks(self._source_client, target_alias=config.target_alias, clock=clock),
+            opposite=OppositeLinks(self._source_client, is_target=config.target_alias.__eq__, clock=clock),
             carries=lambda topic: carries_topic(self._record, topic),
             replication_factor=config.replication_factor,
             is_syncing_configs=config.is_syncing_configs,

@@ -390,7 +390,9 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.STREAMING or command.offset >= facts.chain_offset:
             return self._ignore()
-        new = facts._replace(chain_offset=command.offset, chain_epoch=command.epoch)
+        new = facts._replace(
+            chain_offset=command.offset, chain_epoch=command.epoch, restart_offset=command.restart_offset
+        )
         return Decision(new, (Fetch(generation=facts.generation, offset=command.offset),))
 
     def _acknowledged(self, command: Acknowledged, now_ms: int) -> Decision:  # noqa: ARG002

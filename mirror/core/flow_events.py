@@ -139,11 +139,15 @@ class FetchFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEnqueued:
-    """The queue stayed full for the enqueue timeout: the batches from this offset on are to be fetched again."""
+    """The queue stayed full for the enqueue timeout: the batches are to be fetched again.
+
+    With them the chain goes back to where it was: what was asked for, which a first batch may begin before.
+    """
 
     generation: int
     offset: int
     epoch: int
+    restart_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,13 +91,6 @@ def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Sta
     return Renumbered(batch, _pieces_of(records))
 
 
-def pieces_of(buffer: Buffer, position: int, header: BatchHeader) -> tuple[Piece, ...]:
-    """Where the records of the batch at `position` were; opens it only when it has holes."""
-    if header.record_count == header.last_offset_delta + 1:
-        return (Piece(header.base_offset, 0, header.record_count),)
-    return _pieces_of(list(decode_batch(buffer, position, header)))
-
-
 def _pieces_of(records: Sequence[Record]) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     for index, record in enumerate(records):

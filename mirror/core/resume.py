@@ -4,6 +4,9 @@ The batches that the mirror wrote after the stored position are in the target's 
 source's next batches, in order, under the sequences that follow (`core/translation.py`): so the two logs are laid side by
 side, from the stored position on, until every batch of ours in the target's tail has found its source. What compaction took
 from the target's tail is passed; what does not fit is a `HistoryMismatch`, never a guess.
+
+That is certain only while each offset of the source from the stored position on has its record, or is in a batch that is left out:
+where records are gone, a batch may be counted as the one before it. That is `SourceIsThinned`, and for `core/thinned_source.py`.
 """
 
 from __future__ import annotations
@@ -11,15 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from mirror.core.renumbering import Piece, next_sequence
+from mirror.core.renumbering import next_sequence
 from mirror.core.translation import Position, Translation
-from wire.record_batch import BatchHeader
+from wire.record_batch import BatchHeader, Buffer, iterate_headers
 
 _HALF = 1 << 30
 
 
 class HistoryMismatch(Exception):
     """The target's tail is not what the source's log and the stored position would have made of it."""
+
+
+class SourceIsThinned(Exception):
+    """The source has offsets without records where the tail was mirrored from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +57,10 @@ class TailMatch:
         """Every batch of ours has found its source."""
         return not self._tail
 
-    def see_target(self, headers: Iterable[BatchHeader]) -> None:
+    def see_target(self, records: Buffer) -> None:
         """Batches of the target's log at or after the stored position."""
         position = self._position
-        for header in headers:
+        for _, header in iterate_headers(records, may_end_in_partial=True):
             if header.next_offset <= position.target_next:
                 continue
             self._target_end = max(self._target_end, header.next_offset)
@@ -72,46 +79,39 @@ class TailMatch:
         return epoch < now_epoch or (epoch == now_epoch and 0 < behind < _HALF)
 
     def see_source(
-        self,
-        headers: Iterable[BatchHeader],
-        *,
-        left_out: Collection[int],
-        producer_of: Callable[[BatchHeader], int],
-        pieces_of: Callable[[BatchHeader], tuple[Piece, ...]],
+        self, records: Buffer, *, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]
     ) -> None:
-        """The source's next batches. HistoryMismatch when one cannot be the one in the tail."""
-        for header in headers:
+        """The source's next batches. HistoryMismatch when one cannot be the one in the tail; SourceIsThinned when that is not certain."""
+        for _, header in iterate_headers(records, may_end_in_partial=True):
             if self.is_complete:
                 return
             if header.next_offset <= self._position.source_next:
                 continue
-            if header.base_offset not in left_out:
-                self._match(header, producer_of(header), pieces_of)
+            is_left_out = header.base_offset in left_out
+            is_whole = is_left_out or header.record_count == header.last_offset_delta + 1
+            if header.base_offset > self._position.source_next or not is_whole:
+                raise SourceIsThinned(f"between {self._position.source_next} and {header.next_offset}")
+            if not is_left_out:
+                self._match(header, producer_of(header))
             self._pass(header)
 
     def finish(self) -> None:
-        """All has been seen: the target's log is known up to its end. HistoryMismatch when something found no source."""
+        """All has been seen: the target's log is known up to its end. HistoryMismatch when something found no source.
+
+        SourceIsThinned when the source had nothing at all to show.
+        """
         if not self.is_complete:
+            if self._position.source_next == self._translation.position.source_next:
+                raise SourceIsThinned(f"from {self._position.source_next} on")
             producer_id, epoch, sequence = min(self._tail, key=lambda key: self._tail[key].base_offset)
             raise HistoryMismatch(
                 f"the target holds a batch of this mirror at offset {self._tail[producer_id, epoch, sequence].base_offset} "
                 f"(producer {producer_id}, sequence {sequence}) that the source does not have"
             )
         self._position.target_next = max(self._position.target_next, self._target_end)
-        before = self._translation.position
-        if self._position == before:
-            return
-        passed = self._position.target_next - max(before.target_next, self._translation.target_start)
-        self._translation.surplus.between += max(0, passed - self._copied_records)
-        for run in self._runs:
-            self._translation.map.append(*run)
-        self._translation.position = self._position
-        self._translation.is_dirty = True
-        self._translation.rest()
+        take_over(self._translation, self._position, self._runs, copied_records=self._copied_records)
 
-    def _match(
-        self, header: BatchHeader, producer_id: int, pieces_of: Callable[[BatchHeader], tuple[Piece, ...]]
-    ) -> None:
+    def _match(self, header: BatchHeader, producer_id: int) -> None:
         position = self._position
         stamp = position.stamp(producer_id)
         found = self._tail.pop((stamp.producer_id, stamp.producer_epoch, stamp.sequence), None)
@@ -124,8 +124,7 @@ class TailMatch:
                     f"the target has {found.count} records at offset {found.base_offset} where the source has "
                     f"{header.record_count} at {header.base_offset}"
                 )
-            for piece in pieces_of(header):
-                self._runs.append((piece.source_offset, found.base_offset + piece.first_record, piece.record_count))
+            self._runs.append((header.base_offset, found.base_offset, found.count))
             position.target_next = found.base_offset + found.count
             self.matched_batches += 1
         self._copied_records += header.record_count
@@ -146,3 +145,19 @@ class TailMatch:
         position = self._position
         position.source_next = header.next_offset
         position.source_epoch = header.partition_leader_epoch
+
+
+def take_over(
+    translation: Translation, position: Position, runs: Iterable[tuple[int, int, int]], *, copied_records: int
+) -> None:
+    """The tail is known: the translation goes on at `position`, and what lies between `copied_records` of ours there is counted."""
+    before = translation.position
+    if position == before:
+        return
+    passed = position.target_next - max(before.target_next, translation.target_start)
+    translation.surplus.between += max(0, passed - copied_records)
+    for run in runs:
+        translation.map.append(*run)
+    translation.position = position
+    translation.is_dirty = True
+    translation.rest()

@@ -7,8 +7,13 @@ import random
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from mirror.offset_store import TOPIC_PREFIX
+from cli.main import app
+from mirror.core.partitions import PartitionKey
+from mirror.core.stored_map import partition_records
+from mirror.offset_store import TOPIC_PREFIX, OffsetStore
+from mirror.offset_translator import OffsetTranslator
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
@@ -16,6 +21,7 @@ from tests.support.kafka_clients import delete_records
 from tests.support.mirror_sites import describe_mirror, start_lone_site
 from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
+    PartitionContent,
     create_topic,
     mirrored_something,
     produce_batches,
@@ -190,6 +196,29 @@ async def test_two_links_between_topics_of_one_name_do_not_make_a_loop(
         return True
 
     await eventually(has_exactly_all, 30_000)
+    await eventually(lambda: is_told_both_ways(a, b), 10_000)
+
+
+async def is_told_both_ways(a: str, b: str) -> bool:
+    """Each offset of topic `both` at one site is, at the other, where its first record lies that was not read; also by the command."""
+    ours, theirs = await read_partition(a, "both", 0), await read_partition(b, "both", 0)
+    async with KafkaClient(a) as source, KafkaClient(b) as target:
+        translator = await OffsetTranslator.read(target, "a-b", source=source)
+    for here, there, translate in (
+        (ours, theirs, translator.downstream),
+        (theirs, ours, translator.upstream),
+    ):
+        for offset in here.offsets:
+            unread = set(here.records[offset:])
+            found = translate("both", 0, offset)
+            assert found.offset == next(at for at, one in enumerate(there.records) if one in unread), found
+            assert (found.is_known, found.opposite) == (True, "counted")
+    command = ["links", "translate-offset", "a-b", "--topic", "both", "--offset", "100", "-b", b]
+    told = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--source-bootstrap-server", a])
+    assert told.stdout == f"both-0 offset {translator.downstream('both', 0, 100).offset}\n"
+    told = await asyncio.to_thread(CliRunner().invoke, app, command)
+    assert "(by this link alone; see --source-bootstrap-server)" in told.stdout
+    return True
 
 
 async def test_a_ring_of_three_sites_brings_every_record_everywhere_once(
@@ -272,6 +301,53 @@ async def test_batches_with_holes_and_brokers_times_arrive_whole(
         return True
 
     await eventually(has_the_last_of_each_key, 30_000)
+
+
+async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """Killed before it noted how far it was; what it mirrored since is no longer all there when it starts again."""
+    source, target, topic = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers, "thinned"
+    configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.bytes": "1048576"}
+    await create_topic(source, topic, 1, configs)
+    settings = {"whitelist": topic, "link.name": topic, "sync.topic.configs.enabled": "false"}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await produce_batches(source, topic, 0, 0, 3)
+    await wait_equal(source, target, topic)
+    mirror.stop()
+    key = PartitionKey(topic, 0)
+    async with KafkaClient(target) as client:
+        store = OffsetStore(client, topic, replication_factor=1)
+        noted = (await store.load()).translation(key)
+        mirror.start()
+        await produce_batches(source, topic, 0, 3, 1, records=20, size=10_000)
+        await produce_batches(source, topic, 0, 4, 6, size=10_000)
+        await wait_equal(source, target, topic)
+        mirror.kill()
+        # What it had noted when it was killed.
+        await store.save([partition_records(key, noted, chunks=range(noted.map.last_chunk + 1))], now_ms=1)
+        await produce_batches(source, topic, 0, 10, 40, size=10_000)
+
+        async def is_compacted() -> bool:
+            """Of the first batch that was not noted the keys are left that no later one has."""
+            found = await read_partition(source, topic, 0)
+            return [one.key for one in found.records[:15]] == [b"key-%d" % index for index in range(5, 20)]
+
+        await eventually(is_compacted, 40_000)
+        mirror.start()
+
+        async def is_mirrored() -> tuple[PartitionContent, PartitionContent]:
+            theirs, ours = await read_partition(source, topic, 0), await read_partition(target, f"a.{topic}", 0)
+            assert ours.records[-1] == theirs.records[-1]
+            return theirs, ours
+
+        theirs, ours = await eventually(is_mirrored, 30_000)
+        mirror.stop()
+        found = (await store.load()).translation(key)
+    assert len(set(ours.records)) == len(ours.records), "something was mirrored twice"
+    places = dict(zip(ours.records, ours.offsets, strict=True))
+    for record, offset in zip(theirs.records, theirs.offsets, strict=True):
+        assert found.downstream(offset) == places[record]
 
 
 async def test_a_target_topic_that_was_deleted_is_mirrored_again_from_the_start(

@@ -91,7 +91,13 @@ async def _is_translated(target: str, offsets: Sequence[int]) -> bool:
     assert [translator.upstream("a.grouped", 0, offset).offset for offset in there] == list(offsets)
     command = ["links", "translate-offset", "a-b", "--topic", "a.grouped", "--offset", "1", "--upstream", "-o", "json"]
     ended = await asyncio.to_thread(CliRunner().invoke, app, [*command, "-b", target])
-    assert json.loads(ended.stdout) == {"topic": "grouped", "partition": 0, "offset": offsets[1], "is_known": True}
+    assert json.loads(ended.stdout) == {
+        "topic": "grouped",
+        "partition": 0,
+        "offset": offsets[1],
+        "is_known": True,
+        "opposite": "not asked",
+    }
     return True
 
 

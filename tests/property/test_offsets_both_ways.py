@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror.core import both_ways
@@ -74,6 +74,30 @@ def test_a_group_is_never_ahead_however_old_the_notes_of_the_opposite_link_are(s
         for offset in range(len(sites.logs[target]) + 1):
             has_read = set(sites.logs[target][:offset])
             here = both_ways.upstream(link, opposite, offset)
+            assert set(sites.logs[source][:here]) <= has_read
+
+
+@given(STEPS, st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))
+@example(steps=[("a", 1), ("a-b", 1), ("a", 1), ("a-b", 1), ("b", 1), ("b-a", 3)], noted=4, ended=0, opposite=0)
+def test_whoever_reads_notes_of_both_links_is_never_ahead(steps: Steps, noted: int, ended: int, opposite: int) -> None:
+    """Each was true so many steps ago: the link's own notes, where the source ended, and before that the opposite link's notes."""
+    moments = [copy.deepcopy(sites := Sites())]
+    for who, count in steps:
+        sites.do(who, count)
+        moments.append(copy.deepcopy(sites))
+    link_then, end_then, opposite_then = (
+        moments[-1 - min(ago, len(steps))] for ago in (noted, ended, ended + opposite)
+    )
+    for source, target in (("a", "b"), ("b", "a")):
+        link, back = link_then.links[f"{source}-{target}"], opposite_then.links[f"{target}-{source}"]
+        is_complete = link.position.source_next >= len(end_then.logs[source])
+        for offset in range(len(sites.logs[source]) + 1):
+            has_read = set(sites.logs[source][:offset])
+            there = both_ways.downstream(link, back, offset, is_link_complete=is_complete)
+            assert set(sites.logs[target][:there]) <= has_read
+        for offset in range(len(sites.logs[target]) + 1):
+            has_read = set(sites.logs[target][:offset])
+            here = both_ways.upstream(link, back, offset)
             assert set(sites.logs[source][:here]) <= has_read
 
 

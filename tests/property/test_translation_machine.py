@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.core.renumbering import Piece, Stamp, pieces_of, renumber
+from mirror.core.renumbering import Piece, Stamp, renumber
 from mirror.core.resume import TailMatch
 from mirror.core.translation import BrokenOff, NotTheNextBatch, Planned, Position, Translation
 from tests.support.examples import examples
@@ -110,13 +110,8 @@ class MirrorOfOne:
     def resume(self) -> None:
         before = self.translation.position.source_next
         match = TailMatch(self.translation, producer_ids={OURS})
-        match.see_target(self.broker.headers())
-        match.see_source(
-            [read_header(batch) for batch in self.source.batches],
-            left_out=self.source.left_out,
-            producer_of=lambda _: OURS,
-            pieces_of=lambda header: (Piece(header.base_offset, 0, header.record_count),),
-        )
+        match.see_target(b"".join(self.broker.batches))
+        match.see_source(b"".join(self.source.batches), left_out=self.source.left_out, producer_of=lambda _: OURS)
         match.finish()
         self.translation.rest()
         if self._is_doubted and self.translation.position.source_next == before:
@@ -337,11 +332,6 @@ def test_a_target_that_lost_its_end_gets_it_again() -> None:
     assert translation.position.sequences == {OURS: (1, 0)}
 
 
-def test_pieces_of_a_whole_batch_are_one() -> None:
-    batch = encode_batch([Record(None, b"v")] * 3, base_offset=7)
-    assert pieces_of(batch, 0, read_header(batch)) == (Piece(7, 0, 3),)
-
-
 def test_a_batch_that_the_target_has_twice_counts_where_it_came_first_and_its_repetition_is_counted() -> None:
     broker = Broker()
     batches = [encode_batch([Record(None, b"v")] * 2, base_offset=offset, leader_epoch=1) for offset in (0, 2)]
@@ -354,13 +344,8 @@ def test_a_batch_that_the_target_has_twice_counts_where_it_came_first_and_its_re
         broker.producers.clear()
     translation = Translation()
     match = TailMatch(translation, producer_ids={OURS})
-    match.see_target(broker.headers())
-    match.see_source(
-        [read_header(batch) for batch in batches],
-        left_out=(),
-        producer_of=lambda _: OURS,
-        pieces_of=lambda header: (Piece(header.base_offset, 0, header.record_count),),
-    )
+    match.see_target(b"".join(broker.batches))
+    match.see_source(b"".join(batches), left_out=(), producer_of=lambda _: OURS)
     match.finish()
     assert [translation.downstream(offset) for offset in (0, 2)] == [0, 2]
     assert (translation.position.source_next, translation.position.target_next) == (4, 6)

@@ -15,6 +15,7 @@ from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Proxy, Toxiproxy
 
 FEW_PARTITIONS = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
+SOON_COMPACTED = {"log.cleaner.backoff.ms": "500"}
 READY_WITHIN_MS = 60_000
 
 
@@ -29,7 +30,7 @@ class ApacheKafka:
 def start_apache_kafka(processes: Processes, directory: Path) -> ApacheKafka:
     """A broker that serves, with its data under `directory`."""
     port, controller_port = free_ports(2)
-    return _start(processes, directory, port, controller_port, FEW_PARTITIONS)
+    return _start(processes, directory, port, controller_port, {**FEW_PARTITIONS, **SOON_COMPACTED})
 
 
 def start_proxied_kafka(

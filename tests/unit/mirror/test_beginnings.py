@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.ports import LogAnswer, Unreachable
 from tests.support.eventually import eventually
+from tests.support.log_batches import batch
 from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryWorld
 from wire.topic_configs import COPY_BEGINS
@@ -89,6 +91,21 @@ async def test_of_a_copy_that_was_never_looked_at_only_what_expired_since_it_was
     expire(world, batches=2)
     async with mirroring(world) as mirror:
         await is_a_gap_of(mirror, 6)
+
+
+async def test_a_first_batch_across_the_source_s_log_start_that_finds_no_room_is_fetched_again() -> None:
+    """The source has no offset where the batch begins, only where its own log does."""
+    world = with_old_records_gone(partitions=2)
+    for log in world.source.logs.values():
+        log.start, log.batches = 13, [batch([b"x" * 400_000] * 3, base_offset=12)]
+    may_append = False
+    world.before_append = lambda: None if may_append else ErrorCode.not_leader_or_follower
+    async with mirroring(world, **{"queue.enqueue.timeout.ms": "0", "queue.byte.size": "1048576"}) as mirror:
+        # The queue takes what is larger than itself only while it is empty.
+        await eventually(lambda: mirror.queue.timeouts > 1, WITHIN_MS)
+        assert FlowState.GAP not in states(mirror)
+        may_append = True
+        await eventually(world.is_equal, WITHIN_MS)
 
 
 async def test_topics_are_made_with_where_they_begin_and_those_that_begin_at_zero_without() -> None:

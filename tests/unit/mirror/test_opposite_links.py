@@ -27,7 +27,7 @@ class Notes:
         self.written: dict[str, list[StoredRecord]] = {}
         self._clock = ManualClock()
         client: Any = None
-        self.links = OppositeLinks(client, target_alias="there", clock=self._clock)
+        self.links = OppositeLinks(client, is_target="there".__eq__, clock=self._clock)
         monkeypatch.setattr(opposite_links, "read_topic", self._read)
 
     async def _read(self, client: object, topic: str, take: Any, *, first_offset: int = 0) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -10,6 +13,7 @@ from mirror.core.partitions import PartitionKey
 from mirror.core.plan import AlterConfigs, CreateTopic
 from mirror.ports import Unreachable
 from mirror.service import describe
+from tests.sim.virtual_loop import VirtualLoop
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, world_with
 from tests.support.memory_sites import MemoryWorld
@@ -146,3 +150,34 @@ async def test_a_site_that_became_active_has_no_refused_changes() -> None:
             name="a-b", source_site="a", target_site="b", epoch=2, active_site="b", topic_whitelist=[".*"]
         )
         await eventually(lambda: len(mirror.topics.refusals) == 0, WITHIN_MS)
+
+
+def test_a_target_that_does_not_tell_its_copies_configs_is_asked_ever_less_often_and_heard_within_an_interval() -> None:
+    """On a loop whose clock jumps: nothing here takes as long as it says."""
+    world = world_with(partitions=1)
+    world.target.add("orders", 1)
+    asked: list[float] = []
+    is_telling = False
+
+    async def silent(names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        asked.append(loop.now_s)
+        return {name: {} for name in names if is_telling}
+
+    world.target.configs = silent  # type: ignore[method-assign]
+    loop = VirtualLoop()
+
+    async def mirror() -> None:
+        settings = {"topics.refresh.interval.ms": "1000", "config.sync.interval.ms": "3600000"}
+        async with mirroring(world, **settings):
+            await asyncio.Event().wait()
+
+    loop.create_task(mirror())
+    try:
+        loop.run(60, lambda: False)
+        assert len([at for at in asked if at < 1]) > 3
+        assert len([at for at in asked if at >= 10]) < 200
+        is_telling = True
+        loop.run(62, world.is_equal)
+        assert world.is_equal()
+    finally:
+        loop.end()

@@ -47,7 +47,7 @@ from mirror.core.flow_events import (
     TargetRefusal,
     TargetWaiting,
 )
-from mirror.core.flow_state import FlowState, Step
+from mirror.core.flow_state import FlowFacts, FlowState, Step
 from mirror.core.partitions import BatchRun, PartitionKey
 from mirror.core.window import QueuedBatches, SendWindow
 
@@ -78,6 +78,8 @@ class World:
         self.pending: list[Effect] = []
         self.retry: RetryDue | None = None
         self.queued_bytes = 0
+        # How often the queue has no room.
+        self.full_share = 0.1
 
     # What the world is made of.
 
@@ -189,17 +191,24 @@ class World:
             last_epoch=batches[-1][2],
             max_timestamp_ms=-1,
         )
-        previous_epoch = self.flow.facts.chain_epoch
-        expected = self.flow.facts.chain_offset
         before = self.flow.facts
         command = BatchesFetched(generation=generation, fetch_offset=offset, run=run, **ends)
-        is_taken = any(isinstance(effect, HandOver) for effect in self.flow.decide(command, self.now_ms).effects)
+        effects = self.flow.decide(command, self.now_ms).effects
         self.submit(command)
-        if not is_taken:
-            return
-        assert before.chain_offset == expected
-        if self.chance.random() < 0.1:
-            self.submit(NotEnqueued(generation=generation, offset=expected, epoch=previous_epoch))
+        for effect in effects:
+            if isinstance(effect, HandOver):
+                self.enqueue(run, before, expected=effect.expected_log_end_offset)
+
+    def enqueue(self, run: BatchRun, before: FlowFacts, *, expected: int) -> None:
+        generation = before.generation
+        if self.chance.random() < self.full_share:
+            again = NotEnqueued(
+                generation=generation,
+                offset=before.chain_offset,
+                epoch=before.chain_epoch,
+                restart_offset=before.restart_offset,
+            )
+            self.submit(again)
             return
         entry = QueuedBatches(
             key=KEY, generation=generation, expected_log_end_offset=expected, run=run, records=memoryview(b"")
@@ -408,6 +417,20 @@ def test_target_is_always_a_prefix_and_catches_up_after_any_faults(seed: int, be
     heal(world)
     assert world.target_end == world.source_end, (seed, world.flow.facts, world.flow.story)
     assert world.flow.facts.state in (FlowState.MIRRORING, FlowState.PROMOTING), (seed, world.flow.story)
+
+
+@given(seed=SEEDS)
+def test_a_first_batch_across_the_source_s_log_start_is_fetched_until_it_finds_room(seed: int) -> None:
+    world = World(random.Random(seed), begins_offset=7)
+    world.source = [(4, 9, 0)]
+    world.full_share = 0.6
+    world.start()
+    for _ in range(300):
+        getattr(world, world.chance.choice(FAULTLESS))()
+        world.check()
+        assert world.flow.facts.state is not FlowState.GAP, world.flow.story
+    heal(world)
+    assert world.target == world.source, world.flow.story
 
 
 @given(seed=SEEDS, begins_offset=BEGINNINGS, is_begun=st.booleans(), is_restarted=st.booleans())

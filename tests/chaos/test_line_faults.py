@@ -8,7 +8,7 @@ transactions, and what others see beyond that is counted. The order of the fault
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -20,9 +20,11 @@ from tests.support.link_faults import (
     LINE_FAULTS,
     LONG_S,
     LONGER_S,
+    OUTLASTING_REQUESTS_S,
     SHORT_S,
 )
 from tests.support.many_lines import (
+    LARGE_FRAMES,
     LINE,
     QUICK,
     links_at_once,
@@ -62,11 +64,16 @@ async def start_struck_pair(
 
 
 async def exact_link_under(
-    lasting_s: float, end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+    lasting_s: float,
+    end: str,
+    settings: Mapping[str, str],
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
 ) -> None:
     pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)
     await pair.create(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
-    pair.start_mirror(QUICK)
+    pair.start_mirror(settings)
     async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS) as load:
         await load.wait_for(PARTITIONS)
         await pair.caught_up_once(TOPIC, PARTITIONS)
@@ -74,6 +81,7 @@ async def exact_link_under(
             await link.strike(lasting_s)
             await pair.check_prefix(TOPIC, PARTITIONS)
             await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+            print(f"passed {link} for {lasting_s} s", flush=True)
     await pair.caught_up(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
 
 
@@ -81,7 +89,7 @@ async def exact_link_under(
 async def test_an_exact_link_stays_a_prefix_and_heals_by_itself(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    await exact_link_under(SHORT_S, end, processes, tmp_path, toxiproxy)
+    await exact_link_under(SHORT_S, end, QUICK, processes, tmp_path, toxiproxy)
 
 
 @pytest.mark.long
@@ -90,7 +98,17 @@ async def test_an_exact_link_stays_a_prefix_and_heals_by_itself(
 async def test_an_exact_link_outlasts_long_faults(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    await exact_link_under(LONG_S, end, processes, tmp_path, toxiproxy)
+    await exact_link_under(LONG_S, end, QUICK, processes, tmp_path, toxiproxy)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("end", ["source", "target", "both"])
+async def test_an_exact_link_whose_frames_are_large_outlasts_faults_that_strike_within_them(
+    end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """Receivers of large frames are woken for a good part of them; a line that brings little at a time stalls nobody."""
+    await exact_link_under(OUTLASTING_REQUESTS_S, end, LARGE_FRAMES, processes, tmp_path, toxiproxy)
 
 
 @pytest.mark.long

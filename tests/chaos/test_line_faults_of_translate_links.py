@@ -22,6 +22,7 @@ from tests.support.link_faults import (
     LINE_FAULTS,
     LONG_S,
     LONGER_S,
+    OUTLASTING_REQUESTS_S,
     SHORT_S,
 )
 from tests.support.many_lines import (
@@ -55,7 +56,6 @@ from wire.client_errors import KafkaClientError
 pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
-OUTLASTING_REQUESTS_S = 4.0
 SEQUENCES: dict[str, str] = {}
 KAFKA, ANTIPODE = "apache kafka", "antipode"
 PAIRS_OF_KINDS = [

@@ -538,6 +538,11 @@ class Connection:
         return not (self._is_busy or self._places or self._outgoing or self._is_resting)
 
     @property
+    def is_between_requests(self) -> bool:
+        """True when it is idle and nothing of the next request has come."""
+        return self.is_idle and self._large is None and not self._held
+
+    @property
     def holds_memory(self) -> bool:
         """True while a large frame is half received."""
         return self._large is not None

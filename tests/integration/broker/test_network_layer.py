@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,52 +18,21 @@ from structlog.testing import capture_logs
 
 from broker.answer_places import PLACES_MAX, Place
 from broker.config import load_broker_settings
-from broker.connection_limits import ConnectionLimits
-from broker.connection_server import UNLIMITED, ConnectionServer
 from broker.connections import Connection, Frame
 from broker.core.connection_rates import ConnectionRates
 from broker.dispatch import Dispatcher
 from broker.metrics import BrokerMetrics
 from broker.quotas import Quotas
-from broker.request_memory import RequestMemory
 from runtime.clock import SystemClock
+from tests.support.connection_servers import Held, Starter, connection_servers, framed
 from tests.support.eventually import eventually
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
-LIMITS = ConnectionLimits(
-    request_bytes_max=1 << 20,
-    connections_max=100,
-    connections_per_address_max=100,
-    connections_per_address_overrides={},
-    connection_creation_rate_max=UNLIMITED,
-    idle_ms_max=60_000,
-    send_buffer_bytes=8192,
-    receive_buffer_bytes=8192,
-)
 LIST_GROUPS, API_VERSIONS = 16, 18
 TOGETHER = b"together"
 """As a request begins: with its API key."""
-
-
-class Held:
-    """Answers each frame with its own bytes when the test says so."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[Connection, bytes]] = []
-        self.is_prompt = False
-
-    def handle(self, connection: Connection, frame: Frame) -> None:
-        content = bytes(frame)
-        if self.is_prompt:
-            connection.answer([struct.pack(">i", len(content)) + content])
-        else:
-            self.waiting.append((connection, content))
-
-    def answer_next(self) -> None:
-        connection, content = self.waiting.pop(0)
-        connection.answer([struct.pack(">i", len(content)) + content])
 
 
 class Together:
@@ -94,34 +63,10 @@ class Together:
         waiting[0].answer([framed(waiting[1])])
 
 
-Starter = Callable[..., tuple[ConnectionServer, int]]
-
-
 @pytest.fixture
 async def start() -> AsyncIterator[Starter]:
-    servers = []
-
-    def begin(handler: Any, **limits: Any) -> tuple[ConnectionServer, int]:
-        memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
-        rates = limits.pop("rates", ConnectionRates(samples=11, window_ms=1000))
-        exempt = limits.pop("exempt_listener", "")
-        server = ConnectionServer(
-            handler, replace(LIMITS, **limits), memory, SystemClock(), rates, exempt_listener=exempt
-        )
-        port = server.listen("CLIENT", "127.0.0.1", 0)
-        if exempt:
-            server.listen(exempt, "127.0.0.1", 0)
-        server.start_accepting()
-        servers.append(server)
-        return server, port
-
-    yield begin
-    for server in servers:
-        await server.stop(grace_s=0.1)
-
-
-def framed(content: bytes) -> bytes:
-    return struct.pack(">i", len(content)) + content
+    async with connection_servers() as begin:
+        yield begin
 
 
 async def test_pipelined_requests_are_answered_in_their_order_one_at_a_time(start: Starter) -> None:
@@ -320,24 +265,6 @@ async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -
     for reader, writer in clients:
         assert await reader.readexactly(200_004) == framed(content)
         writer.close()
-
-
-async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Starter) -> None:
-    """Less has come than the socket tells of; that a request goes on coming must show all the same."""
-    handler = Held()
-    handler.is_prompt = True
-    server, port = start(handler)
-    content = b"s" * 200_000
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(framed(content)[:10_000])
-    await eventually(lambda: any(connection.holds_memory for connection in server.connections))
-    (slow,) = server.connections
-    writer.write(content[:5_000])
-
-    await eventually(lambda: slow.receive_now() or slow.progress_bytes == 15_000)
-    writer.write(content[15_000 - 4 :])
-    assert await reader.readexactly(200_004) == framed(content)
-    writer.close()
 
 
 async def test_a_request_beyond_the_limit_costs_its_connection_only(start: Starter) -> None:
@@ -573,25 +500,3 @@ async def test_a_broker_that_stops_does_not_wait_for_connections_that_rest(start
     await server.stop(grace_s=60)
     assert await reader.read() == framed(b"request0")
     writer.close()
-
-
-async def test_idle_connections_are_closed_although_one_of_them_cannot_be(
-    start: Starter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, port = start(Held(), idle_ms_max=200)
-    odd_reader, odd = await asyncio.open_connection("127.0.0.1", port)
-    await eventually(lambda: server.connections)
-    (first,) = server.connections
-    close, moods = type(first).close, iter([True])
-
-    def moody(connection: Connection, *arguments: Any, **options: Any) -> None:
-        if connection is first and next(moods, False):
-            raise ValueError("a defect")
-        close(connection, *arguments, **options)
-
-    monkeypatch.setattr(type(first), "close", moody)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    assert await reader.read() == b""
-    assert await odd_reader.read() == b""
-    for each in (odd, writer):
-        each.close()

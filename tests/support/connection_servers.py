@@ -1,0 +1,78 @@
+"""Connection servers on loopback with no broker behind them, and a handler that answers when the test says so."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from broker.connection_limits import ConnectionLimits
+from broker.connection_server import UNLIMITED, ConnectionServer
+from broker.connections import Connection, Frame
+from broker.core.connection_rates import ConnectionRates
+from broker.request_memory import RequestMemory
+from runtime.clock import SystemClock
+
+LIMITS = ConnectionLimits(
+    request_bytes_max=1 << 20,
+    connections_max=100,
+    connections_per_address_max=100,
+    connections_per_address_overrides={},
+    connection_creation_rate_max=UNLIMITED,
+    idle_ms_max=60_000,
+    send_buffer_bytes=8192,
+    receive_buffer_bytes=8192,
+)
+
+Starter = Callable[..., tuple[ConnectionServer, int]]
+
+
+class Held:
+    """Answers each frame with its own bytes when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Connection, bytes]] = []
+        self.is_prompt = False
+
+    def handle(self, connection: Connection, frame: Frame) -> None:
+        """Take a frame, as a connection's handler."""
+        content = bytes(frame)
+        if self.is_prompt:
+            connection.answer([framed(content)])
+        else:
+            self.waiting.append((connection, content))
+
+    def answer_next(self) -> None:
+        """Answer the one that has waited longest."""
+        connection, content = self.waiting.pop(0)
+        connection.answer([framed(content)])
+
+
+@asynccontextmanager
+async def connection_servers() -> AsyncIterator[Starter]:
+    """Starts servers for a handler, with other limits where given, or another clock, rates or memory; the server and its port."""
+    servers = []
+
+    def begin(handler: Any, **limits: Any) -> tuple[ConnectionServer, int]:
+        memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
+        rates = limits.pop("rates", ConnectionRates(samples=11, window_ms=1000))
+        exempt = limits.pop("exempt_listener", "")
+        clock = limits.pop("clock", SystemClock())
+        server = ConnectionServer(handler, replace(LIMITS, **limits), memory, clock, rates, exempt_listener=exempt)
+        port = server.listen("CLIENT", "127.0.0.1", 0)
+        if exempt:
+            server.listen(exempt, "127.0.0.1", 0)
+        server.start_accepting()
+        servers.append(server)
+        return server, port
+
+    yield begin
+    for server in servers:
+        await server.stop(grace_s=0.1)
+
+
+def framed(content: bytes) -> bytes:
+    """With its size before it."""
+    return struct.pack(">i", len(content)) + content

@@ -63,7 +63,6 @@ PAIRS_OF_KINDS = [
     pytest.param((KAFKA, ANTIPODE), id="kafka-to-antipode"),
     pytest.param((ANTIPODE, KAFKA), id="antipode-to-kafka"),
 ]
-BY_TARGET = PAIRS_OF_KINDS[:2]
 
 
 class LinkEnd(NamedTuple):
@@ -226,7 +225,7 @@ async def test_translate_links_with_apache_kafka_outlast_faults_longer_than_ever
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("lasting_s", [LONG_S, LONGER_S[0]])
 @pytest.mark.parametrize("faulty", ["source", "target", "both"])
-@pytest.mark.parametrize("kinds", BY_TARGET)
+@pytest.mark.parametrize("kinds", PAIRS_OF_KINDS)
 @pytest.mark.usefixtures("kafka_programs")
 async def test_links_that_write_in_transactions_outlast_faults_longer_than_a_transaction(
     kinds: tuple[str, str],

@@ -243,16 +243,16 @@ class ConnectionServer:
         connection.receive_now()
         if is_memory_check:
             self._check_progress(connection, now_ms)
-        if connection.is_closed or now_ms - connection.used_at_ms <= self._limits.idle_ms_max:
-            return
-        if not (connection.is_under_way and connection.progress_bytes):
+        is_moving = connection.progress_bytes and not connection.is_between_requests
+        if not is_moving and now_ms - connection.used_at_ms > self._limits.idle_ms_max:
             self.reaped_count += 1
             connection.close("idle for too long")
 
     def _check_progress(self, connection: Connection, now_ms: float) -> None:
         progress, connection.progress_bytes = connection.progress_bytes, 0
-        if progress and connection.is_under_way:
-            connection.used_at_ms = now_ms  # what takes longer than a connection may be idle is not idle
+        if progress and not connection.is_between_requests:
+            # A large frame over a poor line is longer under way than anybody may be idle.
+            connection.used_at_ms = now_ms
         if connection.holds_memory and self.memory.waiting_count and progress < PROGRESS_BYTES_MIN:
             connection.close("a half-sent request kept memory that others wait for", is_fault=True)
 

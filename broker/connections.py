@@ -538,9 +538,9 @@ class Connection:
         return not (self._is_busy or self._places or self._outgoing or self._is_resting)
 
     @property
-    def is_under_way(self) -> bool:
-        """True while a large frame is half received, and from a request until its answer is sent."""
-        return self.holds_memory or not self.is_idle
+    def is_between_requests(self) -> bool:
+        """True when it is idle and nothing of the next request has come."""
+        return self.is_idle and self._large is None and not self._held
 
     @property
     def holds_memory(self) -> bool:

@@ -21,9 +21,11 @@ from tests.support.link_faults import (
     LINE_FAULTS,
     LONG_S,
     LONGER_S,
+    OUTLASTING_REQUESTS_S,
     SHORT_S,
 )
 from tests.support.many_lines import (
+    LARGE_FRAMES,
     LINE,
     QUICK,
     links_at_once,
@@ -81,6 +83,7 @@ async def exact_link_under(
             await link.strike(lasting_s)
             await pair.check_prefix(TOPIC, PARTITIONS)
             await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+            print(f"passed {link} for {lasting_s} s", flush=True)
     await pair.caught_up(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
     assert not re.search("checksum|CORRUPT", mirror.log_text())
 
@@ -111,6 +114,16 @@ async def test_an_exact_link_outlasts_long_faults(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
     await exact_link_under(LONG_S, end, processes, tmp_path, toxiproxy)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("end", ["source", "target", "both"])
+async def test_an_exact_link_whose_frames_are_large_outlasts_faults_that_strike_within_them(
+    end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """Receivers of large frames are woken for a good part of them; a line that brings little at a time stalls nobody."""
+    await exact_link_under(OUTLASTING_REQUESTS_S, end, processes, tmp_path, toxiproxy, LARGE_FRAMES)
 
 
 @pytest.mark.long

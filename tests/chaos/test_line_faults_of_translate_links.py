@@ -22,6 +22,7 @@ from tests.support.link_faults import (
     LINE_FAULTS,
     LONG_S,
     LONGER_S,
+    OUTLASTING_REQUESTS_S,
     SHORT_S,
 )
 from tests.support.many_lines import (
@@ -56,7 +57,6 @@ from wire.client_errors import KafkaClientError
 pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
-OUTLASTING_REQUESTS_S = 4.0
 SEQUENCES: dict[str, str] = {}
 KAFKA, ANTIPODE = "apache kafka", "antipode"
 PAIRS_OF_KINDS = [
@@ -64,7 +64,6 @@ PAIRS_OF_KINDS = [
     pytest.param((KAFKA, ANTIPODE), id="kafka-to-antipode"),
     pytest.param((ANTIPODE, KAFKA), id="antipode-to-kafka"),
 ]
-BY_TARGET = PAIRS_OF_KINDS[:2]
 
 
 class LinkEnd(NamedTuple):
@@ -248,7 +247,7 @@ async def test_translate_links_with_apache_kafka_outlast_faults_longer_than_ever
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("lasting_s", [LONG_S, LONGER_S[0]])
 @pytest.mark.parametrize("faulty", ["source", "target", "both"])
-@pytest.mark.parametrize("kinds", BY_TARGET)
+@pytest.mark.parametrize("kinds", PAIRS_OF_KINDS)
 @pytest.mark.usefixtures("kafka_programs")
 async def test_links_that_write_in_transactions_outlast_faults_longer_than_a_transaction(
     kinds: tuple[str, str],

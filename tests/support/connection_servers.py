@@ -1,4 +1,4 @@
-"""The broker's network layer by itself, over real sockets, for tests that control its handler."""
+"""Connection servers on loopback with no broker behind them, and a handler that answers when the test says so."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ LIMITS = ConnectionLimits(
 )
 
 Starter = Callable[..., tuple[ConnectionServer, int]]
-"""Starts a server with a handler, and with other limits where they are named; the server and its port."""
 
 
 class Held:
@@ -38,29 +37,30 @@ class Held:
         self.is_prompt = False
 
     def handle(self, connection: Connection, frame: Frame) -> None:
+        """Take a frame, as a connection's handler."""
         content = bytes(frame)
         if self.is_prompt:
-            connection.answer([struct.pack(">i", len(content)) + content])
+            connection.answer([framed(content)])
         else:
             self.waiting.append((connection, content))
 
     def answer_next(self) -> None:
+        """Answer the one that has waited longest."""
         connection, content = self.waiting.pop(0)
-        connection.answer([struct.pack(">i", len(content)) + content])
+        connection.answer([framed(content)])
 
 
 @asynccontextmanager
 async def connection_servers() -> AsyncIterator[Starter]:
-    """Servers for as long as the block runs."""
+    """Starts servers for a handler, with other limits where given, or another clock, rates or memory; the server and its port."""
     servers = []
 
     def begin(handler: Any, **limits: Any) -> tuple[ConnectionServer, int]:
         memory = RequestMemory(limits.pop("memory_bytes", 1 << 24))
         rates = limits.pop("rates", ConnectionRates(samples=11, window_ms=1000))
         exempt = limits.pop("exempt_listener", "")
-        server = ConnectionServer(
-            handler, replace(LIMITS, **limits), memory, SystemClock(), rates, exempt_listener=exempt
-        )
+        clock = limits.pop("clock", SystemClock())
+        server = ConnectionServer(handler, replace(LIMITS, **limits), memory, clock, rates, exempt_listener=exempt)
         port = server.listen("CLIENT", "127.0.0.1", 0)
         if exempt:
             server.listen(exempt, "127.0.0.1", 0)
@@ -74,5 +74,5 @@ async def connection_servers() -> AsyncIterator[Starter]:
 
 
 def framed(content: bytes) -> bytes:
-    """As it is sent: behind its size."""
+    """With its size before it."""
     return struct.pack(">i", len(content)) + content

@@ -15,6 +15,7 @@ from tests.support.toxiproxy import Proxy
 BOTH_WAYS = ("upstream", "downstream")
 
 SHORT_S = 0.8
+OUTLASTING_REQUESTS_S = 4.0
 LONG_S = 43.0
 """As long as the partition between two coasts that made a large site's two databases diverge."""
 LONGER_S = (150.0, 660.0)

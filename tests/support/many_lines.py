@@ -24,6 +24,9 @@ PAIRS_IN_TURN = 4
 QUICK = {"request.timeout.ms": "2000", "max.partition.fetch.bytes": "30000"}
 """Of a mirror under short faults, which its requests are not to outlast."""
 
+LARGE_FRAMES = {"request.timeout.ms": "2000"}
+"""The same, with fetches and appends as large as they are by default: of what came during a fault, up to a megabyte a partition."""
+
 LINE = {
     "max.partition.fetch.bytes": "30000",
     "queue.byte.size": "1048576",

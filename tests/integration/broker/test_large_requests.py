@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import AsyncIterator
 
@@ -38,28 +37,6 @@ async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -
         writer.close()
 
 
-async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Starter) -> None:
-    """Less has come than the socket tells of; that a request goes on coming must show all the same."""
-    handler = Held()
-    handler.is_prompt = True
-    server, port = start(handler)
-    content = b"s" * 200_000
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(framed(content)[:10_000])
-    await eventually(lambda: any(connection.holds_memory for connection in server.connections))
-    (slow,) = server.connections
-    writer.write(content[:5_000])
-
-    def has_moved() -> bool:
-        slow.receive_now()
-        return slow.progress_bytes == 15_000
-
-    await eventually(has_moved)
-    writer.write(content[15_000 - 4 :])
-    assert await reader.readexactly(200_004) == framed(content)
-    writer.close()
-
-
 @pytest.mark.parametrize("receive_buffer_bytes", [-1, 2048, 65_536])
 async def test_requests_of_all_sizes_are_answered_however_they_come(start: Starter, receive_buffer_bytes: int) -> None:
     """Small ones behind large ones, cut anywhere, while connections wait for each other's memory and the windows are small."""
@@ -89,29 +66,3 @@ async def test_requests_of_all_sizes_are_answered_however_they_come(start: Start
 
     await asyncio.gather(*(exchange() for _ in range(4)))
     assert server.memory.used_bytes == 0
-
-
-async def test_a_request_that_goes_on_coming_is_not_idle_and_one_that_stopped_is(start: Starter) -> None:
-    handler = Held()
-    handler.is_prompt = True
-    server, port = start(handler)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    content = b"s" * 200_000
-    writer.write(framed(content)[:10_000])
-    await eventually(lambda: any(connection.holds_memory for connection in server.connections))
-    (slow,) = server.connections
-
-    def sweep_after_an_hour() -> None:
-        slow.used_at_ms -= 3_600_000
-        server._look_at(slow, server.clock.monotonic_ms(), is_memory_check=True)
-
-    writer.write(content[:5_000])
-    await eventually(lambda: (slow.receive_now(), slow.progress_bytes == 15_000)[1])
-    sweep_after_an_hour()
-    assert not slow.is_closed
-    sweep_after_an_hour()
-    assert slow.is_closed
-    assert server.reaped_count == 1
-    with contextlib.suppress(ConnectionResetError):
-        assert await reader.read() == b""
-    writer.close()

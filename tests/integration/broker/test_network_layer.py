@@ -65,8 +65,8 @@ class Together:
 
 @pytest.fixture
 async def start() -> AsyncIterator[Starter]:
-    async with connection_servers() as starter:
-        yield starter
+    async with connection_servers() as begin:
+        yield begin
 
 
 async def test_pipelined_requests_are_answered_in_their_order_one_at_a_time(start: Starter) -> None:
@@ -248,6 +248,23 @@ async def test_who_does_not_read_is_not_read_from(start: Starter) -> None:
     assert await other_reader.readexactly(16) == framed(b"still served")
     client.close()
     other.close()
+
+
+async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -> None:
+    handler = Held()
+    server, port = start(handler, memory_bytes=300_000)
+    content = b"y" * 200_000
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+    for _, writer in clients:
+        writer.write(framed(content))
+    for served in range(1, 5):
+        await eventually(lambda: handler.waiting)
+        assert server.memory.used_bytes <= 300_000
+        handler.answer_next()
+        await eventually(lambda served=served: server.memory.waiting_count <= max(3 - served, 0))
+    for reader, writer in clients:
+        assert await reader.readexactly(200_004) == framed(content)
+        writer.close()
 
 
 async def test_a_request_beyond_the_limit_costs_its_connection_only(start: Starter) -> None:
@@ -483,25 +500,3 @@ async def test_a_broker_that_stops_does_not_wait_for_connections_that_rest(start
     await server.stop(grace_s=60)
     assert await reader.read() == framed(b"request0")
     writer.close()
-
-
-async def test_idle_connections_are_closed_although_one_of_them_cannot_be(
-    start: Starter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server, port = start(Held(), idle_ms_max=200)
-    odd_reader, odd = await asyncio.open_connection("127.0.0.1", port)
-    await eventually(lambda: server.connections)
-    (first,) = server.connections
-    close, moods = type(first).close, iter([True])
-
-    def moody(connection: Connection, *arguments: Any, **options: Any) -> None:
-        if connection is first and next(moods, False):
-            raise ValueError("a defect")
-        close(connection, *arguments, **options)
-
-    monkeypatch.setattr(type(first), "close", moody)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    assert await reader.read() == b""
-    assert await odd_reader.read() == b""
-    for each in (odd, writer):
-        each.close()

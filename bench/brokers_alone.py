@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import uvloop
 
 from bench.antipode import REPOSITORY
-from bench.systems import create_topic, delete_topic
+from bench.systems import DEBUGGING_CONSUMER, LATEST_TIMESTAMP, create_topic, delete_topic, end_offset_sum
 from bench.warm_memory import touch_free_memory
 from runtime.process import OperationalFailure
 from wire.client import KafkaClient
@@ -115,7 +115,11 @@ class _Partitions:
         ]
         known = self._client.cluster.topics[self._topic]
         request = FetchRequest(
-            [TopicToFetch(self._topic, known.topic_id, wanted)], max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES
+            [TopicToFetch(self._topic, known.topic_id, wanted)],
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            replica_id=DEBUGGING_CONSUMER,
         )
         response = await self._client.fetch(self._leader, request)
         return [partition for topic in response.topics for partition in topic.partitions]
@@ -130,8 +134,9 @@ def _received(partition: PartitionFetched) -> memoryview:
 async def _partitions(client: KafkaClient, topic: str) -> list[_Partitions]:
     """Each connection's share of a topic whose partitions one broker leads."""
     known = (await client.metadata([topic])).topics[topic].partitions
-    ends = await client.offsets_at([(topic, index) for index in known], -1)
     leader = known[0].leader_id
+    places = [(topic, index) for index in known]
+    ends = await client.offsets_at(places, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
     return [
         _Partitions(
             client, topic, leader, {index: ends[topic, index] for index in known if index % CONNECTIONS == number}
@@ -188,8 +193,7 @@ async def _write(brokers: str, topic: str, from_brokers: str, from_topic: str) -
     async with KafkaClient(from_brokers, site_local=True) as source:
         shares = await _partitions(source, from_topic)
         (fetched, *_) = [partition for partition in await shares[0].fetch() if partition.records]
-        known = source.cluster.topics[from_topic].partitions
-        record_count = sum((await source.offsets_at([(from_topic, index) for index in known], -1)).values())
+        record_count = await end_offset_sum(source, from_topic)
     received = _received(fetched)
     headers = list(iterate_headers(received, may_end_in_partial=True))
     records = received[: headers[-1][0] + headers[-1][1].size_bytes]

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import parse_host_port
+from runtime.clock import SystemClock
 from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.log_batches import batch
@@ -93,8 +94,9 @@ class PassiveSite:
             values = {"topic_names": [topic], "timeout": timedelta(seconds=WITHIN_S)}
             assert client.call(DELETE_TOPICS, 5, values).responses[0].error_code == ErrorCode.none
         self.create_at("a", topic)
+        records = batch([b"of the new one"], timestamp_ms=SystemClock().now_ms())  # an old one would soon be deleted
         with RawClient(self.port("a")) as client:
-            eventually_sync(lambda: client.produce(topic, batch([b"of the new one"])).error_code == ErrorCode.none)
+            eventually_sync(lambda: client.produce(topic, records).error_code == ErrorCode.none)
 
     def topic_id(self, site: str, topic: str) -> object:
         """The id of the site's own topic."""

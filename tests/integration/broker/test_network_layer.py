@@ -250,23 +250,6 @@ async def test_who_does_not_read_is_not_read_from(start: Starter) -> None:
     other.close()
 
 
-async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -> None:
-    handler = Held()
-    server, port = start(handler, memory_bytes=300_000)
-    content = b"y" * 200_000
-    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
-    for _, writer in clients:
-        writer.write(framed(content))
-    for served in range(1, 5):
-        await eventually(lambda: handler.waiting)
-        assert server.memory.used_bytes <= 300_000
-        handler.answer_next()
-        await eventually(lambda served=served: server.memory.waiting_count <= max(3 - served, 0))
-    for reader, writer in clients:
-        assert await reader.readexactly(200_004) == framed(content)
-        writer.close()
-
-
 async def test_a_request_beyond_the_limit_costs_its_connection_only(start: Starter) -> None:
     handler = Held()
     handler.is_prompt = True

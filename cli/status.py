@@ -116,6 +116,7 @@ async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite])
     """By link: what other links say against its active site, as that site itself knows them."""
     from dr.core.link_checks import deposed_problems
     from runtime.process import OperationalFailure
+    from wire.links import other_site
 
     found: dict[str, list[str]] = {}
     for client in clients:
@@ -123,11 +124,12 @@ async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite])
         for record in records:
             if record.active_site == client.name and len(records) > 1:
                 try:
-                    said = await client.survey_link(record)
+                    view = await client.view(asking_site=other_site(record, client.name))
                 except OperationalFailure:
                     continue  # that the site does not answer is said already
-                topics = [] if said is None else [topic.name for topic in said.topics]
-                found[record.name] = deposed_problems(record, links=records, topics=topics)
+                found[record.name] = deposed_problems(
+                    record, links=records, topics=[topic.name for topic in view.topics]
+                )
     return found
 
 

@@ -38,6 +38,8 @@ class SyncPolicy(enum.Enum):
     DEGRADE = "degrade"
 
 
+_SYNC_POLICIES = {policy.value: policy for policy in SyncPolicy}
+
 SYNC_TIMEOUT_MS = 10_000
 """How long a link that may degrade waits for a silent standby unless it says otherwise."""
 
@@ -111,8 +113,7 @@ def role_of(link: LinkRecord, site: str) -> SiteRole:
 
 def sync_policy(link: LinkRecord) -> SyncPolicy:
     """The link's policy; a word that this release does not know is taken for the strictest one."""
-    known = {policy.value: policy for policy in SyncPolicy}
-    return known.get(link.sync_policy, SyncPolicy.BLOCK)
+    return _SYNC_POLICIES.get(link.sync_policy, SyncPolicy.BLOCK)
 
 
 def blocks(link: LinkRecord) -> bool:

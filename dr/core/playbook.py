@@ -321,10 +321,10 @@ class FailoverPlaybook:
         return has_settled and not may_arrive
 
     def _deposed_refusal(self, source: SiteEvidence | None) -> str:
-        """A topic is written to at one site of all that links join: that one cannot be fenced from here."""
-        if source is None or not source.deposed or self._policy.accepts_data_loss:
+        """A topic is written to at one site of all that links join. That one cannot be fenced from here, so this is no loss to accept."""
+        if source is None or not source.deposed:
             return ""
-        return f"{source.deposed[0]}; promoting {self._to_site} would make two sites active; accept data loss to go on all the same"
+        return f"{source.deposed[0]}; promoting {self._to_site} would make two sites active"
 
     def _fence_refusal(self, evidence: Evidence) -> str:
         if evidence.source is None or evidence.source.is_fenced or not self._fence_problem:

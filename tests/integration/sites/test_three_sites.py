@@ -58,7 +58,7 @@ async def test_a_standby_whose_source_was_made_passive_does_not_look_well(start_
 
     await eventually(is_told)
     assert "its site is not active for it" in sites.process("mirror-a-c").log_text()
-    refused = run(sites, "failover", "a-c", "--to", "c", code=1)
+    refused = run(sites, "failover", "a-c", "--to", "c", "--accept-data-loss", code=1)
     assert "since link a-b made b active" in refused
     assert "promoting c would make two sites active" in refused
     sites.stop()

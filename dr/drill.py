@@ -219,7 +219,7 @@ class DrillRun:
         measured = await self._measure(stage)
         return (
             f"{measured.acknowledged} acknowledged, {len(measured.missing)} missing, {len(measured.duplicates)} duplicates, "
-            f"{len(measured.gaps)} gaps, {len(measured.order_violations)} out of order"
+            f"{len(measured.gaps)} gaps, {len(measured.order_violations)} out of order, {measured.redelivered} delivered again"
         )
 
     async def _measure(self, stage: DrillStage) -> Measured:

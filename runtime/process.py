@@ -26,16 +26,18 @@ class OperationalFailure(Exception):
     """The world (not the program) is wrong: shown to the person as one message, without a stack."""
 
 
+def raise_descriptor_limit() -> None:
+    """Open as many files as the system lets this process: what a login gives is too little for a broker's logs and connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 DaemonMain = Callable[[asyncio.Event], Awaitable[None]]
 
 
 def run_daemon(main: DaemonMain) -> ExitCode:
-    """Run `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. A second signal ends the process at once.
-
-    The process may open as many files as the system lets it: what a login gives is too little for a broker's logs and connections.
-    """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Run `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. A second signal ends the process at once."""
+    raise_descriptor_limit()
     try:
         uvloop.run(_with_signals(main))
     except OperationalFailure as failure:

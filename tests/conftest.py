@@ -16,10 +16,12 @@ from hypothesis import settings
 from deploy import jar_sets
 from deploy.toxiproxy_server import ToxiproxyServer
 from runtime import logs
+from runtime.process import raise_descriptor_limit
 from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.clock import ManualClock
 from tests.support.examples import examples
 from tests.support.java_clients import KafkaPrograms
+from tests.support.logs_on_disk import abandon_opened_logs
 from tests.support.ports import free_port
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
@@ -29,9 +31,17 @@ from tests.support.zookeeper import ZooKeeperProcess, start_zookeeper
 settings.register_profile("house", deadline=None, max_examples=examples(100))
 settings.load_profile("house")
 
+raise_descriptor_limit()
+
 # As in a daemon, and before anything logs: a logger that was used before would not be seen by `capture_logs` after.
 logs.configure("tests", level="WARNING")
 logging.getLogger().handlers.clear()  # pytest shows what is logged
+
+
+@pytest.fixture(autouse=True)
+def _no_log_left_open() -> Iterator[None]:
+    yield
+    abandon_opened_logs()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from wire.record_batch import BatchHeader, iterate_headers, verify_crc
 from wire.records import Record, decode_records
 
 NOW_MS = 1_000_000
+_opened: list[PartitionLog] = []
 
 
 def config(**fields: Any) -> LogConfig:
@@ -27,7 +28,15 @@ def open_log(directory: object, disk: Disk | None = None, **options: Any) -> Par
     names = ("is_clean", "recovery_point", "log_start_offset", "now_ms", "topic_id", "roll_jitter")
     opening = {name: options.pop(name) for name in names if name in options}
     chosen = options.pop("config", None) or config(**options)
-    return PartitionLog(str(directory), DescriptorCache(disk or RealDisk()), chosen, topic="t", partition=0, **opening)
+    log = PartitionLog(str(directory), DescriptorCache(disk or RealDisk()), chosen, topic="t", partition=0, **opening)
+    _opened.append(log)
+    return log
+
+
+def abandon_opened_logs() -> None:
+    """Close the files of every log that a test left open, as one that plays a crash does; nothing is written."""
+    while _opened:
+        _opened.pop().abandon()
 
 
 def fill(log: PartitionLog, count: int, *, records: int = 2, leader_epoch: int = 0, first_time_ms: int = 0) -> None:

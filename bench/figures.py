@@ -109,6 +109,7 @@ _OF_A_DRAIN = {
     "brokers_mb_per_s": Figure(title="the brokers with no mirror between", unit="MB/s", pick=Pick.HIGHEST),
     "brokers_share": Figure(title="drain's share of that", unit="of 1", pick=Pick.MEDIAN),
     "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.067)),
+    "relay_cpu_s_per_gb": Figure(title="CPU of receiving and sending the bytes alone", unit="s/GB", pick=Pick.LOWEST),
     "peak_mb": Figure(title="mirror memory, peak", unit="MB", pick=Pick.HIGHEST, target=Target(below=150)),
 }
 _OF_A_LINE = {

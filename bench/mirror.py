@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import antipode, apache_kafka, brokers_alone, librdkafka, mirror_maker
+from bench import antipode, apache_kafka, brokers_alone, bytes_alone, librdkafka, mirror_maker
 from bench.figures import Side
 from bench.payloads import payloads
 from bench.plan import Plan
@@ -128,6 +128,7 @@ def _measure_running(plan: Plan, pair: MirrorPair, count: int, *, produced_mb_pe
     values = {**drain._asdict(), "produced_mb_per_s": produced_mb_per_s, "peak_mb": peak_mb}
     pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
     values |= beside_the_brokers(pair, DRAINED, count * RECORD_BYTES, drain.mb_per_s)
+    values |= beside_the_bytes(pair)
     plan.record("mirror", "drain, 1 KB", pair.side, usage, **values)
 
 
@@ -142,6 +143,11 @@ def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s
         read_from=pair.target, write_to=pair.source, topic=pair.target_topic(topic), size_bytes=size_bytes
     )
     return {"brokers_mb_per_s": carried, "brokers_share": mb_per_s / carried}
+
+
+def beside_the_bytes(pair: MirrorPair) -> dict[str, float]:
+    """What of our mirror's CPU time is the price of the bytes, as far as they are moved as producers gave them; nothing of the peer's."""
+    return {} if pair.side is not Side.ANTIPODE else {"relay_cpu_s_per_gb": bytes_alone.relayed_cpu_s_per_gb()}
 
 
 async def watch_drain(

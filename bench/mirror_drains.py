@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bench import librdkafka
 from bench.figures import Side
-from bench.mirror import MirrorPair, antipode_pair, beside_the_brokers, kafka_pair, watch_drain
+from bench.mirror import MirrorPair, antipode_pair, beside_the_brokers, beside_the_bytes, kafka_pair, watch_drain
 from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import memory, metered
@@ -68,6 +68,8 @@ def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
         }
         pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
         values |= beside_the_brokers(pair, load.topic, count * load.record_bytes, drain.mb_per_s)
+        if load.codec == "none":
+            values |= beside_the_bytes(pair)
         plan.record("mirror-drains", f"{load.record_bytes} B, {load.codec}", pair.side, usage, **values)
     finally:
         pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)

@@ -15,6 +15,7 @@ from broker.core.leader_epochs import LeaderEpochs
 from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs
 from broker.log.errors import DiskFull, StorageError, storage_errors
 from broker.log.flushing import FlushWork, GroupFlush, NoteFlush, note_nothing
+from broker.log.segment import Segment
 from broker.log.segments import Segments
 from runtime.disk import Disk
 
@@ -50,6 +51,7 @@ class Durability:
         self._saved_epochs_version = saved_epochs_version
         self._first_unflushed_ms: int | None = None
         self._snapshots: list[str] = []
+        self._is_all_wanted = False
         self._group = GroupFlush(disk, self._prepare, self._finish, self._fail, note_flush)
 
     # -- what waits -------------------------------------------------------------------------------------------------
@@ -77,7 +79,11 @@ class Durability:
     @property
     def has_unflushed_segments(self) -> bool:
         """Whether a segment was rolled, or the log made, since the last flush: flushed in the background, whatever the policy."""
-        return self._is_new or any(segment.is_dirty for segment in self._segments.all[:-1])
+        return self._is_new or any(segment.is_dirty for segment in self._rolled)
+
+    @property
+    def _rolled(self) -> list[Segment]:
+        return self._segments.all[:-1]
 
     @property
     def is_clean(self) -> bool:
@@ -95,13 +101,31 @@ class Durability:
         """Make everything appended so far durable. Others' flushes are joined."""
         self.refuse_when_failed()
         target, truncations = self._end_offset(), self.truncations
+        self._is_all_wanted = True
         if self._is_new:
             await self._group.flush(lambda: not self._is_new)
         await self._group.flush(lambda: self.recovery_point >= target or self.truncations != truncations)
 
+    async def flush_rolled(self) -> None:
+        """Make durable what nobody writes to any more: rolled segments, and the names of a new log.
+
+        The active segment is left alone: while its pages are forced to disk whoever appends to it stands still, and the event loop too.
+        """
+        self.refuse_when_failed()
+        base_offset, truncations = self._segments.active.base_offset, self.truncations
+
+        def is_done() -> bool:
+            is_waiting = self._is_new or any(
+                rolled.is_dirty for rolled in self._rolled if rolled.base_offset < base_offset
+            )
+            return not is_waiting or self.truncations != truncations
+
+        await self._group.flush(is_done)
+
     def flush_now(self) -> None:
         """As `flush`, holding the caller."""
         self.refuse_when_failed()
+        self._is_all_wanted = True
         self._group.flush_now()
 
     def sync_names(self) -> None:
@@ -113,23 +137,29 @@ class Durability:
 
     def _prepare(self) -> FlushWork:
         active = self._segments.active
-        rolled = [segment for segment in self._segments.all[:-1] if segment.is_dirty]
-        is_epochs_new = self._epochs.version != self._saved_epochs_version
-        epochs = (f"{self._directory}/{LEADER_EPOCHS}", encode_epochs(self._epochs.entries)) if is_epochs_new else None
-        self._first_unflushed_ms = None
+        is_all, self._is_all_wanted = self._is_all_wanted, False
+        end_offset = (
+            self._end_offset() if is_all else max(self.recovery_point, min(active.base_offset, self._end_offset()))
+        )
+        # of an epoch that begins in what is left alone a crash may leave nothing: it is saved with its records
+        epochs = [entry for entry in self._epochs.entries if is_all or entry.start_offset < end_offset]
+        has_all_epochs = len(epochs) == len(self._epochs.entries)
+        is_epochs_new = self._epochs.version != self._saved_epochs_version and (has_all_epochs or bool(epochs))
+        if is_all:
+            self._first_unflushed_ms = None
         has_new_names, self._has_new_names = self._has_new_names, False
         # one that was cut is not dirty and yet has something to flush: only a new, empty one has nothing
         is_empty = self._is_new and not active.is_dirty and not self.truncations
         metadata = f"{self._directory}/{PARTITION_METADATA}"
         return FlushWork(
             directory=self._directory,
-            end_offset=self._end_offset(),
+            end_offset=end_offset,
             truncations=self.truncations,
-            active=[] if is_empty else [(active, active.file.acquire())],
-            rolled=[(segment, segment.file.acquire()) for segment in rolled],
+            active=[(active, active.file.acquire())] if is_all and not is_empty else [],
+            rolled=[(segment, segment.file.acquire()) for segment in self._rolled if segment.is_dirty],
             small_files=[metadata, *self._snapshots] if self._is_new else list(self._snapshots),
-            epochs=epochs,
-            epochs_version=self._epochs.version,
+            epochs=(f"{self._directory}/{LEADER_EPOCHS}", encode_epochs(epochs)) if is_epochs_new else None,
+            epochs_version=self._epochs.version if has_all_epochs else self._saved_epochs_version,
             has_new_names=has_new_names,
             is_new_log=self._is_new,
         )

@@ -13,7 +13,7 @@ Callers: the broker's shell (replicas, main).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
@@ -41,6 +41,9 @@ NEARLY_FULL_SHARE: Final = 0.05
 
 IsCopy = Callable[[str], bool]
 """Whether a topic's logs are copies of another site's."""
+
+
+Flush = Callable[[], Awaitable[None]]
 
 
 def never_a_copy(_topic: str) -> bool:
@@ -421,6 +424,7 @@ class LogStore:
         """Flush logs whose flush.ms is over, those with rolled segments, and what is too much to leave open; recovery points follow."""
         failure: BaseException | None = None
         due: list[PartitionLog] = []
+        rolled: list[PartitionLog] = []
         waiting: list[tuple[int, PartitionLog]] = []
         for number, log in enumerate(self):
             if number % LOGS_PER_TURN == 0:
@@ -428,25 +432,30 @@ class LogStore:
             if log.failure is not None:
                 # whoever met it may not have said so
                 self.note_failure(log.failure)
-            elif log.is_flush_due(self._now_ms()) or log.has_unflushed_segments:
+                continue
+            if log.is_flush_due(self._now_ms()):
                 due.append(log)
-            elif (since_ms := log.unflushed_since_ms) is not None:
+                continue
+            if log.has_unflushed_segments:
+                rolled.append(log)
+            if (since_ms := log.unflushed_since_ms) is not None:
                 waiting.append((since_ms, log))
         surplus = max(len(waiting) - self.unflushed_max, 0)
         if surplus:
             # each keeps a descriptor open: those that have waited longest let go of theirs
             due += [log for _, log in sorted(waiting, key=lambda entry: entry[0])[:surplus]]
         self._each_directory(LogDirectory.sync)
-        for first in range(0, len(due), FLUSHES_AT_A_TIME):
-            failure = await self._flush(due[first : first + FLUSHES_AT_A_TIME]) or failure
+        flushes = [(log, log.flush) for log in due] + [(log, log.flush_rolled) for log in rolled]
+        for first in range(0, len(flushes), FLUSHES_AT_A_TIME):
+            failure = await self._flush(flushes[first : first + FLUSHES_AT_A_TIME]) or failure
         if failure is not None:
             raise failure
 
-    async def _flush(self, due: list[PartitionLog]) -> BaseException | None:
-        """Flush these side by side; the first failure."""
+    async def _flush(self, flushes: Sequence[tuple[PartitionLog, Flush]]) -> BaseException | None:
+        """Carry these out side by side; the first failure."""
         failure: BaseException | None = None
-        results = await asyncio.gather(*(log.flush() for log in due), return_exceptions=True)
-        for log, result in zip(due, results, strict=True):
+        results = await asyncio.gather(*(flush() for _, flush in flushes), return_exceptions=True)
+        for (log, _), result in zip(flushes, results, strict=True):
             # a log that was deleted meanwhile has no files to flush
             if isinstance(result, BaseException) and not log.is_abandoned:
                 failure = failure or result

@@ -560,6 +560,10 @@ class PartitionLog:
         """Make everything appended so far durable; the recovery point follows. Others' flushes are joined."""
         await self._durability.flush()
 
+    async def flush_rolled(self) -> None:
+        """Make rolled segments and a new log's names durable; the recovery point moves to the active segment at most."""
+        await self._durability.flush_rolled()
+
     def flush_now(self) -> None:
         """As `flush`, holding the caller."""
         self._durability.flush_now()

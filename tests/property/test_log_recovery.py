@@ -1,5 +1,6 @@
 """Whatever bytes a crash or a bad disk leaves, recovery yields the longest sound prefix, says what it cut, and never crashes."""
 
+import asyncio
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ from broker.log.checkpoints import LEADER_EPOCHS
 from tests.support.examples import examples
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.log_batches import TRANSACTIONAL, batch, marker
-from tests.support.logs_on_disk import NOW_MS, open_log, read_all
+from tests.support.logs_on_disk import NOW_MS, abandon_opened_logs, open_log, read_all
 from wire.record_batch import BatchHeader, read_header
 
 SEGMENT_BYTES = 700
@@ -29,6 +30,7 @@ def scratch() -> Iterator[Path]:
     try:
         yield folder
     finally:
+        abandon_opened_logs()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -282,13 +284,16 @@ def test_a_cut_that_a_power_cut_undoes_leaves_a_log_that_opens_with_every_offset
             assert offsets == list(range(log.log_start_offset, log.log_end_offset))
             log.save_recovery_point_by(lambda log=log: saved.update(recovery_point=log.recovery_point))
             for _ in range(chance.randint(0, 40)):
-                match chance.choices(["append", "flush", "truncate"], [20, 4, 2])[0]:
+                match chance.choices(["append", "flush", "flush rolled", "truncate"], [20, 3, 3, 2])[0]:
                     case "append":
                         saved["epoch"] += 1
                         records = batch([chance.randbytes(chance.choice([3, 60, 150]))], timestamp_ms=NOW_MS)
                         log.append_as_leader(records, leader_epoch=saved["epoch"], now_ms=NOW_MS)
                     case "flush":
                         log.flush_now()
+                        saved["recovery_point"] = log.recovery_point
+                    case "flush rolled":
+                        asyncio.run(log.flush_rolled())
                         saved["recovery_point"] = log.recovery_point
                     case "truncate":
                         log.truncate_to(max(log.log_end_offset - chance.randint(0, 5), log.log_start_offset))
@@ -297,7 +302,7 @@ def test_a_cut_that_a_power_cut_undoes_leaves_a_log_that_opens_with_every_offset
 
 
 def act(log, chance, written, saved, step) -> None:
-    match chance.choices(["append", "flush", "truncate", "retain"], [20, 4, 1, 1])[0]:
+    match chance.choices(["append", "flush", "flush rolled", "truncate", "retain"], [20, 3, 3, 1, 1])[0]:
         case "append":
             value = chance.randbytes(chance.choice([3, 60, 150]))
             written.append(value)
@@ -305,6 +310,10 @@ def act(log, chance, written, saved, step) -> None:
             log.append_as_leader(batch([value], timestamp_ms=NOW_MS), leader_epoch=saved["epoch"], now_ms=NOW_MS)
         case "flush":
             log.flush_now()
+            saved["recovery_point"] = log.recovery_point
+        case "flush rolled":
+            asyncio.run(log.flush_rolled())
+            assert not log.has_unflushed_segments
             saved["recovery_point"] = log.recovery_point
         case "truncate":
             log.truncate_to(max(log.log_end_offset - chance.randint(0, 5), log.log_start_offset))

@@ -184,6 +184,20 @@ async def test_due_flushes_move_recovery_points_and_one_failing_log_stops_no_oth
     logs.abandon()
 
 
+async def test_of_a_new_log_the_names_are_flushed_and_not_what_is_being_written(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    logs = store(tmp_path, disk=disk)
+    log = create(logs, "t")
+    fill(log, 1)
+    assert log.has_unflushed_segments
+    await logs.flush_due()
+    assert (log.recovery_point, log.has_unflushed_segments) == (0, False)
+    synced = [path for operation, path in disk.operations if operation.startswith("f")]
+    assert {str(tmp_path), f"{tmp_path}/t-0", f"{tmp_path}/t-0/partition.metadata"} <= set(synced)
+    assert not [path for path in synced if path.endswith(".log")]
+    logs.close()
+
+
 async def test_logs_that_waited_longest_are_flushed_when_too_many_keep_a_descriptor(tmp_path):
     logs = store(tmp_path)
     made = [create(logs, "t", number) for number in range(6)]

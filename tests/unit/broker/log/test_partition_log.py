@@ -447,6 +447,24 @@ async def test_one_flush_covers_all_appends_before_it(tmp_path):
     assert len([path for operation, path in disk.operations if operation == "fdatasync" and path.endswith(".log")]) <= 3
 
 
+async def test_what_is_rolled_is_flushed_without_the_segment_that_is_written_to(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk, segment_bytes=400)
+    fill(log, 10)
+    *rolled, active = sorted(path.name for path in (tmp_path / "t-0").glob("*.log"))
+    assert log.has_unflushed_segments
+    await log.flush_rolled()
+    assert (log.recovery_point, log.has_unflushed_segments) == (int(active.removesuffix(".log")), False)
+    flushed = [
+        os.path.basename(path)
+        for operation, path in disk.operations
+        if operation == "fdatasync" and path.endswith(".log")
+    ]
+    assert flushed == rolled
+    await log.flush()
+    assert log.recovery_point == log.log_end_offset
+
+
 async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):
     disk = FaultyDisk(str(tmp_path))
     log = open_log(tmp_path / "t-0", disk)

@@ -13,7 +13,7 @@ Callers: the broker's shell (replicas, main).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
@@ -41,9 +41,6 @@ NEARLY_FULL_SHARE: Final = 0.05
 
 IsCopy = Callable[[str], bool]
 """Whether a topic's logs are copies of another site's."""
-
-
-Flush = Callable[[], Awaitable[None]]
 
 
 def never_a_copy(_topic: str) -> bool:
@@ -445,16 +442,17 @@ class LogStore:
             # each keeps a descriptor open: those that have waited longest let go of theirs
             due += [log for _, log in sorted(waiting, key=lambda entry: entry[0])[:surplus]]
         self._each_directory(LogDirectory.sync)
-        flushes = [(log, log.flush) for log in due] + [(log, log.flush_rolled) for log in rolled]
+        flushes = [(log, False) for log in due] + [(log, True) for log in rolled]
         for first in range(0, len(flushes), FLUSHES_AT_A_TIME):
             failure = await self._flush(flushes[first : first + FLUSHES_AT_A_TIME]) or failure
         if failure is not None:
             raise failure
 
-    async def _flush(self, flushes: Sequence[tuple[PartitionLog, Flush]]) -> BaseException | None:
-        """Carry these out side by side; the first failure."""
+    async def _flush(self, flushes: Sequence[tuple[PartitionLog, bool]]) -> BaseException | None:
+        """Flush these logs, or what is rolled of them, side by side; the first failure."""
         failure: BaseException | None = None
-        results = await asyncio.gather(*(flush() for _, flush in flushes), return_exceptions=True)
+        flushing = (log.flush(is_rolled_enough=is_rolled_enough) for log, is_rolled_enough in flushes)
+        results = await asyncio.gather(*flushing, return_exceptions=True)
         for (log, _), result in zip(flushes, results, strict=True):
             # a log that was deleted meanwhile has no files to flush
             if isinstance(result, BaseException) and not log.is_abandoned:

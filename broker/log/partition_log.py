@@ -556,13 +556,9 @@ class PartitionLog:
         """Whether a segment was rolled, or the log made, since the last flush: flushed in the background, whatever the policy."""
         return self._durability.has_unflushed_segments
 
-    async def flush(self) -> None:
-        """Make everything appended so far durable; the recovery point follows. Others' flushes are joined."""
-        await self._durability.flush()
-
-    async def flush_rolled(self) -> None:
-        """Make rolled segments and a new log's names durable; the recovery point moves to the active segment at most."""
-        await self._durability.flush_rolled()
+    async def flush(self, *, is_rolled_enough: bool = False) -> None:
+        """Make everything appended so far durable, or rolled segments and a new log's names; the recovery point follows."""
+        await (self._durability.flush_rolled() if is_rolled_enough else self._durability.flush())
 
     def flush_now(self) -> None:
         """As `flush`, holding the caller."""

@@ -293,7 +293,7 @@ def test_a_cut_that_a_power_cut_undoes_leaves_a_log_that_opens_with_every_offset
                         log.flush_now()
                         saved["recovery_point"] = log.recovery_point
                     case "flush rolled":
-                        asyncio.run(log.flush_rolled())
+                        asyncio.run(log.flush(is_rolled_enough=True))
                         saved["recovery_point"] = log.recovery_point
                     case "truncate":
                         log.truncate_to(max(log.log_end_offset - chance.randint(0, 5), log.log_start_offset))
@@ -312,7 +312,7 @@ def act(log, chance, written, saved, step) -> None:
             log.flush_now()
             saved["recovery_point"] = log.recovery_point
         case "flush rolled":
-            asyncio.run(log.flush_rolled())
+            asyncio.run(log.flush(is_rolled_enough=True))
             assert not log.has_unflushed_segments
             saved["recovery_point"] = log.recovery_point
         case "truncate":

@@ -453,7 +453,7 @@ async def test_what_is_rolled_is_flushed_without_the_segment_that_is_written_to(
     fill(log, 10)
     *rolled, active = sorted(path.name for path in (tmp_path / "t-0").glob("*.log"))
     assert log.has_unflushed_segments
-    await log.flush_rolled()
+    await log.flush(is_rolled_enough=True)
     assert (log.recovery_point, log.has_unflushed_segments) == (int(active.removesuffix(".log")), False)
     flushed = [
         os.path.basename(path)

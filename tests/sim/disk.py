@@ -218,8 +218,9 @@ class MemoryLog(PartitionLog):
     def _cut_high_watermark(self) -> None:
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), self.log_end_offset)
 
-    async def flush(self) -> None:
-        self.stored.flushed = self.log_end_offset
+    async def flush(self, *, is_rolled_enough: bool = False) -> None:
+        if not is_rolled_enough:  # nothing is rolled here
+            self.stored.flushed = self.log_end_offset
 
     def save(self) -> None:
         """The checkpoint of the high watermark."""

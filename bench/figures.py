@@ -106,6 +106,7 @@ class Row:
 _OF_A_DRAIN = {
     "mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=5)),
     "produced_mb_per_s": Figure(title="librdkafka writing it to the source", unit="MB/s", pick=Pick.HIGHEST),
+    "target_cores": Figure(title="target broker's CPU meanwhile", unit="cores", pick=Pick.HIGHEST),
     "brokers_mb_per_s": Figure(title="the brokers with no mirror between", unit="MB/s", pick=Pick.HIGHEST),
     "brokers_share": Figure(title="drain's share of that", unit="of 1", pick=Pick.MEDIAN),
     "cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST, target=Target(ratio_max=0.067)),

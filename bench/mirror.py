@@ -21,7 +21,7 @@ from bench.figures import Side
 from bench.payloads import payloads
 from bench.plan import Plan
 from bench.processes import cpu_s, memory, metered
-from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic, end_offset_sum
+from bench.systems import STOP_TIMEOUT_MS, MeasuredBroker, check_complete, create_topic, end_offset_sum
 from bench.warm_memory import touch_free_memory
 from dr.environment import Environment
 from runtime.children import Child
@@ -42,9 +42,14 @@ class MirrorPair:
 
     side: Side
     source: str
-    target: str
+    target_broker: MeasuredBroker
     child: Child
     target_topic: Callable[[str], str]
+
+    @property
+    def target(self) -> str:
+        """Where the target serves."""
+        return self.target_broker.bootstrap_servers
 
 
 class Drain(NamedTuple):
@@ -54,6 +59,7 @@ class Drain(NamedTuple):
     mb_per_s: float
     cpu_s_per_gb: float
     cpu_s_per_gb_with_start: float
+    target_cores: float
 
 
 def measure(plan: Plan) -> None:
@@ -71,8 +77,13 @@ def antipode_pair(directory: Path, settings: Mapping[str, str] | None = None) ->
     """Two linked sites of ours; the mirror that came with them has been stopped, and given these settings."""
     with antipode.sites(directory, "--sites", "a,b", "--no-proxy") as environment:
         child = stopped_mirror(environment, settings or {})
-        source, target = (environment.sites[site].bootstrap_servers for site in ("a", "b"))
-        yield MirrorPair(side=Side.ANTIPODE, source=source, target=target, child=child, target_topic=str)
+        yield MirrorPair(
+            side=Side.ANTIPODE,
+            source=environment.sites["a"].bootstrap_servers,
+            target_broker=antipode.broker_of(environment, "b"),
+            child=child,
+            target_topic=str,
+        )
 
 
 def stopped_mirror(environment: Environment, settings: Mapping[str, str]) -> Child:
@@ -96,12 +107,17 @@ def kafka_pair(
         source, target = (
             running.enter_context(
                 apache_kafka.lone_broker(directory / name, name=f"kafka-{name}", settings=broker_settings)
-            ).bootstrap_servers
+            )
             for name in ("a", "b")
         )
-        child = mirror_maker.child(directory / "mirror-maker", source, target, topics, settings)
+        ends = (source.bootstrap_servers, target.bootstrap_servers)
+        child = mirror_maker.child(directory / "mirror-maker", *ends, topics, settings)
         yield MirrorPair(
-            side=Side.PEER, source=source, target=target, child=child, target_topic=mirror_maker.mirrored_topic
+            side=Side.PEER,
+            source=source.bootstrap_servers,
+            target_broker=target,
+            child=child,
+            target_topic=mirror_maker.mirrored_topic,
         )
 
 
@@ -155,27 +171,36 @@ async def watch_drain(
 ) -> Drain:
     """Watch the target's log ends until all records of this size are there. OperationalFailure when the mirror ends or is too slow."""
     topic = pair.target_topic(source_topic)
+    first: _Look | None = None
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
-        first_at = first_cpu_s = first_count = None
-        while True:
-            come = await _come(client, topic)
-            now = time.monotonic()
-            if come and first_at is None:
-                first_at, first_cpu_s, first_count = now, cpu_s(pid), come
-            if come >= count:
-                break
-            if pair.child.pid() is None or now - began > DRAIN_WITHIN_S:
-                raise OperationalFailure(f"{pair.child.name} mirrored {come} of {count}: {pair.child.log_tail()}")
+        while (look := await _look(client, topic, pair, pid)).come < count:
+            if look.come and first is None:
+                first = look
+            if pair.child.pid() is None or look.at_s - began > DRAIN_WITHIN_S:
+                raise OperationalFailure(f"{pair.child.name} mirrored {look.come} of {count}: {pair.child.log_tail()}")
             await asyncio.sleep(POLL_S)
-    assert first_at is not None and first_cpu_s is not None and first_count is not None  # noqa: PT018 (set together)
-    drained = (count - first_count) * record_bytes
-    used_s = cpu_s(pid)
+    first = first or look
+    drained = (count - first.come) * record_bytes
+    took_s = max(look.at_s - first.at_s, POLL_S)
     return Drain(
-        first_record_s=first_at - began,
-        mb_per_s=drained / 1e6 / max(now - first_at, POLL_S),
-        cpu_s_per_gb=(used_s - first_cpu_s) / (max(drained, record_bytes) / 1e9),
-        cpu_s_per_gb_with_start=used_s / (count * record_bytes / 1e9),
+        first_record_s=first.at_s - began,
+        mb_per_s=drained / 1e6 / took_s,
+        cpu_s_per_gb=(look.mirror_cpu_s - first.mirror_cpu_s) / (max(drained, record_bytes) / 1e9),
+        cpu_s_per_gb_with_start=look.mirror_cpu_s / (count * record_bytes / 1e9),
+        target_cores=(look.target_cpu_s - first.target_cpu_s) / took_s,
     )
+
+
+class _Look(NamedTuple):
+    at_s: float
+    come: int
+    mirror_cpu_s: float
+    target_cpu_s: float
+
+
+async def _look(client: KafkaClient, topic: str, pair: MirrorPair, pid: int) -> _Look:
+    come = await _come(client, topic)
+    return _Look(time.monotonic(), come, cpu_s(pid), cpu_s(pair.target_broker.pid))
 
 
 async def arrived_mb_per_s(

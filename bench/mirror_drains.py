@@ -63,6 +63,7 @@ def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
         values = {
             "mb_per_s": drain.mb_per_s,
             "produced_mb_per_s": count * load.record_bytes / 1e6 / took_s,
+            "target_cores": drain.target_cores,
             "cpu_s_per_gb": drain.cpu_s_per_gb,
             "peak_mb": memory(pid).peak_bytes / 1e6,
         }

@@ -31,7 +31,7 @@ def format_of(data: bytes) -> Format:
     if data.startswith(java_key_store.MAGIC):
         return Format.JKS
     if data.startswith(_JCEKS_MAGIC):
-        raise UnusableStore(f"it is JCEKS, which is not read; {CONVERSION} converts it")
+        raise UnusableStore(f"it is JCEKS, which is not read; {CONVERSION.replace('TYPE', 'JCEKS')} converts it")
     if pem.BEGIN in data:
         return Format.PEM
     if data.startswith(_SEQUENCE):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import ipaddress
 import os
 import ssl
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -14,11 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     pkcs12,
 )
+from cryptography.x509.oid import NameOID
 
 from runtime.configuration import ConfigurationError
 from tests.support.java_key_stores import (
     ASCII_PASSWORD,
-    FORMATS,
     KEY_PASSWORD,
     SERVER,
     STORE_PASSWORD,
@@ -58,7 +63,7 @@ def server(java_key_stores: JavaKeyStores, tmp_path: Path) -> ssl.SSLContext:
 
 
 def who_came(server: ssl.SSLContext, security: ClientSecurity) -> str:
-    """Shakes hands in memory; the name in the certificate that the client showed."""
+    """Shakes hands in memory; the name in the certificate that the client showed, nothing if it showed none."""
     context = security.ssl_context()
     assert context is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -72,9 +77,8 @@ def who_came(server: ssl.SSLContext, security: ClientSecurity) -> str:
                 waiting.remove(end)
             except ssl.SSLWantReadError:
                 assert to_server.pending or to_client.pending or len(waiting) > 1
-    shown = theirs.getpeercert()
-    assert shown is not None
-    return dict(pair for part in shown["subject"] for pair in part)["commonName"]  # type: ignore[misc]
+    shown = theirs.getpeercert() or {}
+    return {name: value for part in shown.get("subject", ()) for name, value in part}.get("commonName", "")
 
 
 def options_of(stores: JavaKeyStores, kind: str, *, name: str = "") -> dict[str, str]:
@@ -92,8 +96,18 @@ def options_of(stores: JavaKeyStores, kind: str, *, name: str = "") -> dict[str,
     return given | ({"ssl.truststore.type": name, "ssl.keystore.type": name} if name else {})
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("name", ["", "JKS", "PKCS12", "jks"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("jks", ""),
+        ("pkcs12", ""),
+        ("legacy", ""),
+        ("jks", "JKS"),
+        ("jks", "PKCS12"),
+        ("pkcs12", "JKS"),
+        ("pkcs12", "pkcs12"),
+    ],
+)
 def test_a_client_with_java_s_stores_is_let_in_whatever_the_format_is_called(
     java_key_stores: JavaKeyStores, server: ssl.SSLContext, kind: str, name: str
 ) -> None:
@@ -133,6 +147,30 @@ def test_pem_stands_in_files_or_in_the_options_themselves(
         for types in ({}, {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}):
             security = load_security({**TLS, **given, **types, "ssl.key.password": "of the key"})
             assert who_came(server, security) == SERVER
+
+
+def test_a_trusted_certificate_need_not_have_signed_itself(tmp_path: Path) -> None:
+    """Java trusts whatever a trust store holds; OpenSSL by itself asks for the authority above it."""
+    authority, leaf = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    today = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "leaf")]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")]))
+        .public_key(leaf.public_key())
+        .serial_number(1)
+        .not_valid_before(today - dt.timedelta(days=1))
+        .not_valid_after(today + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(LOOPBACK))]), critical=False)
+        .sign(authority, SHA256())
+        .public_bytes(Encoding.PEM)
+    )
+    private = leaf.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "leaf.pem").write_bytes(private + certificate)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(tmp_path / "leaf.pem")
+    given = {"ssl.truststore.certificates": certificate.decode()}
+    assert who_came(server, load_security({**TLS, **given})) == ""
 
 
 def test_no_key_stays_behind_in_the_process(java_key_stores: JavaKeyStores) -> None:

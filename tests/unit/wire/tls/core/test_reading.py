@@ -126,7 +126,7 @@ def test_a_store_may_have_no_locks_at_all(java_key_stores: JavaKeyStores) -> Non
     [
         (b"", "empty"),
         (b"clusters = a, b", "none of these"),
-        (bytes.fromhex("cececece0000000200000001"), "JCEKS.*keytool -importkeystore"),
+        (bytes.fromhex("cececece0000000200000001"), "JCEKS.*keytool -importkeystore .* -srcstoretype JCEKS"),
         (bytes.fromhex("feedfeed00000003") + bytes(40), "version 1 or 2"),
         (bytes.fromhex("feedfeed00000002ffffffff") + bytes(60), "kind 0"),
         (bytes.fromhex("feedfeed0000000200000001") + bytes.fromhex("00000002ffff") + bytes(60), "ends"),

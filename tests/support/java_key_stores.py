@@ -46,8 +46,6 @@ class JavaKeyStores:
     """PKCS12 with a key and, for itself, the certificate of the identity `jks`."""
     two_keys: Path
     """PKCS12 with the RSA keys `first` and `second`, in this order."""
-    two_kinds: Path
-    """The same and `third`, of EC."""
 
     def passwords(self, kind: str) -> tuple[str, str]:
         """Of a store of this format, and of the key in it."""
@@ -74,7 +72,7 @@ def make_key_stores(directory: Path) -> JavaKeyStores:
     """All of them, in some fifteen runs of keytool, as many at a time as may be."""
     identities = {kind: directory / f"identity.{kind}" for kind in FORMATS}
     trust = {kind: directory / f"trust.{kind}" for kind in FORMATS}
-    others = (directory / name for name in ("trust.without-password", "both.p12", "two-keys.p12", "two-kinds.p12"))
+    others = (directory / name for name in ("trust.without-password", "both.p12", "two-keys.p12"))
     stores = JavaKeyStores(identities, trust, *others)
 
     def make_identity(kind: str) -> None:
@@ -85,8 +83,6 @@ def make_key_stores(directory: Path) -> JavaKeyStores:
     def make_several() -> None:
         for alias in ("first", "second"):
             generate(stores.two_keys, alias, "RSA", ASCII_PASSWORD, ASCII_PASSWORD, FORMATS[SERVER])
-        stores.two_kinds.write_bytes(stores.two_keys.read_bytes())
-        generate(stores.two_kinds, "third", "EC", ASCII_PASSWORD, ASCII_PASSWORD, FORMATS[SERVER])
 
     def make_trust(kind: str) -> None:
         import_certificate(trust[kind], "server", server, stores.passwords(kind)[0], FORMATS[kind])

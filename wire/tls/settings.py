@@ -21,7 +21,7 @@ from pydantic import Field, SecretStr, field_validator
 from runtime.configuration import ConfigurationError, Settings
 from wire.tls.core import pem
 from wire.tls.core.entries import KeyStore, StoredKey, UnusableStore, WrongPassword
-from wire.tls.core.password_ciphers import unsealed
+from wire.tls.core.java_key_store import unlocked
 from wire.tls.core.reading import CONVERSION, Format, format_of, read_key_store
 
 HIDDEN: Final = "(hidden)"
@@ -140,16 +140,14 @@ class TlsSettings(Settings):
         with _blamed(f"{_KEY}.location", path, "a private key and its certificates"):
             if not store.keys:
                 raise UnusableStore("there is no private key in it")
-        # OpenSSL keeps a key of each kind (RSA, EC, ...) and takes one that the broker accepts: of each kind the first.
-        for key in reversed(store.keys):
-            self._identify_by(context, key, password if key_password is None else key_password)
+        self._identify_by(context, store.keys[0], password if key_password is None else key_password)
 
     def _identify_by(self, context: ssl.SSLContext, key: StoredKey, password: str) -> None:
         with _blamed(f"{_KEY}.location", self.keystore, f"a key {key.alias!r} and the certificates that belong to it"):
             if not key.chain:
                 raise UnusableStore("its certificates are not there")
             try:
-                opened = unsealed(key.sealed, password)
+                opened = unlocked(key.key, password) if key.is_locked else key.key
             except WrongPassword as error:
                 given = _NOT_SET if self.key_password is None else HIDDEN
                 accepted = (

@@ -15,11 +15,12 @@ class WrongPassword(UnusableStore):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredKey:
-    """A private key, still locked, with its certificates in DER, its own one first."""
+    """A private key with its certificates in DER, its own one first."""
 
     alias: str
-    sealed: bytes
-    """PKCS #8 in DER: EncryptedPrivateKeyInfo, or PrivateKeyInfo where the store has the key without a password of its own."""
+    key: bytes
+    """PKCS #8 in DER; where it `is_locked`, as JKS locks it (`java_key_store.unlocked`)."""
+    is_locked: bool
     chain: tuple[bytes, ...]
 
 

@@ -23,6 +23,8 @@ _KEY, _CERTIFICATE = 1, 2
 _VERSIONS: Final = (1, 2)
 _HEADER: Final = struct.Struct(">4sII")
 _DIGEST_BYTES: Final = 20
+_KEY_PROTECTOR: Final = bytes.fromhex("300e060a2b060104012a021101010500")
+"""The AlgorithmIdentifier of how JKS locks keys (1.3.6.1.4.1.42.2.17.1.1), before the octets of the locked key."""
 _WHITENER: Final = b"Mighty Aphrodite"
 
 
@@ -69,10 +71,32 @@ def read_java_key_store(data: bytes, password: str | None) -> KeyStore:
         raise UnusableStore(f"it is no JKS store of version 1 or 2: it begins {data[:8].hex()}")
     if password is not None:
         salted = password.encode("utf-16-be", "surrogatepass") + _WHITENER + data[:-_DIGEST_BYTES]
-        if not hmac.compare_digest(hashlib.sha1(salted).digest(), digest):  # noqa: S324 - the format's
+        if not hmac.compare_digest(_sha1(salted), digest):
             _read_entries(_Reader(entries, version), count)  # what is cut short is better said so
             raise WrongPassword("its digest is another one: the password is wrong, or the file was changed")
     return _read_entries(_Reader(entries, version), count)
+
+
+def unlocked(locked: bytes, password: str) -> bytes:
+    """A private key, PKCS #8 in DER: it stands under a stream of SHA-1 digests, behind a salt and before a digest of it. WrongPassword."""
+    _, protector, octets = locked.partition(_KEY_PROTECTOR)
+    if not protector or octets[:1] != b"\x04" or len(octets) <= 2 * _DIGEST_BYTES:
+        raise UnusableStore("a key is locked in a way that is not JKS's")
+    length_bytes = octets[1] & 0x7F if octets[1] & 0x80 else 0
+    content, encoded = octets[2 + length_bytes :], password.encode("utf-16-be", "surrogatepass")
+    link, under, check = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    stream = bytearray()
+    while len(stream) < len(under):
+        link = _sha1(encoded + link)
+        stream += link
+    plain = bytes(left ^ right for left, right in zip(under, stream, strict=False))
+    if not hmac.compare_digest(_sha1(encoded + plain), check):
+        raise WrongPassword("it does not open the key")
+    return plain
+
+
+def _sha1(data: bytes) -> bytes:
+    return hashlib.sha1(data).digest()  # noqa: S324 - the format's
 
 
 def _read_entries(reader: _Reader, count: int) -> KeyStore:
@@ -81,9 +105,9 @@ def _read_entries(reader: _Reader, count: int) -> KeyStore:
     for _ in range(count):
         kind, alias, _time = reader.number(), reader.name(), reader.take(8)
         if kind == _KEY:
-            sealed = reader.take(reader.number())
+            locked = reader.take(reader.number())
             chain = tuple(reader.certificate() for _ in range(reader.number()))
-            keys.append(StoredKey(alias=alias, sealed=sealed, chain=chain))
+            keys.append(StoredKey(alias=alias, key=locked, is_locked=True, chain=chain))
         elif kind == _CERTIFICATE:
             certificates.append(reader.certificate())
         else:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.hashes import SHA512
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
     KeySerializationEncryption,
     NoEncryption,
-    PrivateFormat,
     load_der_private_key,
     pkcs12,
 )
 from cryptography.x509 import load_der_x509_certificate
+from cryptography.x509.oid import NameOID
 
 from tests.support.java_key_stores import ASCII_PASSWORD, FORMATS, SERVER, JavaKeyStores, certificate_file
 from wire.tls.core.entries import KeyStore, StoredKey, UnusableStore, WrongPassword
-from wire.tls.core.password_ciphers import ITERATIONS_MAX, pkcs12_key, unsealed
+from wire.tls.core.java_key_store import unlocked
 from wire.tls.core.reading import Format, format_of, read_key_store
-
-LEGACY = pkcs12.PBES.PBESv1SHA1And3KeyTripleDESCBC
 
 
 def exported(store: Path) -> bytes:
@@ -31,7 +35,7 @@ def exported(store: Path) -> bytes:
 
 def is_key_of(key: StoredKey, password: str) -> bool:
     """Whether the private key is that of its certificate."""
-    opened = load_der_private_key(unsealed(key.sealed, password), None)
+    opened = load_der_private_key(unlocked(key.key, password) if key.is_locked else key.key, None)
     return opened.public_key() == load_der_x509_certificate(key.chain[0]).public_key()
 
 
@@ -83,37 +87,55 @@ def test_a_wrong_password_is_told_from_a_damaged_file(java_key_stores: JavaKeySt
             read_key_store(data[:cut], store_password)
         assert not isinstance(refused.value, WrongPassword) or kind != "jks"
     for key in read_key_store(data, store_password).keys:
-        for wrong in ("", store_password + " ", key_password[:-1]):
+        assert key.is_locked == (kind == "jks"), "PKCS12 has one password for all"
+        for wrong in ("", store_password + " ", key_password[:-1]) if key.is_locked else ():
             with pytest.raises(WrongPassword):
-                unsealed(key.sealed, wrong)
+                unlocked(key.key, wrong)
 
 
 def made_by_others(
-    stores: JavaKeyStores, encryption: KeySerializationEncryption, *, with_authority: bool = False
+    stores: JavaKeyStores, encryption: KeySerializationEncryption, above: Sequence[x509.Certificate] = ()
 ) -> bytes:
-    """PKCS12 of the server's key, by `cryptography`."""
+    """PKCS12 of the server's key without names for certificates, as openssl makes it."""
     data = stores.identities[SERVER].read_bytes()
     key, certificate, _ = pkcs12.load_key_and_certificates(data, ASCII_PASSWORD.encode())
     assert isinstance(key, pkcs12.PKCS12PrivateKeyTypes)
-    above = [load_der_x509_certificate(exported(stores.identities["jks"]))] if with_authority else None
     return pkcs12.serialize_key_and_certificates(b"theirs", key, certificate, above, encryption)
 
 
-def encryption(scheme: pkcs12.PBES, password: str) -> KeySerializationEncryption:
-    """Of all parts, with few rounds."""
-    builder = PrivateFormat.PKCS12.encryption_builder().kdf_rounds(10).key_cert_algorithm(scheme)
-    return (builder if scheme is LEGACY else builder.hmac_hash(SHA512())).build(password.encode())
-
-
-@pytest.mark.parametrize("scheme", [LEGACY, pkcs12.PBES.PBESv2SHA256AndAES256CBC])
-def test_stores_of_other_programs_are_read(java_key_stores: JavaKeyStores, scheme: pkcs12.PBES) -> None:
-    data = made_by_others(java_key_stores, encryption(scheme, "pässword"), with_authority=True)
+def test_stores_of_other_programs_are_read(java_key_stores: JavaKeyStores) -> None:
+    stranger = load_der_x509_certificate(exported(java_key_stores.identities["jks"]))
+    data = made_by_others(java_key_stores, BestAvailableEncryption("pässword".encode()), [stranger])
     store = read_key_store(data, "pässword")
     assert [key.alias for key in store.keys] == ["theirs"]
     assert is_key_of(store.keys[0], "pässword")
     own = exported(java_key_stores.identities[SERVER])
     assert store.keys[0].chain == (own,), "what did not issue it does not belong to it"
-    assert store.anchors == (own,), "as in Java, what is there without the mark of trust is not trusted"
+    assert store.certificates == (exported(java_key_stores.identities["jks"]),)
+
+
+def signed(name: str, key: ec.EllipticCurvePrivateKey, issuer: str, by: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    today = dt.datetime.now(dt.UTC)
+    subject, above = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, one)]) for one in (name, issuer))
+    builder = x509.CertificateBuilder(subject_name=subject, issuer_name=above, public_key=key.public_key())
+    builder = builder.serial_number(1).not_valid_before(today).not_valid_after(today + dt.timedelta(days=1))
+    return builder.sign(by, SHA256())
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_an_authority_above_the_key_is_trusted_only_if_it_was_imported_for_itself(is_imported: bool) -> None:
+    root, middle, leaf = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
+    top, between, own = (
+        signed("root", root, "root", root),
+        signed("middle", middle, "root", root),
+        signed("leaf", leaf, "middle", middle),
+    )
+    imported = [pkcs12.PKCS12Certificate(top, b"caroot")] if is_imported else []
+    data = pkcs12.serialize_key_and_certificates(b"leaf", leaf, own, [top, between, *imported], NoEncryption())
+    store = read_key_store(data, None)
+    der = [one.public_bytes(Encoding.DER) for one in (own, between, top)]
+    assert [key.chain for key in store.keys] == [tuple(der)]
+    assert store.anchors == ((der[2],) if is_imported else ()) + (der[0],)
 
 
 def test_a_store_may_have_no_locks_at_all(java_key_stores: JavaKeyStores) -> None:
@@ -131,18 +153,12 @@ def test_a_store_may_have_no_locks_at_all(java_key_stores: JavaKeyStores) -> Non
         (bytes.fromhex("feedfeed00000002ffffffff") + bytes(60), "kind 0"),
         (bytes.fromhex("feedfeed0000000200000001") + bytes.fromhex("00000002ffff") + bytes(60), "ends"),
         (bytes.fromhex("feedfeed0000000200000000") + bytes(24), "4 bytes follow"),
-        (b"\x30\x03\x02\x01\x03", "elements where 2"),
+        (b"\x30\x03\x02\x01\x03", "PKCS12"),
     ],
 )
 def test_what_is_no_store_is_said(data: bytes, said: str) -> None:
     with pytest.raises(UnusableStore, match=said):
         read_key_store(data, None)
-
-
-def test_rounds_without_end_are_refused() -> None:
-    for rounds in (-1, 0, ITERATIONS_MAX + 1):
-        with pytest.raises(UnusableStore, match="rounds"):
-            pkcs12_key("sha1", "x", b"salt", rounds, purpose=1, size=8)
 
 
 def test_a_bare_certificate_is_no_store(java_key_stores: JavaKeyStores) -> None:

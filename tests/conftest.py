@@ -21,6 +21,7 @@ from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.clock import ManualClock
 from tests.support.examples import examples
 from tests.support.java_clients import KafkaPrograms
+from tests.support.java_key_stores import JavaKeyStores, make_key_stores
 from tests.support.logs_on_disk import abandon_opened_logs
 from tests.support.ports import free_port
 from tests.support.processes import Processes
@@ -135,3 +136,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def is_golden_rewrite(request: pytest.FixtureRequest) -> bool:
     """Whether golden scripts are to be rewritten instead of compared (for tests/support/golden.py)."""
     return bool(request.config.getoption("--golden-rewrite"))
+
+
+@pytest.fixture(scope="session")
+def java_key_stores(tmp_path_factory: pytest.TempPathFactory) -> JavaKeyStores:
+    """Key stores of keytool's; skips without one."""
+    return make_key_stores(tmp_path_factory.mktemp("key-stores"))

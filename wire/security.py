@@ -1,8 +1,8 @@
-"""How a client proves who it is and whom it talks to, by Kafka's own option names: TLS with PEM files, SASL with PLAIN or SCRAM.
+"""How a client proves who it is and whom it talks to, by Kafka's own option names: TLS, SASL with PLAIN or SCRAM.
 
-`ClientSecurity` is read from properties; it gives the `ssl.SSLContext` and the handshake that `wire/connection.py` asks for. Java's
-key stores (JKS, PKCS12) are not read: `ssl.truststore.type` and `ssl.keystore.type` have to say PEM, which Kafka takes as well (KIP-651).
-What a broker refuses is `Unreachable` and tried again like any connection: passwords are changed while daemons run.
+`ClientSecurity` is read from properties; it gives the `ssl.SSLContext` (`wire/tls` has its options and reads the key stores) and the
+handshake that `wire/connection.py` asks for. As in Kafka, options of TLS do nothing where `security.protocol` asks for none. What a
+broker refuses is `Unreachable` and tried again like any connection: passwords are changed while daemons run.
 """
 
 import enum
@@ -11,20 +11,20 @@ import secrets
 import ssl
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 from pydantic import Field, SecretStr, field_validator
 
-from runtime.configuration import ConfigurationError, Settings, load_settings
+from runtime.configuration import ConfigurationError, load_settings
 from wire.client_errors import Unreachable, error_code
 from wire.connection import Connection, ConnectionOptions, Handshake
 from wire.scram import HASHES, ScramClient, ScramRefused
+from wire.tls.settings import HIDDEN, TLS_SECRETS, TlsSettings
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
-_SECRET_KEYS: Final = ("sasl.jaas.config", "ssl.key.password")
+_SECRET_KEYS: Final = ("sasl.jaas.config", *TLS_SECRETS)
 _VERSION: Final = 1
 """Of both: in use since Kafka 2.2, before versions can be negotiated."""
 PLAIN: Final = "PLAIN"
@@ -47,32 +47,13 @@ class SecurityProtocol(enum.Enum):
     SASL_SSL = "SASL_SSL"
 
 
-class ClientSecurity(Settings):
+class ClientSecurity(TlsSettings):
     """Security of the connections to one cluster."""
 
     protocol: SecurityProtocol = Field(
         default=SecurityProtocol.PLAINTEXT,
         alias="security.protocol",
         description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
-    )
-    truststore: Path | None = Field(
-        default=None,
-        alias="ssl.truststore.location",
-        description="a PEM file of the certificates that are trusted; empty: the system's",
-    )
-    truststore_type: str = Field(default="PEM", alias="ssl.truststore.type", pattern="^PEM$", description="PEM")
-    keystore: Path | None = Field(
-        default=None, alias="ssl.keystore.location", description="a PEM file of our private key and its certificates"
-    )
-    keystore_type: str = Field(default="PEM", alias="ssl.keystore.type", pattern="^PEM$", description="PEM")
-    key_password: SecretStr | None = Field(
-        default=None, alias="ssl.key.password", description="the password of the private key, where it has one"
-    )
-    endpoint_identification: str = Field(
-        default="https",
-        alias="ssl.endpoint.identification.algorithm",
-        pattern="^(https)?$",
-        description="https demands that the certificate names the host; empty does not",
     )
     mechanism: str = Field(
         default="",
@@ -88,20 +69,8 @@ class ClientSecurity(Settings):
 
     @field_validator("protocol", mode="before")
     @classmethod
-    def _any_case(cls, value: object) -> object:
+    def _upper_case(cls, value: object) -> object:
         return value.strip().upper() if isinstance(value, str) else value
-
-    @field_validator("truststore", "keystore", mode="before")
-    @classmethod
-    def _no_file(cls, value: object) -> object:
-        return None if value == "" else value
-
-    @field_validator("truststore", "keystore")
-    @classmethod
-    def _readable(cls, value: Path | None) -> Path | None:
-        if value is not None and not value.is_file():
-            raise ValueError("there is no such file")
-        return value
 
     @property
     def is_tls(self) -> bool:
@@ -114,16 +83,8 @@ class ClientSecurity(Settings):
         return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """For TLS; None without. OSError (ssl.SSLError) when a file does not hold what it should."""
-        if not self.is_tls:
-            return None
-        context = ssl.create_default_context(cafile=None if self.truststore is None else str(self.truststore))
-        context.check_hostname = self.endpoint_identification == "https"
-        if self.keystore is not None:
-            password = None if self.key_password is None else self.key_password.get_secret_value()
-            # Without a password of ours OpenSSL would ask for one at the terminal.
-            context.load_cert_chain(str(self.keystore), password=password or "")
-        return context
+        """For TLS; None without. ConfigurationError when a file does not hold what it should."""
+        return self.tls_context() if self.is_tls else None
 
     def handshake(self) -> Handshake | None:
         """For SASL; None without."""
@@ -159,16 +120,11 @@ def load_security(mapping: Mapping[str, object]) -> ClientSecurity:
         security = load_settings(ClientSecurity, mapping)
     except ConfigurationError as error:
         if error.key in _SECRET_KEYS:
-            raise ConfigurationError(error.key, "(hidden)", error.accepted) from None
+            raise ConfigurationError(error.key, HIDDEN, error.accepted) from None
         raise
     if security.is_sasl:
         _check_login(security)
-    try:
-        security.ssl_context()
-    except OSError as error:
-        files = f"truststore {security.truststore}, keystore {security.keystore}"
-        accepted = f"PEM files that OpenSSL can read ({error}), and ssl.key.password where the key has one"
-        raise ConfigurationError("ssl.keystore.location", files, accepted) from error
+    security.ssl_context()
     return security
 
 
@@ -179,7 +135,7 @@ def _check_login(security: ClientSecurity) -> None:
     try:
         parse_login("" if security.login is None else security.login.get_secret_value())
     except ValueError as error:
-        raise ConfigurationError("sasl.jaas.config", "(hidden)", str(error)) from None
+        raise ConfigurationError("sasl.jaas.config", HIDDEN, str(error)) from None
 
 
 def parse_login(line: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 MirrorMaker's rules hold: `source->target.key` counts before `key`, clients' settings may be given for a cluster
 (`source.consumer.key`) or a flow (`source->target.consumer.key`), and for a cluster nothing else counts. Each enabled flow becomes
 the settings of one translate link. Whatever cannot be honoured is said, never passed over: a verdict for every key of the file
-(`mirror_maker_keys.py`). A file that needs what is not there (Java key stores, Kerberos, a policy class of somebody's own) is
+(`mirror_maker_keys.py`). A file that needs what is not there (Kerberos, a policy class of somebody's own) is
 refused, because going on without would be worse.
 """
 
@@ -19,7 +19,6 @@ from mirror.core.mirror_maker_keys import (
     CONSUMER,
     NOT_CLIENTS,
     OWN,
-    PEM_ONLY,
     PRODUCER,
     RENAMED,
     SECONDS,
@@ -255,7 +254,6 @@ def _flow(reading: _Reading, source: str, target: str) -> Flow:
         if not settings.get(f"{end}.bootstrap.servers"):
             raise UnusableFile(f"{cluster}.bootstrap.servers", "", "host:port[,host:port...]")
     settings.pop("enabled", None)
-    _demand_pem(settings)
     settings |= {
         "link.mode": "translate",
         "link.name": f"{source}-{target}",
@@ -286,14 +284,3 @@ def _count_of_cluster(settings: dict[str, str], given: _Settings, end: str) -> N
                 settings[f"{end}.{name}"] = value
             elif rank != other:
                 settings[name] = value
-
-
-def _demand_pem(settings: Mapping[str, str]) -> None:
-    """Java's stores are JKS unless the file says otherwise."""
-    for end in ("source", "target"):
-        for location in PEM_ONLY:
-            kind = location.replace("location", "type")
-            if settings.get(f"{end}.{location}") and settings.get(f"{end}.{kind}", "JKS").upper() != "PEM":
-                raise UnusableFile(
-                    kind, settings.get(f"{end}.{kind}", "(not set)"), f"PEM, with a PEM file as {location}"
-                )

@@ -122,8 +122,13 @@ SECURITY: Final = frozenset(
         "security.protocol",
         "ssl.truststore.location",
         "ssl.truststore.type",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
         "ssl.keystore.location",
         "ssl.keystore.type",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
         "ssl.key.password",
         "ssl.endpoint.identification.algorithm",
         "sasl.mechanism",
@@ -131,7 +136,6 @@ SECURITY: Final = frozenset(
     }
 )
 """Keys that count for all connections to a cluster, under the names that they have."""
-PEM_ONLY: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
 NOT_CLIENTS: Final = re.compile(r"admin\.timeout\.ms|consumer\.poll\.timeout\.ms|admin\.listeners.*")
 """Keys that look like a client's and are not."""
@@ -234,14 +238,6 @@ _AS_IT_IS_ANYWAY: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Keys of which one value says what is done in any case: that value, in lower case, and what is done where another one is given."""
 _REFUSED: Final = (
-    (
-        r"ssl\.(truststore|keystore)\.password",
-        "none: stores are PEM files, which have no password (ssl.truststore.type=PEM, ssl.keystore.type=PEM)",
-    ),
-    (
-        r"ssl\.(truststore\.certificates|keystore\.certificate\.chain|keystore\.key)",
-        "none: name a PEM file with ssl.truststore.location or ssl.keystore.location",
-    ),
     (
         r"sasl\.(kerberos\.service\.name|oauthbearer\..*|(login|login\.callback\.handler|client\.callback\.handler)\.class)",
         "none: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are there, by sasl.mechanism and sasl.jaas.config",

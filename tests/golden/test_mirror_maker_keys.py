@@ -42,8 +42,8 @@ VALUES = {
     "exactly.once.source.support": "enabled",
 }
 """Where any number is not a value."""
-REFUSED = ("ssl.keystore.", "ssl.truststore.", "sasl.kerberos.service.name", "sasl.oauthbearer.")
-"""What needs Java's stores, Kerberos or OAuth; classes of somebody's own are the rest."""
+REFUSED = ("sasl.kerberos.service.name", "sasl.oauthbearer.")
+"""What needs Kerberos or OAuth; classes of somebody's own are the rest."""
 
 
 def known_keys() -> list[tuple[str, str]]:

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
+from tests.support.java_clients import API_VERSIONS, KafkaPrograms
 from tests.support.mirror_sites import describe_mirror
 from tests.support.processes import Processes
-from tests.support.secured_kafka import SecuredKafka, start_secured_kafka
-from tests.support.translate_links import create_topic, produce_batches, start_translate_mirror, total_end, wait_equal
+from tests.support.secured_kafka import (
+    KEY_PASSWORD,
+    PASSWORD,
+    SCRAM_MODULE,
+    STORE_PASSWORD,
+    USER,
+    SecuredKafka,
+    make_client_stores,
+    start_secured_kafka,
+)
+from tests.support.translate_links import (
+    ROOT,
+    create_topic,
+    produce_batches,
+    start_translate_mirror,
+    total_end,
+    wait_equal,
+)
 from wire.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
 from wire.acls import ALLOW, LITERAL, OPERATION_READ, OPERATION_WRITE, TopicAcl
 from wire.client import KafkaClient
@@ -43,6 +63,67 @@ async def test_a_mirror_logs_in_over_tls_at_both_ends(
     await wait_until_copied(secured, topic)
     await produce_batches(secured.plain, topic, 1, 20, 20, size=30_000)  # answers of megabytes
     await wait_until_copied(secured, topic)
+
+
+async def test_a_mirror_maker_file_with_java_key_stores_runs_as_it_is(
+    secured: SecuredKafka, processes: Processes, tmp_path: Path, kafka_programs: KafkaPrograms
+) -> None:
+    """The same options are given to a client of Java's, which takes them too."""
+    await create_topic(secured.plain, "java-stores", 1)
+    await produce_batches(secured.plain, "java-stores", 0, 0, 5)
+    stores = await asyncio.to_thread(make_client_stores, secured.certificates)
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text(f"store={STORE_PASSWORD}\nkey={KEY_PASSWORD}\nlogin={PASSWORD}\n", encoding="utf-8")
+    login = f'{SCRAM_MODULE} required username="{USER}" password="${{file:{secrets}:login}}";'
+    of_all = {
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": login,
+        "ssl.truststore.location": str(stores.trust),
+        "ssl.truststore.password": f"${{file:{secrets}:store}}",
+    }
+    of_east = {
+        "ssl.keystore.location": str(stores.jks),
+        "ssl.keystore.password": f"${{file:{secrets}:store}}",
+        "ssl.key.password": f"${{file:{secrets}:key}}",
+    }
+    of_west = {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(stores.pkcs12),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    given = {
+        "clusters": "east, west",
+        "east.bootstrap.servers": secured.secured,
+        "west.bootstrap.servers": secured.secured,
+        "east->west.enabled": "true",
+        "east->west.topics": "java-stores",
+        "replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
+        **of_all,
+        **{f"east.{key}": value for key, value in of_east.items()},
+        **{f"west.{key}": value for key, value in of_west.items()},
+    }
+    file = written(tmp_path / "connect-mirror-maker.properties", given)
+    command = [sys.executable, "-m", "cli.main", "mirror", "--config", str(file)]
+    mirror = processes.run_command("antipode", command, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)})
+    await wait_equal(secured.plain, secured.plain, "java-stores", target_topic="east.java-stores")
+    said = mirror.log_text()
+    for key in (*of_east, "ssl.keystore.type"):
+        assert f".{key}: used" in said
+    assert not [secret for secret in (STORE_PASSWORD, KEY_PASSWORD, PASSWORD) if secret in said]
+    mirror.stop()
+    client = written(tmp_path / "client.properties", of_all | of_east)
+    arguments = ("--bootstrap-server", secured.secured, "--command-config", str(client))
+    assert b"Produce(0)" in await asyncio.to_thread(kafka_programs.run, API_VERSIONS, *arguments)
+
+
+def written(file: Path, properties: dict[str, str]) -> Path:
+    """A properties file."""
+    file.write_text("".join(f"{key} = {value}\n" for key, value in properties.items()), encoding="utf-8")
+    return file
 
 
 async def test_a_wrong_password_is_said_and_nothing_is_mirrored(

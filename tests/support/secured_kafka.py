@@ -14,6 +14,7 @@ import pytest
 
 from deploy.apache_kafka import ApacheKafkaServer
 from tests.support.apache_kafka import FEW_PARTITIONS, READY_WITHIN_MS
+from tests.support.java_key_stores import FORMATS, import_certificate, keytool
 from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Proxy, Toxiproxy
@@ -21,6 +22,7 @@ from tests.support.toxiproxy import Proxy, Toxiproxy
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 USER, PASSWORD = "mirror", "it's a secret, really"
+STORE_PASSWORD, KEY_PASSWORD = "of-the-store", "of-the-key"
 ADMIN = "User:ANONYMOUS"
 """Who uses the plain listener."""
 
@@ -32,6 +34,15 @@ class Certificates:
     authority: Path
     broker: Path
     client: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStores:
+    """What is in PEM for a client, as Java's users have it: a trust store, and the key with its chain in JKS and in PKCS12."""
+
+    trust: Path
+    jks: Path
+    pkcs12: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,19 @@ def make_certificates(directory: Path) -> Certificates:
         whole = (directory / f"{name}.key").read_text() + (directory / f"{name}.crt").read_text()
         (directory / f"{name}.pem").write_text(whole)
     return Certificates(directory / "ca.pem", directory / "broker.pem", directory / "client.pem")
+
+
+def make_client_stores(certificates: Certificates) -> ClientStores:
+    """By keytool, all with STORE_PASSWORD; the key in JKS has KEY_PASSWORD. Skips the test without keytool."""
+    directory = certificates.authority.parent
+    stores = ClientStores(directory / "trust.jks", directory / "client.jks", directory / "client.p12")
+    password = f"-passout pass:{STORE_PASSWORD}"
+    _openssl(directory, f"pkcs12 -export -in client.pem -certfile ca.pem -name client -out client.p12 {password}")
+    passwords = ("-srcstorepass", STORE_PASSWORD, "-deststorepass", STORE_PASSWORD, "-destkeypass", KEY_PASSWORD)
+    places = ("-srckeystore", str(stores.pkcs12), "-destkeystore", str(stores.jks), "-srcalias", "client")
+    keytool("-importkeystore", *places, *passwords, "-deststoretype", "JKS")
+    import_certificate(stores.trust, "authority", certificates.authority, STORE_PASSWORD, FORMATS["jks"])
+    return stores
 
 
 def start_secured_kafka(processes: Processes, directory: Path, toxiproxy: Toxiproxy | None = None) -> SecuredKafka:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGES = ("bench", "broker", "cli", "controller", "deploy", "dr", "mirror", "runtime", "spark_jobs", "wire")
-CORE_PACKAGES = ("broker", "cli/bridge", "controller", "dr", "mirror", "spark_jobs", "wire/clients")
+CORE_PACKAGES = ("broker", "cli/bridge", "controller", "dr", "mirror", "spark_jobs", "wire/clients", "wire/tls")
 CORES = tuple(f"{package}/core/" for package in CORE_PACKAGES)
 GENERATED_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 

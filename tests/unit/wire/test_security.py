@@ -27,8 +27,8 @@ def test_logins_as_java_writes_them(line: str, found: tuple[str, str]) -> None:
     ("options", "key"),
     [
         ({"security.protocol": "TLS"}, "security.protocol"),
-        ({"ssl.truststore.type": "JKS"}, "ssl.truststore.type"),
-        ({"ssl.truststore.location": "/nowhere.pem"}, "ssl.truststore.location"),
+        ({"ssl.truststore.type": "BCFKS"}, "ssl.truststore.type"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/nowhere.pem"}, "ssl.truststore.location"),
         ({"security.protocol": "SSL", "ssl.keystore.location": __file__}, "ssl.keystore.location"),
         ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
     ],

@@ -10,8 +10,10 @@ from mirror.core.mirror_maker_keys import Fate, UnusableFile
 from mirror.core.naming import NamingPolicy
 from mirror.translate_link import standing_of
 from runtime.configuration import ConfigurationError
+from tests.support.java_key_stores import JavaKeyStores
 from wire.links import carries_topic
 from wire.security import SecurityProtocol
+from wire.tls.core.reading import Format
 
 FILE = {
     "clusters": "primary, backup",
@@ -158,9 +160,11 @@ def test_identity_policy_by_its_class() -> None:
         ({"primary->nowhere.enabled": "true"}, "primary->nowhere.enabled"),
         ({"primary->backup.enabled": "false"}, "clusters"),
         ({"replication.policy.class": "com.example.Policy"}, "replication.policy.class"),
-        ({"primary.ssl.keystore.password": "secret words"}, "primary.ssl.keystore.password"),
         ({"primary.sasl.kerberos.service.name": "kafka"}, "primary.sasl.kerberos.service.name"),
-        ({"primary.ssl.truststore.location": "/somewhere/client.jks"}, "ssl.truststore.type"),
+        (
+            {"primary.sasl.oauthbearer.client.credentials.client.secret": "secret words"},
+            "primary.sasl.oauthbearer.client.credentials.client.secret",
+        ),
         ({"sync.group.offsets.interval.seconds": "soon"}, "sync.group.offsets.interval.seconds"),
     ],
 )
@@ -265,6 +269,43 @@ def test_a_cluster_s_security_is_for_its_own_end_of_each_flow() -> None:
     assert (back.source_security.protocol, back.target_security.protocol) == (secured_by, SecurityProtocol.PLAINTEXT)
     assert there.target_security.mechanism == "SCRAM-SHA-512"
     assert not any("secret" in verdict.explanation for verdict in verdicts_on({**FILE, **secured}))
+
+
+def test_java_s_key_stores_and_their_passwords_are_for_their_own_end() -> None:
+    given = {
+        "ssl.truststore.location": "/etc/all.jks",
+        "ssl.truststore.password": "secret of all",
+        "primary.ssl.keystore.location": "/etc/primary.jks",
+        "primary.consumer.ssl.keystore.password": "secret of the store",
+        "primary->backup.source.admin.ssl.key.password": "secret of the key",
+        "backup.producer.ssl.truststore.location": "/etc/backup.p12",
+        "backup.admin.ssl.truststore.type": "PKCS12",
+        "primary->backup.producer.override.ssl.truststore.password": "secret of the target",
+    }
+    (config,) = load_configs({**FILE, **given})
+    source, target = config.source_security, config.target_security
+    assert (str(source.truststore), str(source.keystore)) == ("/etc/all.jks", "/etc/primary.jks")
+    secrets = (source.truststore_password, source.keystore_password, source.key_password, target.truststore_password)
+    assert [secret and secret.get_secret_value().removeprefix("secret of ") for secret in secrets] == [
+        "all",
+        "the store",
+        "the key",
+        "the target",
+    ]
+    assert (str(target.truststore), target.truststore_type, target.keystore) == ("/etc/backup.p12", Format.PKCS12, None)
+    verdicts = [verdict for verdict in verdicts_on({**FILE, **given}) if verdict.key in given]
+    assert {verdict.fate for verdict in verdicts} == {Fate.USED}
+    assert not any("secret" in verdict.explanation for verdict in verdicts)
+    assert "secret" not in repr(config)
+
+
+def test_a_store_that_cannot_be_opened_is_refused_with_its_end(java_key_stores: JavaKeyStores) -> None:
+    store = {"ssl.truststore.location": str(java_key_stores.trust["jks"]), "ssl.truststore.password": "secret words"}
+    given = {f"backup.{key}": value for key, value in {**store, "security.protocol": "SSL"}.items()}
+    with pytest.raises(ConfigurationError, match=r"trust\.jks") as refused:
+        load_configs({**FILE, **given})
+    assert refused.value.key == "target.ssl.truststore.password"
+    assert "secret words" not in str(refused.value)
 
 
 def test_security_without_a_cluster_is_for_both_ends() -> None:

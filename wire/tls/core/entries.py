@@ -1,0 +1,39 @@
+"""What a key store holds, whatever its format, and the two things that may be wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class UnusableStore(ValueError):
+    """It is cut short, was changed, or is of a kind that is not read; says which, and nothing secret."""
+
+
+class WrongPassword(UnusableStore):
+    """The password does not open it, or none is there and one is needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredKey:
+    """A private key with its certificates in DER, its own one first."""
+
+    alias: str
+    key: bytes
+    """PKCS #8 in DER; where it `is_locked`, as JKS locks it (`java_key_store.unlocked`)."""
+    is_locked: bool
+    chain: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyStore:
+    """Entries in the order of the file."""
+
+    keys: tuple[StoredKey, ...]
+    certificates: tuple[bytes, ...]
+    """In DER: those that were put there to be trusted."""
+
+    @property
+    def anchors(self) -> tuple[bytes, ...]:
+        """Whom Java trusts by this store: its certificates, and of each key that key's own one, without those above it."""
+        own = (key.chain[0] for key in self.keys if key.chain)
+        return tuple(dict.fromkeys((*self.certificates, *own)))

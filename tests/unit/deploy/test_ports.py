@@ -33,6 +33,7 @@ def test_a_port_that_is_listened_on_is_not_given(monkeypatch: pytest.MonkeyPatch
         listener.bind((ports.LOOPBACK, 0))
         listener.listen()
         taken = listener.getsockname()[1]
+        monkeypatch.delenv(ports.RANGE_VARIABLE, raising=False)
         monkeypatch.setattr(ports, "PORT_MIN", taken)
         monkeypatch.setattr(ports, "PORT_MAX", taken)
         with pytest.raises(RuntimeError, match="only 0 of 1 ports"):

@@ -36,6 +36,7 @@ from wire.record_batch import iterate_headers
 
 LINK = "a-b"
 CHECK_BYTES = 8 * 1024 * 1024
+DESCRIBED_WITHIN_S = 30
 
 
 @dataclass
@@ -147,7 +148,10 @@ class Pair:
         channels = BrokerControlChannels()
         stub: Any = channels.stub(f"{LOOPBACK}:{site.grpc_port}")
         reply: broker_pb2.DescribePartitionsReply = await stub.DescribePartitions(
-            broker_pb2.DescribePartitionsRequest(link=link)
+            broker_pb2.DescribePartitionsRequest(link=link),
+            # Channels to one address share their connection, and one that is just being closed may end the call of the next.
+            wait_for_ready=True,
+            timeout=DESCRIBED_WITHIN_S,
         )
         await channels.close()
         return list(reply.partitions)

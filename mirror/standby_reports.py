@@ -8,6 +8,7 @@ that of the source's present leader: a paused one that was FAULTED ends somewher
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -38,6 +39,7 @@ class StandbyReports:
         self._changed: set[PartitionKey] = set()
         self._wake = asyncio.Event()
         self._telling: dict[int, asyncio.Task[None]] = {}
+        self._all_due_s = 0.0
 
     def acknowledged(self, key: PartitionKey) -> None:
         """The target has more of a partition."""
@@ -67,12 +69,15 @@ class StandbyReports:
         await self._port.close()
 
     async def _next_turn(self) -> None:
-        try:
-            async with asyncio.timeout(ALL_INTERVAL_S):
+        """All are due after the interval, however busy some keep this: what was told in vain is not acknowledged again."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._all_due_s):
                 await self._wake.wait()
-        except TimeoutError:
-            self._changed.update(key for key, _ in self._board.our_rows())
         self._wake.clear()
+        if loop.time() >= self._all_due_s:
+            self._all_due_s = loop.time() + ALL_INTERVAL_S
+            self._changed.update(key for key, _ in self._board.our_rows())
 
     def _is_sync(self) -> bool:
         return sync_policy(self._link().record) is not SyncPolicy.NONE

@@ -80,24 +80,28 @@ class ChunkUnpacker:
 
     def __init__(self) -> None:
         self._decompressor = zstandard.ZstdDecompressor()
-        self._held = b""
+        self._held = bytearray()
 
     def unpack(self, received: Buffer) -> Iterator[bytes]:
         """Plain bytes of the chunks that are whole now. Raises Malformed; nothing can be made of the stream then."""
-        data = memoryview(self._held + bytes(received) if self._held else bytes(received))
+        held = self._held
+        held += received  # copied once, into however small pieces a line cuts a chunk
         position = 0
         try:
-            while len(data) - position >= _HEADER.size:
-                stored_bytes, plain_bytes = _HEADER.unpack_from(data, position)
+            while len(held) - position >= _HEADER.size:
+                stored_bytes, plain_bytes = _HEADER.unpack_from(held, position)
                 if not 0 < stored_bytes <= plain_bytes <= PLAIN_BYTES_MAX:
                     raise Malformed(f"a chunk of {stored_bytes} bytes for {plain_bytes}")
-                end = position + _HEADER.size + stored_bytes
-                if end > len(data):
+                begin = position + _HEADER.size
+                end = begin + stored_bytes
+                if end > len(held):
                     break
-                yield self._plain(data[position + _HEADER.size : end], plain_bytes)
+                with memoryview(held)[begin:end] as stored:
+                    plain = self._plain(stored, plain_bytes)
+                yield plain
                 position = end
         finally:
-            self._held = bytes(data[position:])
+            del held[:position]
 
     def _plain(self, stored: memoryview, plain_bytes: int) -> bytes:
         if len(stored) == plain_bytes:

@@ -5,6 +5,9 @@ acks=all is answered, and consumers see a record, only when both sites have it. 
 has acknowledged nothing for the timeout although records wait; it waits again as soon as the standby has caught up, and counts as
 degraded until everything that was shown without it is there too. One object for each leadership.
 
+Caught up is a standby that has everything, or soon has what was there at some moment: while records keep coming it is always some round
+trips behind, and never has all of them.
+
 A hold that is `released` from the beginning is that of a site promoted over a lost one (`dr/core/sync_policies.py` writes such a
 record): it does not wait out the timeout first. A policy that changes later says what happens from then on: what waits, or does not,
 stays so until the standby speaks or its time is up.
@@ -13,6 +16,10 @@ stays so until the standby speaks or its time is up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+CAUGHT_UP_WITHIN_MS: Final = 2_000
+"""How far behind, in time, a standby may be that is waited for again: so long do producers wait at first."""
 
 
 @dataclass(slots=True)
@@ -27,7 +34,9 @@ class StandbyHold:
     is_holding: bool = True
     is_degraded: bool = False
     """Records have been shown, or acknowledged, that the standby may not have."""
-    end_at_report: int = -1
+    noted_end: int = -1
+    """What the standby must have before it is waited for again; -1 before it has said anything since it was given up."""
+    noted_at_ms: float = 0.0
 
     @classmethod
     def released(cls, *, may_degrade: bool, timeout_ms: float, now_ms: float) -> StandbyHold:
@@ -51,12 +60,13 @@ class StandbyHold:
         if acknowledged > self.acknowledged:
             self.acknowledged = acknowledged
             self.progressed_at_ms = now_ms
-        if not self.is_holding and 0 <= self.end_at_report <= self.acknowledged:
-            self.is_holding = True
+        if not self.is_holding and self.noted_end <= self.acknowledged:
+            has_caught_up = self.acknowledged >= replicated_end or now_ms - self.noted_at_ms <= CAUGHT_UP_WITHIN_MS
+            self.is_holding = self.noted_end >= 0 and has_caught_up
+            self.noted_end, self.noted_at_ms = replicated_end, now_ms
             self.progressed_at_ms = now_ms
         if self.is_holding and self.acknowledged >= high_watermark:
             self.is_degraded = False
-        self.end_at_report = replicated_end
 
     def check(self, *, high_watermark: int, replicated_end: int, now_ms: float) -> bool:
         """True when the hold is given up now, because the standby has been silent for too long."""
@@ -67,5 +77,5 @@ class StandbyHold:
             return False
         self.is_holding = False
         self.is_degraded = True
-        self.end_at_report = -1
+        self.noted_end = -1
         return True

@@ -8,14 +8,16 @@ transactions, and what others see beyond that is counted. The order of the fault
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.support.link_faults import (
+    BOTH_WAYS,
     HEALED_AT_ONCE_WITHIN_MS,
     HEALED_WITHIN_MS,
     LINE_FAULTS,
@@ -26,14 +28,17 @@ from tests.support.link_faults import (
 )
 from tests.support.many_lines import (
     LARGE_FRAMES,
+    LARGE_FRAMES_OF_LINE,
     LINE,
     QUICK,
+    StruckLink,
+    large_load_of,
     links_at_once,
     links_in_turn,
     load_of,
     strike_all,
 )
-from tests.support.mirror_sites import Pair, start_pair
+from tests.support.mirror_sites import start_struck_pair
 from tests.support.processes import Processes
 from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Toxiproxy
@@ -42,26 +47,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 TOPIC = "orders"
 PARTITIONS = 3
-
-
-async def start_struck_pair(
-    end: str,
-    processes: Processes,
-    tmp_path: Path,
-    toxiproxy: Toxiproxy,
-    *,
-    whitelist: Sequence[str] = (".*",),
-    lines: int = 0,
-) -> Pair:
-    """A pair with a proxy before one end or both."""
-    return await start_pair(
-        processes,
-        tmp_path,
-        toxiproxy=None if end == "target" else toxiproxy,
-        target_toxiproxy=None if end == "source" else toxiproxy,
-        whitelist=whitelist,
-        lines=lines,
-    )
 
 
 async def exact_link_under(
@@ -127,6 +112,25 @@ async def test_an_exact_link_whose_frames_are_large_outlasts_faults_that_strike_
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("end", ["source", "target"])
+async def test_large_frames_cross_a_line_that_brings_a_byte_or_three_at_a_time(
+    end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)
+    proxy = pair.proxy or pair.target_proxy
+    assert proxy is not None
+    await pair.create(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
+    pair.start_mirror()
+    await pair.produce(TOPIC, 0, 1)
+    await pair.caught_up(TOPIC, PARTITIONS)
+    for stream in BOTH_WAYS:
+        await asyncio.to_thread(proxy.add, "slicer", stream=stream, average_size=2, size_variation=1, delay=0)
+    for partition in range(PARTITIONS):
+        await pair.produce(TOPIC, partition, 2, records=20, size=10_000)
+    await pair.caught_up(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("end", "lasting_s"),
@@ -138,6 +142,30 @@ async def test_an_exact_link_whose_frames_are_large_outlasts_faults_that_strike_
 )
 async def test_exact_links_outlast_faults_longer_than_every_time_limit(
     end: str, lasting_s: float, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    await exact_links_under(lasting_s, end, processes, tmp_path, toxiproxy, LINE, load_of)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("end", ["source", "target"])
+async def test_exact_links_of_large_batches_outlast_faults_longer_than_a_request(
+    end: str, compression: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """With what a mirror fetches and holds by default; over little bandwidth an answer takes longer than a request may be silent."""
+    settings = {**LARGE_FRAMES_OF_LINE, f"antipode.{end}.compression.type": compression}
+    await exact_links_under(LONG_S, end, processes, tmp_path, toxiproxy, settings, large_load_of)
+
+
+async def exact_links_under(
+    lasting_s: float,
+    end: str,
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+    settings: Mapping[str, str],
+    loads: Callable[[StruckLink, str, str, int], SteadyBatches],
 ) -> None:
     """A link, a mirror and a line (or two) for each fault, all at once."""
     pair = await start_struck_pair(end, processes, tmp_path, toxiproxy, whitelist=["nothing"], lines=len(LINE_FAULTS))
@@ -152,9 +180,9 @@ async def test_exact_links_outlast_faults_longer_than_every_time_limit(
                 for site_end, site in (("source", pair.source), ("target", pair.target))
                 if site.lines
             }
-            pair.start_mirror({**LINE, "link.name": topic, **ends})
-            load = await running.enter_async_context(load_of(link, pair.source.bootstrap, topic, PARTITIONS))
-            await load.wait_for(PARTITIONS)
+            pair.start_mirror({**settings, "link.name": topic, **ends})
+            load = await running.enter_async_context(loads(link, pair.source.bootstrap, topic, PARTITIONS))
+            await load.wait_for(1)
             await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
 
         async def mirrored(number: int) -> object:

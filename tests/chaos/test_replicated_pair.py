@@ -5,7 +5,8 @@ one or two at once, and again while they come back. Promised: the target is a by
 catches up; every record acknowledged with acks=all by two of three replicas is there once, in order, where it was acknowledged, at both
 sites (A1 to A4, A9).
 
-Where logs begin follows the source through all of it (M7).
+On a sync link that blocks, the target has every acknowledged record at every moment. Where logs begin follows the source through all of
+it (M7).
 
 `ANTIPODE_FAULTS` says how many kills the run makes, `ANTIPODE_SEED` repeats its choices.
 """
@@ -27,7 +28,7 @@ from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.processes import RunningProcess
-from tests.support.site_comparison import caught_up, check_prefix, log_ends, site_client
+from tests.support.site_comparison import Ends, caught_up, check_prefix, log_ends, site_client
 from tests.support.translate_links import until_a_random_moment
 from wire.broker_requests import EARLIEST_TIMESTAMP
 from wire.client_errors import KafkaClientError
@@ -36,6 +37,7 @@ from wire.fetch_requests import DEBUGGING_CONSUMER
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 
 TOPIC = "orders"
+BLOCK = "block"
 PARTITIONS = 3
 KILLS = int(os.environ.get("ANTIPODE_FAULTS") or 200)
 SECONDS_PER_KILL_MAX = 30
@@ -52,10 +54,16 @@ VICTIMS = ("mirror", "broker a", "broker b", "controller a", "controller b", "zo
 
 
 @pytest.fixture
-def sites(tmp_path: Path) -> Iterator[EmbeddedSites]:
+def sync() -> str:
+    """The link's policy; a test may be given others."""
+    return "none"
+
+
+@pytest.fixture
+def sites(tmp_path: Path, sync: str) -> Iterator[EmbeddedSites]:
     starter = SitesStarter(tmp_path)
     try:
-        yield starter("--brokers", str(BROKERS))
+        yield starter("--brokers", str(BROKERS), *(() if sync == "none" else ("--sync", sync)))
     finally:
         starter.end_all()
 
@@ -94,8 +102,9 @@ async def kill_and_start(sites: EmbeddedSites, chance: random.Random, number: in
 
 
 @pytest.mark.timeout(SECONDS_PER_KILL_MAX * KILLS + 300)
+@pytest.mark.parametrize("sync", ["none", BLOCK, "degrade"])
 async def test_hundreds_of_kills_of_any_process_of_replicated_sites_lose_repeat_and_reorder_nothing(
-    sites: EmbeddedSites,
+    sites: EmbeddedSites, sync: str
 ) -> None:
     seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
     print(f"ANTIPODE_SEED={seed}")
@@ -116,7 +125,10 @@ async def test_hundreds_of_kills_of_any_process_of_replicated_sites_lose_repeat_
             await kill_and_start(sites, chance, number)
             await asyncio.to_thread(load.wait_acknowledged, chance.randint(1, RECORDS_PER_SECOND), PROGRESS_WITHIN_MS)
             if number % CHECKED_EACH == CHECKED_EACH - 1:
-                await all_agree(sites)
+                told = [max(load.acknowledged_values(index), default=-1) for index in range(PARTITIONS)]
+                ends = await all_agree(sites)
+                if sync == BLOCK:
+                    assert all(ends[TOPIC, index] > told[index] for index in range(PARTITIONS)), (told, ends)
                 print(f"after {number + 1} kills: a prefix, {load.acknowledged} records acknowledged", flush=True)
         acknowledged = await asyncio.to_thread(load.finish, PROGRESS_WITHIN_MS)
         ends = await caught_up(sites.bootstrap("a"), sites.bootstrap("b"), within_ms=PROGRESS_WITHIN_MS)
@@ -127,20 +139,22 @@ async def test_hundreds_of_kills_of_any_process_of_replicated_sites_lose_repeat_
     sites.stop()
 
 
-async def all_agree(sites: EmbeddedSites) -> None:
-    """M1, as soon as enough brokers of both sites are back to read all of it."""
+async def all_agree(sites: EmbeddedSites) -> Ends:
+    """M1, as soon as enough brokers of both sites are back to read all of it; where the target ended."""
 
-    async def is_prefix() -> bool:
+    async def prefix() -> Ends:
         try:
-            return bool(await check_prefix(sites.bootstrap("a"), sites.bootstrap("b")))
+            compared = await check_prefix(sites.bootstrap("a"), sites.bootstrap("b"))
         except KafkaClientError as error:
             raise AssertionError(f"cannot be read yet: {error!r}") from error
+        return {key: end for key, (_, end) in compared.items()}
 
-    await eventually(is_prefix, PROGRESS_WITHIN_MS)
+    ends = await eventually(prefix, PROGRESS_WITHIN_MS)
     parts = [sites.mirror]
     for site in "ab":
         parts += [sites.zookeeper(site), *(sites.broker(site, index) for index in range(BROKERS))]
     assert [part.name for part in parts if not part.is_running] == []
+    return ends
 
 
 @pytest.mark.timeout(SECONDS_PER_KILL_MAX * DELETIONS + 300)

@@ -32,8 +32,7 @@ async def sync_pair(
     processes: Processes, directory: Path, policy: str, toxiproxy: Toxiproxy | None = None, partitions: int = 1
 ) -> Pair:
     pair = await start_pair(processes, directory, toxiproxy=toxiproxy)
-    pair.record.sync_policy, pair.record.sync_timeout_ms = policy, DEGRADES_AFTER_MS
-    await pair.turn(epoch=2, active="a")
+    await pair.make_sync(policy, DEGRADES_AFTER_MS)
     await pair.create(TOPIC, partitions)
     return pair
 
@@ -114,6 +113,30 @@ async def test_a_link_that_degrades_says_so_and_comes_back(processes: Processes,
     await pair.caught_up(TOPIC)
     assert await produce(pair, b"together", timeout_ms=30_000) is ErrorCode.none
     assert [end for _, end in await pair.ends(pair.target, TOPIC, 1)] == [4]
+
+
+async def test_a_link_that_degrades_comes_back_over_a_long_line_while_records_keep_coming(
+    processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """The standby has nothing but what came some round trips ago, at every moment."""
+    pair = await sync_pair(processes, tmp_path, "degrade", toxiproxy)
+    assert pair.proxy is not None
+    for stream in ("upstream", "downstream"):
+        pair.proxy.add("latency", stream=stream, latency=200)
+    with AcknowledgedLoad(pair.source.bootstrap, TOPIC, 1) as load:
+
+        async def has_degraded() -> bool:
+            return await degraded(pair)
+
+        await eventually(has_degraded, 30_000)
+        pair.start_mirror()
+
+        async def is_back() -> bool:
+            return not await degraded(pair)
+
+        await eventually(is_back, 30_000)
+        await asyncio.to_thread(load.finish)
+    await pair.caught_up(TOPIC)
 
 
 async def test_a_lost_source_takes_nothing_acknowledged_with_it(

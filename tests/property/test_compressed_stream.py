@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import struct
+import tracemalloc
 
 import pytest
 import zstandard
@@ -28,6 +30,24 @@ def test_what_is_packed_comes_out_however_it_is_cut(plains: list[bytes], cuts: l
         wire = wire[cut:]
     out += b"".join(unpacker.unpack(wire))
     assert out == b"".join(plains)
+
+
+def test_a_chunk_is_not_copied_again_for_each_piece_of_it() -> None:
+    """A line that brings little at a time would cost more the larger the chunk."""
+    plain = random.Random(1).randbytes(PLAIN_BYTES_MAX)
+    wire = b"".join(bytes(part) for part in ChunkPacker(1).pack(plain))
+    unpacker, out, copies = ChunkUnpacker(), b"", 0
+    tracemalloc.start()
+    try:
+        for begin in range(0, len(wire), 100):
+            tracemalloc.reset_peak()
+            before_bytes, _ = tracemalloc.get_traced_memory()
+            out += b"".join(unpacker.unpack(wire[begin : begin + 100]))
+            copies += tracemalloc.get_traced_memory()[1] - before_bytes > 50_000
+    finally:
+        tracemalloc.stop()
+    assert out == plain
+    assert copies < 50
 
 
 @given(plain=PLAIN, damage=st.integers(0, 200), position=st.floats(0, 1, exclude_max=True))

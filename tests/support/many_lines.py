@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tests.support.link_faults import LINE_FAULTS, LineFault, strike
 from tests.support.ports import LOOPBACK, free_ports
-from tests.support.steady_batches import SteadyBatches
+from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Proxy, Toxiproxy
 
 PAIRS_IN_TURN = 4
@@ -38,6 +38,11 @@ LINE = {
     "emit.heartbeats.enabled": "false",
 }
 """Of a mirror under long ones: time limits are the defaults, and the queue fills while the target is away, as in most outages."""
+
+LARGE_FRAMES_OF_LINE = {
+    key: value for key, value in LINE.items() if key not in ("max.partition.fetch.bytes", "queue.byte.size")
+}
+"""The same, with fetches, appends and a queue as large as they are by default."""
 
 
 def with_lines(
@@ -123,6 +128,11 @@ def links_at_once(source: Sequence[Proxy], target: Sequence[Proxy]) -> list[Stru
 def load_of(link: StruckLink, bootstrap: str, topic: str, partitions: int) -> SteadyBatches:
     """More than a line with little bandwidth takes, and little over the others; past all proxies."""
     return SteadyBatches(bootstrap, topic, partitions, batches_per_second=15 if link.is_narrow else 4)
+
+
+def large_load_of(_: StruckLink, bootstrap: str, topic: str, partitions: int) -> SteadyBatches:
+    """Batches of a megabyte, of which a line with little bandwidth takes less than half."""
+    return SteadyBatches(bootstrap, topic, partitions, record_bytes=LARGE["record_bytes"], batches_per_second=0.25)
 
 
 async def strike_all(

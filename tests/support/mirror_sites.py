@@ -36,6 +36,7 @@ from wire.record_batch import iterate_headers
 
 LINK = "a-b"
 CHECK_BYTES = 8 * 1024 * 1024
+DESCRIBED_WITHIN_S = 30
 
 
 @dataclass
@@ -90,6 +91,11 @@ class Pair:
         if self.source.process.is_running:
             await self.source.adopt(self.record)
 
+    async def make_sync(self, policy: str, timeout_ms: int) -> None:
+        """From now on, and on links that are added, the source waits for the target."""
+        self.record.sync_policy, self.record.sync_timeout_ms = policy, timeout_ms
+        await self.turn(epoch=self.record.epoch + 1, active=self.record.active_site)
+
     async def add_link(self, topic: str) -> None:
         """A link named as its topic, the one that it carries."""
         record = LinkRecord()
@@ -137,12 +143,15 @@ class Pair:
         await controller.alter_topic_configs(controller_pb2.AlterTopicConfigsRequest(changes=[change]))
         await controller.close()
 
-    async def describe_partitions(self, site: Site) -> Sequence[broker_pb2.PartitionDescription]:
-        """What the broker of a site says over gRPC of the partitions that the link carries."""
+    async def describe_partitions(self, site: Site, link: str = LINK) -> Sequence[broker_pb2.PartitionDescription]:
+        """What the broker of a site says over gRPC of the partitions that a link carries."""
         channels = BrokerControlChannels()
         stub: Any = channels.stub(f"{LOOPBACK}:{site.grpc_port}")
         reply: broker_pb2.DescribePartitionsReply = await stub.DescribePartitions(
-            broker_pb2.DescribePartitionsRequest(link=LINK)
+            broker_pb2.DescribePartitionsRequest(link=link),
+            # Channels to one address share their connection, and one that is just being closed may end the call of the next.
+            wait_for_ready=True,
+            timeout=DESCRIBED_WITHIN_S,
         )
         await channels.close()
         return list(reply.partitions)
@@ -241,6 +250,26 @@ async def start_pair(
     await source.adopt(record)
     await target.adopt(record)
     return Pair(directory, processes, source, target, record, proxy, target_proxy)
+
+
+async def start_struck_pair(
+    end: str,
+    processes: Processes,
+    directory: Path,
+    toxiproxy: Toxiproxy,
+    *,
+    whitelist: Sequence[str] = (".*",),
+    lines: int = 0,
+) -> Pair:
+    """A pair with a proxy before one end of the mirror ("source" or "target") or "both"."""
+    return await start_pair(
+        processes,
+        directory,
+        toxiproxy=None if end == "target" else toxiproxy,
+        target_toxiproxy=None if end == "source" else toxiproxy,
+        whitelist=whitelist,
+        lines=lines,
+    )
 
 
 async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) -> bytes:

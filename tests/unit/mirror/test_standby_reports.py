@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.ports import Leader
+from mirror.standby_reports import StandbyReports
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory_sites import MemoryProgress, MemoryWorld
 from wire.links import SyncPolicy
 
 FIRST, OTHER = PartitionKey("orders", 0), PartitionKey("other", 0)
@@ -54,3 +58,26 @@ async def test_a_paused_partition_is_not_told_of_to_a_new_leader() -> None:
         assert not told_of(world, FIRST)
         mirror.pauses.resume([])
         await eventually(lambda: 60 in told_of(world, FIRST))
+
+
+async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_busy() -> None:
+    """Its leader at the source may be a new one, or was out of reach when it was told; producers and consumers wait for it."""
+    world = sync_world()
+    told: list[dict[PartitionKey, int]] = []
+    async with mirroring(world) as mirror:
+        await eventually(lambda: 15 in told_of(world, OTHER))
+        world.source.add("quiet", 1, number=3)
+        world.source.produce("quiet", 0, 5, epoch=7)
+        quiet = PartitionKey("quiet", 0)
+        await eventually(lambda: 15 in told_of(world, quiet))
+        reports = StandbyReports(mirror.board, MemoryProgress(told), mirror.link)
+        running = asyncio.create_task(reports.run())
+
+        def has_heard_more_than_once() -> bool:
+            reports.acknowledged(OTHER)
+            return len([one for one in told if quiet in one]) > 2
+
+        await eventually(has_heard_more_than_once, 5_000)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running

@@ -116,3 +116,35 @@ async def test_a_stream_asks_for_no_more_than_its_frame_lacks(ends: tuple[socket
         assert await asyncio.wait_for(frames.get(), WAIT_S) == frame
         assert mark_of(near) == 1
     transport.close()
+
+
+async def test_a_line_that_brings_single_bytes_wakes_nobody_for_each(ends: tuple[socket.socket, socket.socket]) -> None:
+    near, far = ends
+    far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    frames: asyncio.Queue[bytes] = asyncio.Queue()
+    wakes = 0
+
+    class Counted(FrameStream):
+        def buffer_updated(self, nbytes: int) -> None:
+            nonlocal wakes
+            wakes += 1
+            super().buffer_updated(nbytes)
+
+    stream = Counted(
+        frame_bytes_max=1 << 24, on_frame=lambda frame: frames.put_nowait(bytes(frame)), on_lost=lambda _: None
+    )
+    near.setblocking(False)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(lambda: stream, sock=near)
+    sent = bytes(range(256)) * 200
+    whole = struct.pack(">i", len(sent)) + sent
+
+    def send_bytewise() -> None:
+        for position in range(20_000, len(whole)):
+            far.sendall(whole[position : position + 1])
+
+    far.sendall(whole[:20_000])
+    await loop.run_in_executor(None, send_bytewise)
+    assert await asyncio.wait_for(frames.get(), WAIT_S) == sent
+    assert wakes < 100
+    transport.close()

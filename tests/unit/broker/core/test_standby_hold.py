@@ -102,6 +102,39 @@ def test_a_standby_that_has_caught_up_is_waited_for_again() -> None:
     assert partition.high_watermark == 30
 
 
+def test_a_standby_some_round_trips_behind_a_steady_flow_is_waited_for_again() -> None:
+    """It never has what came since it last spoke."""
+    partition = degraded(10)
+    for end in range(11, 20):
+        partition.record_append(end)
+        partition.record_standby(end - 3, now_ms=2_000 + end)
+    assert partition.hold is not None
+    assert partition.hold.is_holding
+    assert not partition.hold.is_degraded
+    assert partition.high_watermark == 16
+
+
+def test_a_standby_seconds_behind_a_steady_flow_is_not_waited_for_before_it_has_caught_up() -> None:
+    """Producers would wait for all of what it lacks."""
+    partition = degraded(1_000)
+    for second in range(20):
+        partition.record_append(1_000 + 100 * second)
+        partition.record_standby(500 + 100 * second, now_ms=2_000 + 1_000 * second)
+        assert partition.high_watermark == 1_000 + 100 * second
+    assert partition.hold is not None
+    for tick in range(10):
+        partition.record_append(3_000 + tick)
+        partition.record_standby(2_995 + tick, now_ms=30_000 + 10 * tick)
+    assert partition.hold.is_holding
+
+
+def test_a_standby_that_has_everything_is_waited_for_again_however_seldom_it_speaks() -> None:
+    partition = degraded(10)
+    partition.record_standby(10, now_ms=10_000)
+    partition.record_standby(10, now_ms=20_000)
+    assert not partition.record_append(11)
+
+
 def test_the_high_watermark_never_goes_back_when_waiting_begins_again() -> None:
     partition = degraded(10)
     partition.record_standby(3, now_ms=2_000)

@@ -1,0 +1,149 @@
+"""Sync links over lines that have every fault of the table, at either end of the mirror, under a steady flow of small records.
+
+Promised at every moment: what a producer was told with acks=all, and what consumers were shown, is at the target, unless the partition
+says that it is degraded; on a link that blocks none ever does. Once the line is well, and without anybody's help, producers go on, nothing
+is degraded any more, and every record is at both sites, once, in order, where it was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.acknowledged_load import AcknowledgedLoad
+from tests.support.eventually import eventually
+from tests.support.link_faults import (
+    HEALED_AT_ONCE_WITHIN_MS,
+    HEALED_WITHIN_MS,
+    LINE_FAULTS,
+    LONG_S,
+    OUTLASTING_REQUESTS_S,
+)
+from tests.support.many_lines import LINE, QUICK, links_at_once, links_in_turn, strike_all
+from tests.support.mirror_sites import LINK, Pair, start_struck_pair
+from tests.support.processes import Processes
+from tests.support.toxiproxy import Toxiproxy
+from wire.broker_requests import LATEST_TIMESTAMP
+from wire.client import KafkaClient
+
+pytestmark = [pytest.mark.chaos, pytest.mark.long]
+
+TOPIC = "orders"
+PARTITIONS = 3
+BLOCK, DEGRADE = "block", "degrade"
+DEGRADES_AFTER_MS = 1_500
+RECORDS_PER_SECOND = 50
+SOME_RECORDS = 50
+
+
+async def shown(pair: Pair, topic: str) -> list[int]:
+    """How far consumers see each partition at the source."""
+    keys = [(topic, index) for index in range(PARTITIONS)]
+    async with KafkaClient(pair.source.bootstrap, retry_budget_ms=5_000) as client:
+        ends = await client.offsets_at(keys, LATEST_TIMESTAMP)
+    return [ends[key] for key in keys]
+
+
+async def degraded(pair: Pair, link: str) -> dict[int, bool]:
+    """By partition, whether it says that the standby may lack something."""
+    return {one.partition: one.is_degraded for one in await pair.describe_partitions(pair.source, link)}
+
+
+async def demand_promise_is_kept(
+    pair: Pair, load: AcknowledgedLoad, policy: str, topic: str = TOPIC, link: str = LINK
+) -> None:
+    """In the order of the questions: what was told before a partition says that it is not degraded is at the target after it."""
+    told = [max(load.acknowledged_values(index), default=-1) + 1 for index in range(PARTITIONS)]
+    seen = await shown(pair, topic)
+    is_degraded = await degraded(pair, link)
+    kept = [end for _, end in await pair.ends(pair.target, topic, PARTITIONS)]
+    assert policy == DEGRADE or not any(is_degraded.values())
+    for index in range(PARTITIONS):
+        if not is_degraded[index]:
+            assert max(told[index], seen[index]) <= kept[index], f"{topic}-{index}: {told}, {seen}, {kept}"
+
+
+async def in_sync_again(pair: Pair, link: str, within_ms: float) -> None:
+    async def is_in_sync() -> bool:
+        return not any((await degraded(pair, link)).values())
+
+    await eventually(is_in_sync, within_ms)
+
+
+async def demand_both_have_all(pair: Pair, load: AcknowledgedLoad, topic: str) -> None:
+    """Of a load that has finished."""
+    await pair.caught_up(topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+    for site in (pair.source, pair.target):
+        await load.check_log(site.bootstrap)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("policy", [BLOCK, DEGRADE])
+@pytest.mark.parametrize("end", ["source", "target"])
+async def test_what_was_acknowledged_is_at_the_standby_whatever_befalls_the_line(
+    end: str, policy: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)
+    await pair.make_sync(policy, DEGRADES_AFTER_MS)
+    await pair.create(TOPIC, PARTITIONS)
+    pair.start_mirror(QUICK)
+    with AcknowledgedLoad(pair.source.bootstrap, TOPIC, PARTITIONS, records_per_second=RECORDS_PER_SECOND) as load:
+        await asyncio.to_thread(load.wait_acknowledged, SOME_RECORDS)
+        for link in links_in_turn(pair.proxy, pair.target_proxy):
+            striking = asyncio.create_task(link.strike(OUTLASTING_REQUESTS_S))
+            while not striking.done():
+                await demand_promise_is_kept(pair, load, policy)
+            await striking
+            await in_sync_again(pair, LINK, HEALED_WITHIN_MS)
+            await demand_promise_is_kept(pair, load, policy)
+            await asyncio.to_thread(load.wait_acknowledged, SOME_RECORDS)
+            print(f"passed {link} for {OUTLASTING_REQUESTS_S} s, {load.acknowledged} acknowledged", flush=True)
+        await asyncio.to_thread(load.finish)
+    await demand_both_have_all(pair, load, TOPIC)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("policy", [BLOCK, DEGRADE])
+@pytest.mark.parametrize("end", ["source", "target"])
+async def test_sync_links_outlast_long_faults(
+    end: str, policy: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """A link, a mirror and a line for each fault, all at once; the time limits of producers and mirrors are the defaults."""
+    pair = await start_struck_pair(end, processes, tmp_path, toxiproxy, whitelist=["nothing"], lines=len(LINE_FAULTS))
+    await pair.make_sync(policy, DEGRADES_AFTER_MS)
+    links = links_at_once(pair.source.lines, pair.target.lines)
+    loads: list[AcknowledgedLoad] = []
+    with ExitStack() as running:
+        for number in range(len(links)):
+            topic = f"{TOPIC}-{number}"
+            await pair.create(topic, PARTITIONS)
+            await pair.add_link(topic)
+            site = pair.source if end == "source" else pair.target
+            reached = {f"{end}.bootstrap.servers": site.lines[number].address}
+            pair.start_mirror({**LINE, "link.name": topic, **reached})
+            load = AcknowledgedLoad(
+                pair.source.bootstrap,
+                topic,
+                PARTITIONS,
+                records_per_second=RECORDS_PER_SECOND,
+                settings={"linger.ms": 500},  # twenty-five loads on one machine
+            )
+            loads.append(running.enter_context(load))
+            await asyncio.to_thread(load.wait_acknowledged, PARTITIONS)
+
+        async def mirrored(number: int) -> object:
+            topic = f"{TOPIC}-{number}"
+            await demand_promise_is_kept(pair, loads[number], policy, topic, topic)
+            return await pair.ends(pair.target, topic, PARTITIONS)
+
+        async def heal(number: int) -> None:
+            topic = f"{TOPIC}-{number}"
+            await in_sync_again(pair, topic, HEALED_AT_ONCE_WITHIN_MS)
+            await demand_promise_is_kept(pair, loads[number], policy, topic, topic)
+            await asyncio.to_thread(loads[number].finish, HEALED_AT_ONCE_WITHIN_MS)
+            await demand_both_have_all(pair, loads[number], topic)
+
+        await strike_all(links, LONG_S, mirrored=mirrored, heal=heal)

@@ -293,7 +293,7 @@ class TranslateLink:
 
 def standing_of(config: MirrorConfig) -> LinkStanding:
     """The link's record as the configuration describes it; it never turns."""
-    whitelist = [*(config.whitelist or (".*",))]
+    whitelist = [".*"] if config.whitelist is None else [*config.whitelist]
     if config.is_carrying_heartbeats and config.naming.heartbeats is not None:
         whitelist.append(config.naming.heartbeats)
     record = LinkRecord(

@@ -106,8 +106,17 @@ class FlowBoard:
     """Partitions by key. One event loop only."""
 
     def __init__(
-        self, *, clock: Clock, effects: Effects, gap_policy: GapPolicy, stale_after_ms: int, chance: random.Random
+        self,
+        *,
+        clock: Clock,
+        effects: Effects,
+        gap_policy: GapPolicy,
+        stale_after_ms: int,
+        chance: random.Random,
+        way_out_of: Callable[[str], str],
     ) -> None:
+        """`way_out_of` a topic says how a person has its copy made anew."""
+        self._way_out_of = way_out_of
         self._clock = clock
         self._effects = effects
         self._gap_policy = gap_policy
@@ -142,7 +151,12 @@ class FlowBoard:
         """The partition's row, made when it is new."""
         row = self._rows.get(key)
         if row is None:
-            flow = Flow(str(key), gap_policy=self._gap_policy, started_at_ms=self._clock.now_ms())
+            flow = Flow(
+                str(key),
+                gap_policy=self._gap_policy,
+                started_at_ms=self._clock.now_ms(),
+                way_out=self._way_out_of(key.topic),
+            )
             row = self._rows[key] = Row(flow, topic_id)
         return row
 

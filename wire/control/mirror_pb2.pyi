@@ -7,8 +7,10 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DescribeMirrorRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
 
 class MirrorPartition(_message.Message):
     __slots__ = ("topic", "partition", "state", "reason", "source_high_watermark", "target_log_end_offset", "lag_records", "lag_bytes", "lag_ms", "mirrored_bytes", "mirrored_records")
@@ -111,10 +113,12 @@ class DescribeMirrorReply(_message.Message):
     def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "link")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    link: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ...) -> None: ...
 
 class PauseMirrorReply(_message.Message):
     __slots__ = ("paused_topics", "partitions")
@@ -125,12 +129,14 @@ class PauseMirrorReply(_message.Message):
     def __init__(self, paused_topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class ResetTopicsRequest(_message.Message):
-    __slots__ = ("topics", "is_dry_run")
+    __slots__ = ("topics", "is_dry_run", "link")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     is_dry_run: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ...) -> None: ...
+    link: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ..., link: _Optional[str] = ...) -> None: ...
 
 class ResetPartition(_message.Message):
     __slots__ = ("partition", "log_start_offset", "log_end_offset")
@@ -163,12 +169,14 @@ class ResetTopicsReply(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[ResetTopic, _Mapping]]] = ...) -> None: ...
 
 class VerifyMirrorRequest(_message.Message):
-    __slots__ = ("topics", "last_offsets")
+    __slots__ = ("topics", "last_offsets", "link")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     LAST_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     last_offsets: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., last_offsets: _Optional[int] = ...) -> None: ...
+    link: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., last_offsets: _Optional[int] = ..., link: _Optional[str] = ...) -> None: ...
 
 class VerifiedPartition(_message.Message):
     __slots__ = ("topic", "partition", "verdict", "finding", "from_offset", "to_offset", "batches", "records")

@@ -180,7 +180,15 @@ def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> 
 def print_mirror(reply: DescribeMirrorReply) -> None:
     """A mirror's partitions with their states and lags."""
     rows = [
-        (one.topic, one.partition, one.state, one.lag_records, one.lag_ms, one.mirrored_records, one.reason)
+        (
+            one.topic,
+            one.partition,
+            one.state,
+            _known(one.lag_records),
+            _known(one.lag_ms),
+            one.mirrored_records,
+            one.reason,
+        )
         for one in reply.partitions
     ]
     title = f"mirror of {reply.link} ({reply.mode or 'not known yet'}): {reply.state}; {reply.reason}"
@@ -201,6 +209,10 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
             for name, reason in sorted(reply.group_problems.items())
         ]
         print_table("offsets that cannot be carried", ("group or broker", "since", "reason"), problems)
+
+
+def _known(value: int) -> int | str:
+    return "not known" if value < 0 else value
 
 
 def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:

@@ -32,7 +32,7 @@ from mirror.core.flow_events import (
     TopicReplaced,
 )
 from mirror.core.flow_state import FlowFacts, FlowState, GapPolicy, InvariantBroken
-from mirror.core.lag import Lag, measure
+from mirror.core.lag import UNKNOWN, Lag, measure
 from mirror.core.partitions import PartitionKey
 from mirror.ports import Leader
 from runtime.clock import Clock
@@ -189,9 +189,11 @@ class FlowBoard:
         self._effects.fetching_changed(key)
 
     def lag(self, key: PartitionKey) -> Lag:
-        """How far the partition is behind now."""
-        progress = self._rows[key].facts.progress
-        return measure(progress, now_ms=self._clock.now_ms(), stale_after_ms=self._stale_after_ms)
+        """How far the partition is behind now; not known where nothing is mirrored any more because this site is active."""
+        facts = self._rows[key].facts
+        if facts.state is FlowState.PROMOTED:
+            return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
+        return measure(facts.progress, now_ms=self._clock.now_ms(), stale_after_ms=self._stale_after_ms)
 
     def is_stalled(self, key: PartitionKey) -> bool:
         """True while the partition is not mirrored, or its source is silent: what was measured before says nothing of now."""

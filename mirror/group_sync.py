@@ -349,7 +349,7 @@ class GroupSync:
         return self.synced_at_ms if self.synced_at_ms >= 0 else began_at_ms
 
     def _show(self, problems: Mapping[str, str], *, whole_until_ms: int) -> None:
-        new = {name: reason for name, reason in problems.items() if name not in self._problems}
+        new = {name: reason for name, reason in problems.items() if name not in (*self._problems, ALL_GROUPS)}
         if new:
             first = dict(list(new.items())[:PROBLEMS_LOGGED])
             _log.warning("offsets of some groups cannot be carried", groups=len(new), first=first)

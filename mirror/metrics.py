@@ -229,7 +229,7 @@ class MirrorMetrics(Collector):
             facts, lag = row.facts, self._board.lag(key)
             lag_records.add_metric(place, _known(lag.records))
             lag_bytes.add_metric(place, _known(lag.bytes))
-            lag_seconds.add_metric(place, lag.ms / 1000)
+            lag_seconds.add_metric(place, _known(lag.ms) / 1000)
             for known in FlowState:
                 state.add_metric([*place, known.value], int(facts.state is known))
             mirrored_bytes.add_metric(place, facts.progress.mirrored_bytes)

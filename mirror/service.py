@@ -14,7 +14,7 @@ from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.core.refusals import Refusal
 from mirror.link_watch import LinkStanding
-from mirror.pauses import ALL_TOPICS, Pauses
+from mirror.pauses import ALL_TOPICS, NotKept, Pauses
 from mirror.ports import Unreachable
 from mirror.queue import ByteQueue
 from mirror.resets import Resets, TopicReset
@@ -96,7 +96,9 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         """Everything, by partition."""
         await self._is_meant(request.link, context)
         if self._parts is None:
-            return pb.DescribeMirrorReply(link=self._link_name, state=FlowState.PREPARING.value, reason=self._reason)
+            return pb.DescribeMirrorReply(
+                link=self._link_name, state=FlowState.PREPARING.value, reason=self._reason, groups_synced_at_ms=-1
+            )
         return describe(self._parts)
 
     async def PauseMirror(  # noqa: N802 (gRPC's name)
@@ -108,6 +110,9 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             return _paused(parts.pauses, parts.pauses.pause(request.topics))
         except InvalidPattern as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except NotKept as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise
 
     async def ResumeMirror(  # noqa: N802 (gRPC's name)
@@ -121,7 +126,11 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"not paused: {', '.join(unknown)}; paused is {known}"
             )
-        return _paused(parts.pauses, parts.pauses.resume(request.topics))
+        try:
+            return _paused(parts.pauses, parts.pauses.resume(request.topics))
+        except NotKept as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
 
     async def ResetTopics(  # noqa: N802 (gRPC's name)
         self, request: pb.ResetTopicsRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -88,6 +88,7 @@ def summary(reply: DescribeMirrorReply) -> dict[str, Any]:
         "groups_synced_at_ms": reply.groups_synced_at_ms,
         "groups_failing": len(reply.group_problems),
         "refused_changes": len(reply.refused_changes),
+        "mirror_maker_problem": reply.mirror_maker_problem,
         "paused_topics": list(reply.paused_topics),
     }
 
@@ -107,12 +108,14 @@ def _show_mirror(reply: DescribeMirrorReply, output: OutputFormat) -> None:
             print_error(
                 f"the target refuses {found['refused_changes']} changes: antipode links describe --mirror names them"
             )
+        if reply.mirror_maker_problem:
+            print_error(reply.mirror_maker_problem)
     raise typer.Exit(ExitCode.DONE if is_well(reply) else ExitCode.FAILED)
 
 
 def is_well(reply: DescribeMirrorReply) -> bool:
     """Whether the mirror needs nobody. One that prepares does when it has not come up, or when that takes long."""
-    if reply.group_problems or reply.refused_changes:
+    if reply.group_problems or reply.refused_changes or reply.mirror_maker_problem:
         return False
     if reply.state == "PREPARING":
         lag_ms = summary(reply)["lag_ms"]

@@ -196,6 +196,8 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
         title += f"; paused: {', '.join(reply.paused_topics)}"
     if reply.acls:
         title += f"; {reply.acls}"
+    if reply.mirror_maker_problem:
+        title += f"; {reply.mirror_maker_problem}"
     if reply.HasField("transactions"):
         done = reply.transactions
         title += f"; {done.committed} transactions as {done.transactional_id}, {done.aborted} broken off ({done.fenced} fenced)"

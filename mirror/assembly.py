@@ -81,6 +81,8 @@ class Ports:
     surplus_records: Callable[[], Mapping[PartitionKey, int]] = dict
     # How far ACLs are followed, for those who ask.
     acls: Callable[[], str] = lambda: ""
+    # Which of MirrorMaker 2's topics cannot be written.
+    mirror_maker: Callable[[], str] = lambda: ""
     # Whether the target keeps where each copy begins (core/beginnings.py).
     keeps_beginnings: bool = True
     # Transactions at the target, where they are written.
@@ -192,6 +194,7 @@ class Mirror:
             self._ports.transactions,
             lambda: self._stalls.stalled_for_ms,
             lambda: self.topics.nothing_carried,
+            self._ports.mirror_maker,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:

@@ -70,6 +70,8 @@ class MirrorParts:
     stalled_for_ms: Callable[[], Mapping[PartitionKey, int]] = dict
     # A sentence while the link's filters carry no topic of the source.
     nothing_carried: Callable[[], str] = lambda: ""
+    # Which of MirrorMaker 2's topics cannot be written, and why.
+    mirror_maker: Callable[[], str] = lambda: ""
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -232,6 +234,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         mode=link.record.mode,
         paused_topics=parts.pauses.patterns,
         acls=parts.acls(),
+        mirror_maker_problem=parts.mirror_maker(),
         transactions=parts.transactions(),
         group_problems=problems,
         refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],

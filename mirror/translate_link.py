@@ -179,6 +179,7 @@ class TranslateLink:
             read_link=self._read_link,
             workers=workers,
             acls=self._acl_status,
+            mirror_maker=lambda: self._mirror_maker.status,
             transactions=self._transaction_status,
             name_at_target=config.naming.target_name,
             finish=self._finish,

@@ -46,6 +46,7 @@ def test_a_mirror_that_has_not_found_its_link_has_no_partitions() -> None:
         (DescribeMirrorReply(state="PAUSED", partitions=[partition(0, "PAUSED")]), False),
         (DescribeMirrorReply(state="MIRRORING", group_problems={"billing": "no answer"}), False),
         (DescribeMirrorReply(state="MIRRORING", refused_changes=[RefusedChange(topic="orders")]), False),
+        (DescribeMirrorReply(state="MIRRORING", mirror_maker_problem="heartbeats cannot be written: no"), False),
     ],
 )
 def test_when_a_mirror_needs_a_person(reply: DescribeMirrorReply, is_so: bool) -> None:

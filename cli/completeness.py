@@ -128,7 +128,9 @@ def _ask_mirror(
 
     async def ask(stub: Any) -> list[TopicCompleteness]:
         async def described() -> DescribeMirrorReply:
-            reply: DescribeMirrorReply = await stub.DescribeMirror(DescribeMirrorRequest(), timeout=CALL_TIMEOUT_S)
+            reply: DescribeMirrorReply = await stub.DescribeMirror(
+                DescribeMirrorRequest(link=name), timeout=CALL_TIMEOUT_S
+            )
             return reply
 
         return await _repeated(looks_at_mirror(described, SystemClock()), until_ms, topics, timeout_ms, show)

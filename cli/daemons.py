@@ -10,6 +10,7 @@ import asyncio
 import enum
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
@@ -142,7 +143,7 @@ def mirror(
     Between two Antipode sites the file needs link.name and site.agents (gRPC addresses of the target site's brokers); filters and
     the epoch are the link's own. Where an end is Apache Kafka, link.mode=translate with source.bootstrap.servers and
     target.bootstrap.servers. MirrorMaker's names for queue, streams, producers and filters are accepted, and so is a file of
-    MirrorMaker 2 as it is: what became of each of its keys is printed.
+    MirrorMaker 2 as it is: what became of each of its keys is printed; of another file those that count for nothing.
 
     Example: antipode mirror --config connect-mirror-maker.properties
     """
@@ -151,8 +152,10 @@ def mirror(
     from mirror.main import run_all
 
     given = _read("mirror", config, override, log_level, (log_file, state_change_log))
-    with failures_as_messages():
+    try:
         properties = looked_up(given)
+    except ConfigurationError as error:
+        raise usage_error(str(error)) from error
 
     targets = [name.strip() for text in clusters or () for name in text.split(",") if name.strip()]
 
@@ -194,11 +197,17 @@ def bridge(
 
 
 def _tell_verdicts(properties: Properties) -> None:
-    """One line for each key of a MirrorMaker 2 file on standard error."""
+    """On standard error a line for each key of a MirrorMaker 2 file and how many had which fate; of a file of ours for idle keys."""
     from mirror.config import verdicts_on
+    from mirror.core.mirror_maker_file import is_mirror_maker_file
 
-    for verdict in verdicts_on(properties):
+    verdicts = verdicts_on(properties)
+    for verdict in verdicts:
         typer.echo(f"{verdict.key}: {verdict.fate.value} ({verdict.explanation})", err=True)
+    if is_mirror_maker_file(properties):
+        counts = Counter(verdict.fate.value for verdict in verdicts)
+        told = ", ".join(f"{count} {fate}" for fate, count in counts.most_common())
+        typer.echo(f"{len(verdicts)} keys: {told}", err=True)
 
 
 def _read(

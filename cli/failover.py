@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from cli.output import (
     Output,
@@ -75,7 +77,7 @@ def failover(
                 policy=policy,
                 is_dry_run=is_dry_run,
                 journal_path=None if is_dry_run else journal or DEFAULT_JOURNALS / f"{link}-to-{to}.jsonl",
-                progress=lambda step, reason: error_console.print(f"[bold]{step}[/]: {reason}", highlight=False),
+                progress=_progress(),
             )
         )
     if output is OutputFormat.JSON:
@@ -83,6 +85,18 @@ def failover(
     else:
         _print_report(report)
     raise typer.Exit(ExitCode.FAILED if report.outcome == "refused" else ExitCode.DONE)
+
+
+def _progress() -> Callable[[str, str], None]:
+    """Tells each step on standard error, and again when there is something new to say of it."""
+    told: list[tuple[str, str]] = [("", "")]
+
+    def tell(step: str, reason: str) -> None:
+        if (step, reason) != told[-1]:
+            told[-1] = (step, reason)
+            error_console.print(f"[bold]{step}[/]: {escape(reason)}", highlight=False)
+
+    return tell
 
 
 def _print_report(report: FailoverReport) -> None:

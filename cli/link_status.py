@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 NOT_KNOWN = "not known"
 UNKNOWN = -1
+UNMEASURED_STATES = ("PREPARING", "SOURCE_UNAVAILABLE")
+"""In which a mirror without partitions does not know what there is to mirror."""
+PREPARING_BELIEVED_MS = 60_000
+"""How long partitions may prepare, after a leader was lost for instance, before a person should look."""
 
 
 def status(
@@ -67,9 +71,10 @@ def status(
 
 
 def summary(reply: DescribeMirrorReply) -> dict[str, Any]:
-    """A mirror's partitions taken together; a lag that one of them does not know is not known (None)."""
+    """A mirror's partitions taken together; a lag that one of them does not know is not known (None), nor one that nobody could measure."""
     lags = {unit: [getattr(one, f"lag_{unit}") for one in reply.partitions] for unit in ("records", "bytes", "ms")}
-    known = {unit: None if UNKNOWN in values else values for unit, values in lags.items()}
+    is_measured = bool(reply.partitions) or reply.state not in UNMEASURED_STATES
+    known = {unit: None if UNKNOWN in values or not is_measured else values for unit, values in lags.items()}
     return {
         "link": reply.link,
         "mode": reply.mode,
@@ -82,6 +87,8 @@ def summary(reply: DescribeMirrorReply) -> dict[str, Any]:
         "queued_bytes": reply.queued_bytes,
         "groups_synced_at_ms": reply.groups_synced_at_ms,
         "groups_failing": len(reply.group_problems),
+        "refused_changes": len(reply.refused_changes),
+        "mirror_maker_problem": reply.mirror_maker_problem,
         "paused_topics": list(reply.paused_topics),
     }
 
@@ -97,8 +104,23 @@ def _show_mirror(reply: DescribeMirrorReply, output: OutputFormat) -> None:
         groups = f"{found['groups_failing']} failing" if found["groups_failing"] else f"carried {synced_at}"
         lags = [_text(found[f"lag_{unit}"]) for unit in ("records", "bytes", "ms")]
         print_table("", columns, [(reply.link, reply.state, states, *lags, groups, reply.reason)])
-    is_well = reply.state in HEALTHY_MIRROR_STATES and not reply.group_problems
-    raise typer.Exit(ExitCode.DONE if is_well else ExitCode.FAILED)
+        if found["refused_changes"]:
+            print_error(
+                f"the target refuses {found['refused_changes']} changes: antipode links describe --mirror names them"
+            )
+        if reply.mirror_maker_problem:
+            print_error(reply.mirror_maker_problem)
+    raise typer.Exit(ExitCode.DONE if is_well(reply) else ExitCode.FAILED)
+
+
+def is_well(reply: DescribeMirrorReply) -> bool:
+    """Whether the mirror needs nobody. One that prepares does when it has not come up, or when that takes long."""
+    if reply.group_problems or reply.refused_changes or reply.mirror_maker_problem:
+        return False
+    if reply.state == "PREPARING":
+        lag_ms = summary(reply)["lag_ms"]
+        return lag_ms is not None and lag_ms < PREPARING_BELIEVED_MS
+    return reply.state in HEALTHY_MIRROR_STATES
 
 
 def _text(value: object) -> str:

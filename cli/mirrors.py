@@ -15,7 +15,9 @@ from cli.output import (
     Output,
     OutputFormat,
     console,
+    error_console,
     failures_as_messages,
+    print_error,
     print_json,
     print_table,
     report_progress,
@@ -65,7 +67,7 @@ def pause(
     """
     from wire.control.mirror_pb2 import PauseMirrorRequest
 
-    request = PauseMirrorRequest(topics=topic or ())
+    request = PauseMirrorRequest(topics=topic or (), link=name)
     _print_pauses(
         name, asked(name, mirror, environment, lambda stub: stub.PauseMirror(request, timeout=CALL_TIMEOUT_S)), output
     )
@@ -84,7 +86,7 @@ def resume(
     """
     from wire.control.mirror_pb2 import PauseMirrorRequest
 
-    request = PauseMirrorRequest(topics=topic or ())
+    request = PauseMirrorRequest(topics=topic or (), link=name)
     _print_pauses(
         name, asked(name, mirror, environment, lambda stub: stub.ResumeMirror(request, timeout=CALL_TIMEOUT_S)), output
     )
@@ -98,13 +100,14 @@ def verify(
     environment: EnvironmentFile = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Compare what is mirrored with the source, batch by batch, while mirroring goes on. Exit code 1 when anything differs.
+    """Compare what is mirrored with the source, batch by batch, while mirroring goes on. Exit code 1 when anything differs, is unknown, or
+    nothing was compared.
 
     Example: antipode links verify a-b --last 100000 --mirror mirror1:9290
     """
     from wire.control.mirror_pb2 import VerifyMirrorRequest
 
-    request = VerifyMirrorRequest(topics=topic or (), last_offsets=last)
+    request = VerifyMirrorRequest(topics=topic or (), last_offsets=last, link=name)
 
     async def ask(stub: Any) -> list[VerifiedPartition]:
         return [one async for one in stub.VerifyMirror(request, timeout=VERIFY_TIMEOUT_S)]
@@ -115,7 +118,9 @@ def verify(
     else:
         columns = ("topic", "partition", "verdict", "from", "to", "batches", "records", "finding")
         print_table(f"link {name}", columns, [tuple(_verified_json(one).values()) for one in found])
-    if any(one.verdict != "equal" for one in found):
+    if not found:
+        print_error(f"link {name}: {_meant(topic)} has no partition that this mirror carries; nothing was compared")
+    if not found or any(one.verdict != "equal" for one in found):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -140,7 +145,7 @@ def reset(
     from wire.control.mirror_pb2 import ResetTopicsRequest
 
     def reset_topics(*, is_plan: bool) -> ResetTopicsReply:
-        request = ResetTopicsRequest(topics=topic, is_dry_run=is_plan)
+        request = ResetTopicsRequest(topics=topic, is_dry_run=is_plan, link=name)
         reply: ResetTopicsReply = asked(
             name, mirror, environment, lambda stub: stub.ResetTopics(request, timeout=RESET_TIMEOUT_S)
         )
@@ -165,8 +170,9 @@ def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> 
     """What the link's mirror says of itself. Ends the command with one message when it does not answer."""
     from wire.control.mirror_pb2 import DescribeMirrorRequest
 
+    request = DescribeMirrorRequest(link=name)
     reply: DescribeMirrorReply = asked(
-        name, mirror, environment, lambda stub: stub.DescribeMirror(DescribeMirrorRequest(), timeout=CALL_TIMEOUT_S)
+        name, mirror, environment, lambda stub: stub.DescribeMirror(request, timeout=CALL_TIMEOUT_S)
     )
     return reply
 
@@ -174,7 +180,15 @@ def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> 
 def print_mirror(reply: DescribeMirrorReply) -> None:
     """A mirror's partitions with their states and lags."""
     rows = [
-        (one.topic, one.partition, one.state, one.lag_records, one.lag_ms, one.mirrored_records, one.reason)
+        (
+            one.topic,
+            one.partition,
+            one.state,
+            _known(one.lag_records),
+            _known(one.lag_ms),
+            one.mirrored_records,
+            one.reason,
+        )
         for one in reply.partitions
     ]
     title = f"mirror of {reply.link} ({reply.mode or 'not known yet'}): {reply.state}; {reply.reason}"
@@ -182,6 +196,8 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
         title += f"; paused: {', '.join(reply.paused_topics)}"
     if reply.acls:
         title += f"; {reply.acls}"
+    if reply.mirror_maker_problem:
+        title += f"; {reply.mirror_maker_problem}"
     if reply.HasField("transactions"):
         done = reply.transactions
         title += f"; {done.committed} transactions as {done.transactional_id}, {done.aborted} broken off ({done.fenced} fenced)"
@@ -195,6 +211,10 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
             for name, reason in sorted(reply.group_problems.items())
         ]
         print_table("offsets that cannot be carried", ("group or broker", "since", "reason"), problems)
+
+
+def _known(value: int) -> int | str:
+    return "not known" if value < 0 else value
 
 
 def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:
@@ -251,6 +271,8 @@ def _print_pauses(name: str, reply: PauseMirrorReply, output: OutputFormat) -> N
         console.print(
             f"link {name}: paused are {', '.join(reply.paused_topics)} ({reply.partitions} partitions)", markup=False
         )
+        if not reply.partitions:
+            error_console.print("no partition that this mirror carries is meant by that (yet)")
     else:
         console.print(f"link {name}: nothing is paused", markup=False)
 
@@ -278,6 +300,10 @@ def _reset_json(one: ResetTopic) -> dict[str, Any]:
             for part in one.partitions
         ],
     }
+
+
+def _meant(topics: Sequence[str] | None) -> str:
+    return f"--topic {', '.join(topics)}" if topics else "the link"
 
 
 def _offsets(one: ResetTopic) -> int:

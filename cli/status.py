@@ -237,7 +237,11 @@ def _page(document: dict[str, Any]) -> Group:
             _count(link["cut_records"]),
             link["mirror"],
         )
-    told = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or ["[green]all is well[/]"]
+    unasked = sorted(link["name"] for link in document["links"] if link["mirror"] == "not known")
+    well = "[green]all is well[/]"
+    if unasked:
+        well += f" as far as the sites tell; what the mirror of {escape(', '.join(unasked))} says: links status LINK --mirror HOST:PORT"
+    told = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or [well]
     return Group(sites, links, *told)
 
 

@@ -120,8 +120,9 @@ class LagProbe:
 
 
 def _lag_bytes(mirror: DescribeMirrorReply | None) -> int:
-    known = [item.lag_bytes for item in mirror.partitions if item.lag_bytes >= 0] if mirror is not None else []
-    return sum(known) if known else -1
+    lags = [item.lag_bytes for item in mirror.partitions] if mirror is not None else []
+    # Never smaller because one of them is not known.
+    return sum(lags) if lags and min(lags) >= 0 else -1
 
 
 def _lag(

@@ -19,7 +19,7 @@ from mirror.core.assignment import FetcherKey
 from mirror.core.flow_events import LinkRole, LinkTurned, Side
 from mirror.core.flow_state import FlowState, InvariantBroken
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import NameAtTarget
+from mirror.core.plan import NameAtTarget, way_to_a_new_copy
 from mirror.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
 from mirror.core.window import QueuedBatches
 from mirror.fetchers import Fetcher
@@ -81,6 +81,8 @@ class Ports:
     surplus_records: Callable[[], Mapping[PartitionKey, int]] = dict
     # How far ACLs are followed, for those who ask.
     acls: Callable[[], str] = lambda: ""
+    # Which of MirrorMaker 2's topics cannot be written.
+    mirror_maker: Callable[[], str] = lambda: ""
     # Whether the target keeps where each copy begins (core/beginnings.py).
     keeps_beginnings: bool = True
     # Transactions at the target, where they are written.
@@ -89,6 +91,9 @@ class Ports:
     name_at_target: NameAtTarget | None = None
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
+    # Why this daemon has no share of a link that several share, and how large its share is; None where the link is not shared.
+    sharing_outage: Callable[[], str] = lambda: ""
+    owned_slots: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,7 @@ class Mirror:
             gap_policy=config.gap_policy,
             stale_after_ms=config.fetch_wait_max_ms + STALE_GRACE_MS,
             chance=chance,
+            way_out_of=lambda topic: way_to_a_new_copy(topic, ports.name_at_target),
         )
         self.board.on_broken = self._fail
         self.board.on_transition = self._watch_transition
@@ -187,12 +193,17 @@ class Mirror:
             self._ports.acls,
             self._ports.transactions,
             lambda: self._stalls.stalled_for_ms,
+            lambda: self.topics.nothing_carried,
+            self._ports.mirror_maker,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:
         problem = self.topics.problem
         if problem is None:
-            return None
+            waiting_for = self._ports.sharing_outage()
+            if self.topics.synced_at_ms < 0 and self.link().role in (LinkRole.MIRRORING, LinkRole.DRAINING):
+                waiting_for = waiting_for or "the topics of the two sites have not been compared yet"
+            return (FlowState.PREPARING, waiting_for) if waiting_for else None
         state = FlowState.SOURCE_UNAVAILABLE if problem.side is Side.SOURCE else FlowState.PREPARING
         return state, str(problem)
 
@@ -286,6 +297,7 @@ class Mirror:
             unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
             stalls=self._stalls,
             name_at_target=self._ports.name_at_target,
+            owned_slots=self._ports.owned_slots,
         )
 
     def _make_groups(self, registry: CollectorRegistry) -> GroupSync:

@@ -32,7 +32,7 @@ from mirror.core.flow_events import (
     TopicReplaced,
 )
 from mirror.core.flow_state import FlowFacts, FlowState, GapPolicy, InvariantBroken
-from mirror.core.lag import Lag, measure
+from mirror.core.lag import UNKNOWN, Lag, measure
 from mirror.core.partitions import PartitionKey
 from mirror.ports import Leader
 from runtime.clock import Clock
@@ -106,8 +106,17 @@ class FlowBoard:
     """Partitions by key. One event loop only."""
 
     def __init__(
-        self, *, clock: Clock, effects: Effects, gap_policy: GapPolicy, stale_after_ms: int, chance: random.Random
+        self,
+        *,
+        clock: Clock,
+        effects: Effects,
+        gap_policy: GapPolicy,
+        stale_after_ms: int,
+        chance: random.Random,
+        way_out_of: Callable[[str], str],
     ) -> None:
+        """`way_out_of` a topic says how a person has its copy made anew."""
+        self._way_out_of = way_out_of
         self._clock = clock
         self._effects = effects
         self._gap_policy = gap_policy
@@ -142,7 +151,12 @@ class FlowBoard:
         """The partition's row, made when it is new."""
         row = self._rows.get(key)
         if row is None:
-            flow = Flow(str(key), gap_policy=self._gap_policy, started_at_ms=self._clock.now_ms())
+            flow = Flow(
+                str(key),
+                gap_policy=self._gap_policy,
+                started_at_ms=self._clock.now_ms(),
+                way_out=self._way_out_of(key.topic),
+            )
             row = self._rows[key] = Row(flow, topic_id)
         return row
 
@@ -175,9 +189,11 @@ class FlowBoard:
         self._effects.fetching_changed(key)
 
     def lag(self, key: PartitionKey) -> Lag:
-        """How far the partition is behind now."""
-        progress = self._rows[key].facts.progress
-        return measure(progress, now_ms=self._clock.now_ms(), stale_after_ms=self._stale_after_ms)
+        """How far the partition is behind now; not known where nothing is mirrored any more because this site is active."""
+        facts = self._rows[key].facts
+        if facts.state is FlowState.PROMOTED:
+            return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
+        return measure(facts.progress, now_ms=self._clock.now_ms(), stale_after_ms=self._stale_after_ms)
 
     def is_stalled(self, key: PartitionKey) -> bool:
         """True while the partition is not mirrored, or its source is silent: what was measured before says nothing of now."""

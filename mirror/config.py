@@ -15,9 +15,10 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from mirror.core.flow_state import GapPolicy
-from mirror.core.mirror_maker_file import Verdict, is_mirror_maker_file, read_mirror_maker_file
+from mirror.core.mirror_maker_file import Flow, Verdict, is_mirror_maker_file, read_mirror_maker_file
 from mirror.core.mirror_maker_keys import UnusableFile
 from mirror.core.naming import Naming, NamingPolicy, parse_table
+from mirror.core.own_keys import NAMING_TABLE, SHARING, TRANSACTIONAL, idle_keys
 from mirror.core.sharing import Strategy
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
@@ -94,10 +95,14 @@ class MirrorConfig(Settings):
         description="target.security.protocol, target.ssl.*, target.sasl.* as Kafka's clients have them",
     )
     whitelist: tuple[str, ...] | None = Field(
-        default=None, alias="whitelist", description="regular expressions, comma-separated, equal to the link's"
+        default=None,
+        alias="whitelist",
+        description="regular expressions, comma-separated; of an exact link the link's own",
     )
     blacklist: tuple[str, ...] | None = Field(
-        default=None, alias="blacklist", description="regular expressions, comma-separated, equal to the link's"
+        default=None,
+        alias="blacklist",
+        description="regular expressions, comma-separated; of an exact link the link's own",
     )
     streams: int = Field(default=2, alias="num.streams", ge=1, le=64, description="fetchers a source broker, 1 to 64")
     producers: int = Field(default=2, alias="num.producers", ge=1, le=64, description="producers, 1 to 64")
@@ -246,7 +251,10 @@ class MirrorConfig(Settings):
         default=NamingPolicy.PREFIX, alias="topic.naming.policy", description="prefix, identity or table"
     )
     naming_separator: str = Field(
-        default=".", alias="replication.policy.separator", min_length=1, description="text between alias and topic"
+        default=".",
+        alias="replication.policy.separator",
+        pattern=ALIAS,
+        description="text between alias and topic: letters, digits, . _ -",
     )
     separates_internal_topics: bool = Field(
         default=True,
@@ -367,7 +375,6 @@ class MirrorConfig(Settings):
     offset_syncs_location: OffsetSyncsLocation = Field(
         default=OffsetSyncsLocation.TARGET, alias="offset-syncs.topic.location", description="source or target"
     )
-    log_level: str = Field(default="INFO", alias="log.level", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
     @field_validator("site_agents", "source_bootstrap_servers", "target_bootstrap_servers", mode="before")
     @classmethod
@@ -387,6 +394,25 @@ class MirrorConfig(Settings):
     @classmethod
     def _no_file(cls, value: object) -> object:
         return None if value == "" else value
+
+    @field_validator("pause_file")
+    @classmethod
+    def _has_its_directory(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.absolute().parent.is_dir():
+            raise ValueError(f"there is no directory {value.absolute().parent}")
+        return value
+
+    @field_validator(
+        "replication_factor",
+        "heartbeats_replication_factor",
+        "checkpoints_replication_factor",
+        "offset_syncs_replication_factor",
+    )
+    @classmethod
+    def _some_replicas(cls, value: int | None) -> int | None:
+        if value == 0:
+            raise ValueError("1 or more, or -1 for the target's default")
+        return value
 
     @field_validator("is_read_committed", mode="before")
     @classmethod
@@ -520,9 +546,36 @@ def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()
         raise ConfigurationError(
             "--clusters", ",".join(targets), f"targets of enabled flows: {', '.join(sorted(ends))}"
         )
-    return tuple(load_config(flow.settings) for flow in read.flows if not targets or flow.target in targets)
+    return tuple(_load_flow(flow) for flow in read.flows if not targets or flow.target in targets)
+
+
+def _load_flow(flow: Flow) -> MirrorConfig:
+    """As `load_config`; what cannot be used is named as it is in the file."""
+    try:
+        return load_config(flow.settings)
+    except ConfigurationError as error:
+        raise ConfigurationError(flow.keys.get(error.key, error.key), error.value, error.accepted) from error
 
 
 def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:
-    """What became of each key of a MirrorMaker 2 file that `load_configs` takes; nothing for a file of our own."""
-    return read_mirror_maker_file(properties).verdicts if is_mirror_maker_file(properties) else ()
+    """What became of each key of a MirrorMaker 2 file that `load_configs` takes; of a file of our own, of those that count for nothing."""
+    if is_mirror_maker_file(properties):
+        return read_mirror_maker_file(properties).verdicts
+    known = {field.alias or name for name, field in MirrorConfig.model_fields.items()}
+    known = (known - {f"{end}.security" for end in ENDS}) | {f"{end}.{key}" for end in ENDS for key in SECURITY_KEYS}
+    config = load_config(properties)
+    return idle_keys(
+        properties,
+        known=known,
+        old_spellings=OLD_SPELLINGS,
+        is_translate=config.link_mode is LinkMode.TRANSLATE,
+        switched_off=[
+            switch
+            for switch, is_on in (
+                (SHARING, config.is_sharing),
+                (NAMING_TABLE, config.naming_policy is NamingPolicy.TABLE),
+                (TRANSACTIONAL, config.is_transactional),
+            )
+            if not is_on
+        ],
+    )

@@ -71,6 +71,5 @@ def _replace(key: str, providers: Mapping[str, Provider], found: re.Match[str]) 
     try:
         return provider(found[2] or "", found[3])
     except (LookupError, OSError, ConfigurationError) as error:
-        raise ConfigurationError(
-            key, found[0], f"a place where a value is ({type(error).__name__}: {error})"
-        ) from error
+        why = f"there is no {found[3]}" if isinstance(error, KeyError) else str(error)
+        raise ConfigurationError(key, found[0], f"a place where a value is ({why})") from error

@@ -238,7 +238,7 @@ class Fetcher:
         return accepted
 
     def _take(self, answer: FetchAnswer, generation: int, part: FetchPart) -> tuple[QueuedBatches, FlowFacts] | None:
-        run = survey(answer.records) if answer.records else None
+        run = survey(answer.records, left_out=answer.left_out) if answer.records else None
         if run is None:
             nothing = NothingFetched(
                 generation=generation,

@@ -59,6 +59,12 @@ PROBLEM_REST_MS_MAX: Final = 30_000
 PROBLEMS_LOGGED: Final = 10
 """Groups that one line of the log names."""
 
+ALL_GROUPS: Final = "all groups"
+"""Under this name `problems` says why nothing was carried in the last round."""
+
+REFUSALS_TOLD: Final = 5
+"""Partitions that the reason of one group names."""
+
 _log = get_logger("mirror.groups")
 
 _Offsets = Mapping[PartitionKey, GroupOffset]
@@ -129,12 +135,13 @@ class GroupSync:
     async def run(self) -> None:
         """Carry offsets each interval until cancelled."""
         while True:
-            began_ms = self._clock.monotonic_ms()
+            began_ms, began_at_ms = self._clock.monotonic_ms(), self._clock.now_ms()
             try:
                 await self.round()
                 self._tell("")
             except Unreachable as error:
                 self._tell(str(error))
+                self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_at_ms))
             took_s = (self._clock.monotonic_ms() - began_ms) / 1000
             await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * REST_SHARE))
 
@@ -157,7 +164,7 @@ class GroupSync:
         due = self._due({name for name in listed.by_group if carries_group(link.record, name)}, problems)
         if due:
             await self._carry(due, link, problems)
-        self._show(problems, whole_until_ms=self.synced_at_ms if self.synced_at_ms >= 0 else began_at_ms)
+        self._show(problems, whole_until_ms=self._whole_until_ms(began_at_ms))
         self.synced_at_ms = self._clock.now_ms()
         if self._is_whole and not problems:
             await self._target.tell_synced(link=link.name, link_epoch=link.epoch, synced_at_ms=began_at_ms)
@@ -175,12 +182,13 @@ class GroupSync:
         async def write(name: str, wanted: _Offsets, gone: _Offsets) -> None:
             async with turns:
                 try:
-                    if wanted:
-                        await self._commit(name, wanted, carriable[name], link)
-                    if gone:
-                        await self._commit(name, gone, {}, link)
+                    refused = await self._commit(name, wanted, carriable[name], link) if wanted else {}
+                    refused |= await self._commit(name, gone, {}, link) if gone else {}
                 except Unreachable as error:
                     self._rest({name: str(error)}, problems)
+                    return
+            if refused:
+                self._rest({name: f"the target refuses offsets: {_listed(refused)}"}, problems)
 
         writes = []
         for name, offsets in carriable.items():
@@ -311,7 +319,8 @@ class GroupSync:
 
     async def _commit(
         self, name: str, wanted: Mapping[PartitionKey, GroupOffset], source: _Offsets, link: LinkStanding
-    ) -> None:
+    ) -> dict[str, str]:
+        """Write them; the partitions whose offsets the target refuses, and why."""
         outcomes = await self._target.commit(name, wanted, link=link.name, link_epoch=link.epoch)
         group = self._groups[name]
         refused: dict[str, str] = {}
@@ -328,9 +337,7 @@ class GroupSync:
                 self.committed_offsets += 1
                 if self._metrics is not None:
                     self._metrics.observe(name, key, asked_at_ms=self._asked_at_ms)
-        if refused:
-            self._is_whole = False
-            _log.warning("the target refuses group offsets", group=name, refused=refused)
+        return refused
 
     def _range(self, key: PartitionKey) -> TargetRange:
         facts = self._board.row(key).facts
@@ -338,8 +345,11 @@ class GroupSync:
             log_start_offset=facts.target_log_start_offset, log_end_offset=facts.progress.target_log_end_offset
         )
 
+    def _whole_until_ms(self, began_at_ms: int) -> int:
+        return self.synced_at_ms if self.synced_at_ms >= 0 else began_at_ms
+
     def _show(self, problems: Mapping[str, str], *, whole_until_ms: int) -> None:
-        new = {name: reason for name, reason in problems.items() if name not in self._problems}
+        new = {name: reason for name, reason in problems.items() if name not in (*self._problems, ALL_GROUPS)}
         if new:
             first = dict(list(new.items())[:PROBLEMS_LOGGED])
             _log.warning("offsets of some groups cannot be carried", groups=len(new), first=first)
@@ -350,3 +360,8 @@ class GroupSync:
         if problem and problem != self._problem:
             _log.warning("group offsets cannot be carried", reason=problem)
         self._problem = problem
+
+
+def _listed(refused: Mapping[str, str]) -> str:
+    told = ", ".join(f"{key} {reason}" for key, reason in sorted(refused.items())[:REFUSALS_TOLD])
+    return told if len(refused) <= REFUSALS_TOLD else f"{told} and {len(refused) - REFUSALS_TOLD} more"

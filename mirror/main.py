@@ -20,6 +20,7 @@ from mirror.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarge
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
+from mirror.metrics import OpeningMetrics
 from mirror.ports import Unreachable
 from mirror.service import SERVICE_NAME, MirrorAdminService
 from mirror.sharing import Sharing
@@ -63,6 +64,7 @@ class MirrorDaemon:
         # A registry of somebody else's is served there.
         self._is_serving_metrics = registry is None
         self._registry = registry or new_registry()
+        self._opening = OpeningMetrics(self._registry, link=config.link_name)
         self._admin = MirrorAdminService(config.link_name)
         self._links = LinkReader(config.link_name, config.site_agents)
         self._metrics_server: MetricsServer | None = None
@@ -134,6 +136,7 @@ class MirrorDaemon:
             )
             self.mirror.failed.add_done_callback(lambda failed: self._fail(failed.result()))
             self._admin.show(self.mirror.parts)
+            self._opening.record_opened()
             self.mirror.start()
         except Exception as error:
             self._fail(error)
@@ -221,8 +224,14 @@ class MirrorDaemon:
     def _shared(self, ports: Ports) -> Ports:
         """The ports of a daemon that is one of several."""
         assert self._sharing is not None
-        workers = {**ports.workers, "sharing": self._sharing.run}
-        return replace(ports, workers=workers, owns=self._sharing.ownership.owns)
+        ownership = self._sharing.ownership
+        return replace(
+            ports,
+            workers={**ports.workers, "sharing": self._sharing.run},
+            owns=ownership.owns,
+            sharing_outage=lambda: ownership.outage,
+            owned_slots=lambda: len(ownership.slots),
+        )
 
     def _make_sharing(self, target: Sequence[HostPort]) -> Sharing | ZooKeeperSharing:
         config = self._config

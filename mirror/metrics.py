@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -20,6 +20,7 @@ from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import NameAtTarget
 from mirror.core.refusals import Refusal
+from mirror.core.sharing import SLOTS
 from mirror.core.window import QueuedBatches
 from mirror.link_watch import LinkStanding
 from mirror.pace import Pace, oldest_by_partition
@@ -60,7 +61,9 @@ class MirrorMetrics(Collector):
         unacknowledged: Callable[[], Sequence[QueuedBatches]],
         stalls: StallWatch,
         name_at_target: NameAtTarget | None = None,
+        owned_slots: Callable[[], int] | None = None,
     ) -> None:
+        self._owned_slots = owned_slots
         self._unacknowledged = unacknowledged
         # As MirrorMaker does, its families name the copy and not the topic that it is of.
         self._name_at_target = name_at_target or (lambda topic: topic)
@@ -98,6 +101,14 @@ class MirrorMetrics(Collector):
         yield from self._queue_families(unacknowledged)
         yield from self._waiting_families()
         yield from self._compression_families()
+        if self._owned_slots is not None:
+            share = GaugeMetricFamily(
+                "antipode_mirror_owned_slots",
+                f"Of the {SLOTS} parts of a link that several daemons share, how many this one has; all daemons together have {SLOTS}.",
+                labels=["link"],
+            )
+            share.add_metric([self._link().name], self._owned_slots())
+            yield share
         yield from self._partition_families()
         yield from self._stall_families()
         yield from self._mirror_maker_families(oldest_by_partition(unacknowledged))
@@ -218,7 +229,7 @@ class MirrorMetrics(Collector):
             facts, lag = row.facts, self._board.lag(key)
             lag_records.add_metric(place, _known(lag.records))
             lag_bytes.add_metric(place, _known(lag.bytes))
-            lag_seconds.add_metric(place, lag.ms / 1000)
+            lag_seconds.add_metric(place, _known(lag.ms) / 1000)
             for known in FlowState:
                 state.add_metric([*place, known.value], int(facts.state is known))
             mirrored_bytes.add_metric(place, facts.progress.mirrored_bytes)
@@ -330,6 +341,22 @@ class CheckpointMetrics(Collector):
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance, as `MirrorMetrics`."""
         return ()
+
+
+class OpeningMetrics:
+    """Whether the daemon has found its link: the one figure of it that is there before."""
+
+    def __init__(self, registry: CollectorRegistry, *, link: str) -> None:
+        self._opened = Gauge(
+            "antipode_mirror_link_opened",
+            "0 until the daemon has reached both ends of its link: nothing is mirrored, and no other figure of the link is there.",
+            ["link"],
+            registry=registry,
+        ).labels(link)
+
+    def record_opened(self) -> None:
+        """From now on the link's other figures tell."""
+        self._opened.set(1)
 
 
 class TransactionMetrics(Collector):

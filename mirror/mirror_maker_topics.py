@@ -65,29 +65,35 @@ class MirrorMakerTopics:
         self._told_checkpoints: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
         self._told_syncs: dict[PartitionKey, int] = {}
         self._due_ms: dict[str, float] = {}
+        self._problems: dict[str, str] = {}
 
     async def run(self) -> None:
         """Write what is due until cancelled."""
-        is_failing = False
         while True:
-            try:
-                await self.round()
-                is_failing = False
-            except (Unreachable, KafkaClientError) as error:
-                if not is_failing:
-                    _log.warning("MirrorMaker's topics cannot be written", reason=str(error))
-                is_failing = True
+            await self.round()
             await asyncio.sleep(PAUSE_S)
 
     async def round(self) -> None:
-        """Write what is due now. Unreachable or a client's error when a cluster does not take it."""
+        """Write what is due now; what a cluster does not take is in `problems` and written again when it is due."""
         config = self._config
-        if config.is_emitting_heartbeats and self._is_due("heartbeats", config.heartbeats_interval_ms):
-            await self._write_heartbeats()
-        if config.is_emitting_checkpoints and self._is_due("checkpoints", config.checkpoints_interval_ms):
-            await self._write_checkpoints()
-        if config.is_emitting_offset_syncs and self._is_due("offset syncs", OFFSET_SYNCS_INTERVAL_MS):
-            await self._write_offset_syncs()
+        for what, is_wanted, interval_ms, write in (
+            ("heartbeats", config.is_emitting_heartbeats, config.heartbeats_interval_ms, self._write_heartbeats),
+            ("checkpoints", config.is_emitting_checkpoints, config.checkpoints_interval_ms, self._write_checkpoints),
+            ("offset syncs", config.is_emitting_offset_syncs, OFFSET_SYNCS_INTERVAL_MS, self._write_offset_syncs),
+        ):
+            if is_wanted and self._is_due(what, interval_ms):
+                try:
+                    await write()
+                    self._problems.pop(what, None)
+                except (Unreachable, KafkaClientError) as error:
+                    if what not in self._problems:
+                        _log.warning("a topic of MirrorMaker's cannot be written", what=what, reason=str(error))
+                    self._problems[what] = str(error)
+
+    @property
+    def status(self) -> str:
+        """Which of its topics cannot be written, and why; empty when all can."""
+        return "; ".join(f"{what} cannot be written: {reason}" for what, reason in sorted(self._problems.items()))
 
     def _is_due(self, what: str, interval_ms: int) -> bool:
         now_ms = self._clock.monotonic_ms()

@@ -27,11 +27,20 @@ class Ownership:
         self._slots: frozenset[int] = frozenset()
         self._owned_until_ms = 0.0
         self.on_gain: Callable[[], Awaitable[None]] | None = None
+        # Why whoever negotiates has got no answer, empty when it did.
+        self.problem = ""
 
     @property
     def slots(self) -> frozenset[int]:
         """What is owned now: nothing when nobody has confirmed it for a session's time."""
         return self._slots if self._clock.monotonic_ms() < self._owned_until_ms else frozenset()
+
+    @property
+    def outage(self) -> str:
+        """Why nothing is owned although nobody said that others have it all; empty while what is owned is confirmed."""
+        if self._clock.monotonic_ms() < self._owned_until_ms:
+            return ""
+        return f"this daemon has no share of the link: {self.problem or 'the others have not been asked yet'}"
 
     def owns(self, key: PartitionKey) -> bool:
         """Whether this daemon mirrors the partition now."""
@@ -56,3 +65,4 @@ class Ownership:
     def confirm(self, asked_at_ms: float) -> None:
         """What was asked at that time has been answered: nobody else owns these slots for a session's time from then on."""
         self._owned_until_ms = asked_at_ms + self._session_timeout_ms
+        self.problem = ""

@@ -16,12 +16,17 @@ from mirror.core.flow_events import LinkRole, Pause, Resume
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from runtime.configuration import ConfigurationError
+from runtime.process import OperationalFailure
 from wire.links import matches
 
 ALL_TOPICS = ".*"
 REASON = "paused by an operator"
 _HELD = (FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED)
 ELSEWHERE = "another daemon of the link mirrors it"
+
+
+class NotKept(OperationalFailure):
+    """What is to be paused cannot be written to its file, so that a restart would forget it."""
 
 
 class Pauses:
@@ -41,16 +46,14 @@ class Pauses:
         return tuple(self._patterns)
 
     def pause(self, patterns: Sequence[str]) -> int:
-        """Pause topics (none given: all); how many partitions are paused now. InvalidPattern changes nothing."""
+        """Pause topics (none given: all); how many partitions are paused now. InvalidPattern and NotKept change nothing."""
         wanted = list(patterns) or [ALL_TOPICS]
         matches("", whitelist=wanted, blacklist=())
-        self._patterns += [pattern for pattern in wanted if pattern not in self._patterns]
-        return self._changed()
+        return self._change([*self._patterns, *(pattern for pattern in wanted if pattern not in self._patterns)])
 
     def resume(self, patterns: Sequence[str]) -> int:
-        """Take patterns back as they were given (none given: all); how many partitions are still paused."""
-        self._patterns = [pattern for pattern in self._patterns if patterns and pattern not in patterns]
-        return self._changed()
+        """Take patterns back as they were given (none given: all); how many partitions are still paused. NotKept changes nothing."""
+        return self._change([pattern for pattern in self._patterns if patterns and pattern not in patterns])
 
     def enforce(self) -> None:
         """Pause and resume what is not as it should be."""
@@ -67,11 +70,17 @@ class Pauses:
     def _is_paused(self, topic: str) -> bool:
         return bool(self._patterns) and matches(topic, whitelist=self._patterns, blacklist=())
 
-    def _changed(self) -> int:
+    def _change(self, patterns: list[str]) -> int:
         if self._file is not None:
             written = self._file.with_name(f"{self._file.name}.new")
-            written.write_text(json.dumps(self._patterns), encoding="utf-8")
-            os.replace(written, self._file)
+            try:
+                written.write_text(json.dumps(patterns), encoding="utf-8")
+                os.replace(written, self._file)
+            except OSError as error:
+                raise NotKept(
+                    f"antipode.pause.file {self._file} cannot be written ({error.strerror}); nothing is changed"
+                ) from error
+        self._patterns = patterns
         self.enforce()
         return sum(self._is_paused(key.topic) for key, _ in self._board.our_rows())
 

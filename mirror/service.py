@@ -14,7 +14,7 @@ from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.core.refusals import Refusal
 from mirror.link_watch import LinkStanding
-from mirror.pauses import ALL_TOPICS, Pauses
+from mirror.pauses import ALL_TOPICS, NotKept, Pauses
 from mirror.ports import Unreachable
 from mirror.queue import ByteQueue
 from mirror.resets import Resets, TopicReset
@@ -68,6 +68,10 @@ class MirrorParts:
     transactions: Callable[[], pb.MirrorTransactions | None] = lambda: None
     # For how long (ms) partitions have not moved although they should.
     stalled_for_ms: Callable[[], Mapping[PartitionKey, int]] = dict
+    # A sentence while the link's filters carry no topic of the source.
+    nothing_carried: Callable[[], str] = lambda: ""
+    # Which of MirrorMaker 2's topics cannot be written, and why.
+    mirror_maker: Callable[[], str] = lambda: ""
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -88,43 +92,53 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
 
     async def DescribeMirror(  # noqa: N802 (gRPC's name)
         self,
-        request: pb.DescribeMirrorRequest,  # noqa: ARG002
-        context: grpc.aio.ServicerContext[pb.DescribeMirrorRequest, pb.DescribeMirrorReply],  # noqa: ARG002
+        request: pb.DescribeMirrorRequest,
+        context: grpc.aio.ServicerContext[pb.DescribeMirrorRequest, pb.DescribeMirrorReply],
     ) -> pb.DescribeMirrorReply:
         """Everything, by partition."""
+        await self._is_meant(request.link, context)
         if self._parts is None:
-            return pb.DescribeMirrorReply(link=self._link_name, state=FlowState.PREPARING.value, reason=self._reason)
+            return pb.DescribeMirrorReply(
+                link=self._link_name, state=FlowState.PREPARING.value, reason=self._reason, groups_synced_at_ms=-1
+            )
         return describe(self._parts)
 
     async def PauseMirror(  # noqa: N802 (gRPC's name)
         self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.PauseMirrorReply:
         """Pause topics until they are resumed."""
-        parts = await self._ready(context)
+        parts = await self._ready(request.link, context)
         try:
             return _paused(parts.pauses, parts.pauses.pause(request.topics))
         except InvalidPattern as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except NotKept as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise
 
     async def ResumeMirror(  # noqa: N802 (gRPC's name)
         self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.PauseMirrorReply:
         """Take pauses back, by the patterns that were given."""
-        parts = await self._ready(context)
+        parts = await self._ready(request.link, context)
         unknown = [pattern for pattern in request.topics if pattern not in parts.pauses.patterns]
         if unknown:
             known = ", ".join(parts.pauses.patterns) or "nothing"
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"not paused: {', '.join(unknown)}; paused is {known}"
             )
-        return _paused(parts.pauses, parts.pauses.resume(request.topics))
+        try:
+            return _paused(parts.pauses, parts.pauses.resume(request.topics))
+        except NotKept as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
 
     async def ResetTopics(  # noqa: N802 (gRPC's name)
         self, request: pb.ResetTopicsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ResetTopicsReply:
         """Put copies away that cannot be mirrored on."""
-        parts = await self._ready(context)
+        parts = await self._ready(request.link, context)
         try:
             outcomes = await parts.resets.reset(request.topics, is_dry_run=request.is_dry_run)
         except InvalidPattern as error:
@@ -139,7 +153,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         self, request: pb.VerifyMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.VerifiedPartition]:
         """Compare partition by partition; each is told when it is done."""
-        parts = await self._ready(context)
+        parts = await self._ready(request.link, context)
         if parts.verifier is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mirror cannot compare")
             return
@@ -160,7 +174,15 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
                 records=found.records,
             )
 
-    async def _ready(self, context: grpc.aio.ServicerContext[Any, Any]) -> MirrorParts:
+    async def _is_meant(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Who has the address of another link's mirror must not look at it, pause it or reset its topics by mistake."""
+        if link not in ("", self._link_name):
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, f"this is the mirror of link {self._link_name}, not of {link}"
+            )
+
+    async def _ready(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> MirrorParts:
+        await self._is_meant(link, context)
         if self._parts is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"mirror of {self._link_name}: {self._reason}")
             raise AssertionError("abort returned")
@@ -197,6 +219,8 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
     states = [(FlowState(partition.state), partition.reason) for partition in partitions]
     outage = parts.outage()
     state, reason = gravest([*states, outage] if outage is not None else states)
+    if state is FlowState.MIRRORING:
+        reason = parts.nothing_carried() or reason
     problems = dict(islice(sorted(parts.group_problems().items()), GROUP_PROBLEMS_SHOWN))
     stale_since_ms = parts.groups_stale_since_ms()
     return pb.DescribeMirrorReply(
@@ -210,6 +234,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         mode=link.record.mode,
         paused_topics=parts.pauses.patterns,
         acls=parts.acls(),
+        mirror_maker_problem=parts.mirror_maker(),
         transactions=parts.transactions(),
         group_problems=problems,
         refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],

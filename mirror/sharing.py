@@ -52,6 +52,7 @@ class Sharing:
             try:
                 await self._be_a_member()
             except KafkaClientError as error:
+                self.ownership.problem = f"group {self._group} at the target: {error}"
                 if str(error) != told:
                     told = str(error)
                     _log.warning("not a member of the link's group for the moment", reason=told, group=self._group)

@@ -42,6 +42,7 @@ from mirror.core.plan import (
     Plan,
     TopicView,
     Trouble,
+    nothing_carried,
     plan,
     requests_of,
 )
@@ -131,6 +132,8 @@ class TopicSync:
         # How often a topic that is still missing at the target was made there.
         self._made: dict[str, int] = {}
         self.refusals = Refusals()
+        # A sentence while the source has topics and the link's filters carry none of them.
+        self.nothing_carried = ""
         self.synced_at_ms = -1
 
     @property
@@ -187,6 +190,7 @@ class TopicSync:
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
         configs = await self._configs(source, target)
+        self._tell_filters(nothing_carried(link.record, source_topics))
         wanted = plan(
             _views(source, configs[0]),
             _views(target, configs[1]),
@@ -377,6 +381,11 @@ class TopicSync:
             row = self._board.add(key, source.topic_id)
             row.source, row.target, row.is_retired = source.leaders[partition], NOBODY, False
             self._board.submit(key, TopicRefused(reason=refusal.reason))
+
+    def _tell_filters(self, nothing_carried: str) -> None:
+        if nothing_carried and not self.nothing_carried:
+            _log.warning(nothing_carried)
+        self.nothing_carried = nothing_carried
 
     def _tell(self, problem: SiteUnreachable | None) -> None:
         if problem is not None and self._problem is None:

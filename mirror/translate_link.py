@@ -179,6 +179,7 @@ class TranslateLink:
             read_link=self._read_link,
             workers=workers,
             acls=self._acl_status,
+            mirror_maker=lambda: self._mirror_maker.status,
             transactions=self._transaction_status,
             name_at_target=config.naming.target_name,
             finish=self._finish,
@@ -293,7 +294,7 @@ class TranslateLink:
 
 def standing_of(config: MirrorConfig) -> LinkStanding:
     """The link's record as the configuration describes it; it never turns."""
-    whitelist = [*(config.whitelist or (".*",))]
+    whitelist = [".*"] if config.whitelist is None else [*config.whitelist]
     if config.is_carrying_heartbeats and config.naming.heartbeats is not None:
         whitelist.append(config.naming.heartbeats)
     record = LinkRecord(

@@ -170,6 +170,8 @@ class TranslateVerifier:
             start = max(await source.find_start(), _first(mirrored_end, last_offsets))
             target_start = await target.find_start()
             start = max(start, translation.upstream(target_start))
+            if not by_record:
+                start = await self._beginning_of_batch(key, start, mirrored_end, target_start)
             found.from_offset = start
             end = translation.downstream(mirrored_end)
             return (
@@ -187,6 +189,16 @@ class TranslateVerifier:
             result.is_known, result.finding = False, str(error)
             return result
         return await _compared(partial(both, by_record=False), mirrored_end)
+
+    async def _beginning_of_batch(self, key: PartitionKey, start: int, end: int, target_start: int) -> int:
+        """Where the batch that holds `start` begins, if it came over whole: a part of it could not be compared by batch."""
+        if start >= end:
+            return start
+        translation = self._translations.of(key)
+        records, _ = await self._sieve.read(self._source, key, start, max_bytes=READ_BYTES)
+        first = next((header.base_offset for _, header in iterate_headers(records, may_end_in_partial=True)), start)
+        at = translation.downstream(first)
+        return first if first < start and at >= target_start and translation.upstream(at) == first else start
 
     async def _expected(
         self, key: PartitionKey, offset: int, end: int, target_start: int, *, by_record: bool

@@ -58,6 +58,7 @@ class ZooKeeperSharing:
                 await self._be_a_member()
             except (KazooException, OperationalFailure, SessionEnded) as error:
                 reason = str(error) or type(error).__name__
+                self.ownership.problem = f"ZooKeeper {self._connect}: {reason}"
                 if reason != told:
                     told = reason
                     _log.warning("not a member of the link for the moment", reason=reason, path=self._root)

@@ -6,6 +6,7 @@ Kafka configurations carry keys for other programs; each daemon decides what to 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -33,42 +34,52 @@ class Settings(BaseModel):
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_KEY = re.compile(r"((?:\\.|[^\\=:\s])*\\?)\s*[=:]?\s*")
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|[\\=:#! tnrf])")
+_ESCAPES = {**{same: same for same in "\\=:#! "}, "t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A Java-style properties file: `key=value` or `key: value`, `#` and `!` comments, `\\` continues a line."""
+    """A file as Java reads it: `key=value`, `key: value` or `key value`, `#` and `!` comments, `\\` continues a line, `\\=` is `=`.
+
+    Other than Java: UTF-8 (with or without a mark at its beginning) where the bytes are that, and a backslash before a character that needs
+    none stays, as in `orders\\.eu`, since the pattern would be another one without it.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except OSError as error:
         raise ConfigurationError("config", str(path), f"the file cannot be read ({error.strerror})") from error
-    properties: dict[str, str] = {}
-    for line in _logical_lines(text):
-        key, value = _split(line)
-        properties[key] = value
-    return properties
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    return dict(_split(line) for line in _logical_lines(text))
 
 
 def _logical_lines(text: str) -> list[str]:
     lines: list[str] = []
-    pending = ""
-    for raw in text.splitlines():
+    pending: str | None = None
+    for raw in _LINE_END.split(text):
         line = raw.strip()
-        if not pending and (not line or line[0] in "#!"):
+        if pending is None and (not line or line[0] in "#!"):
             continue
-        if line.endswith("\\") and not line.endswith("\\\\"):
-            pending += line[:-1]
-            continue
-        lines.append(pending + line)
-        pending = ""
-    if pending:
-        lines.append(pending)
-    return lines
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        pending = (pending or "") + (line[:-1] if is_continued else line)
+        if not is_continued:
+            lines.append(pending)
+            pending = None
+    return [line for line in (*lines, pending) if line]
 
 
 def _split(line: str) -> tuple[str, str]:
-    for position, character in enumerate(line):
-        if character in "=:":
-            return line[:position].strip(), line[position + 1 :].strip().replace("\\\\", "\\")
-    return line, ""
+    found = _KEY.match(line)
+    assert found is not None
+    return _unescaped(found[1]), _unescaped(line[found.end() :])
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: _ESCAPES.get(found[1]) or chr(int(found[1][1:], 16)), text)
 
 
 def load_settings(model: type[SettingsT], mapping: Mapping[str, object]) -> SettingsT:
@@ -79,7 +90,7 @@ def load_settings(model: type[SettingsT], mapping: Mapping[str, object]) -> Sett
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else model.__name__
         value = "(not set)" if first["type"] == "missing" else mapping.get(key, first.get("input"))
-        accepted = _accepted(model, key, first["msg"])
+        accepted = _accepted(model, key, first["msg"].removeprefix("Value error, "))
         raise ConfigurationError(key, value, accepted) from error
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
+from mirror.core.divergence import find_divergence, promised_from
 from mirror.core.flow_events import (
     Acknowledged,
     AppendRefused,
@@ -68,6 +69,7 @@ from mirror.core.partitions import BatchRun
 from mirror.core.tombstones import tombstone_doubt
 
 STORY_LENGTH = 16
+SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring goes on after them"
 CORRUPT_ATTEMPTS_MAX = 3
 """How often batches that fail their checksum at the target are fetched again before the flow is FAULTED."""
 
@@ -84,8 +86,12 @@ class Decision:
 class Flow:
     """The machine of one partition."""
 
-    def __init__(self, name: str, *, gap_policy: GapPolicy = GapPolicy.HALT, started_at_ms: int = 0) -> None:
+    def __init__(
+        self, name: str, *, gap_policy: GapPolicy = GapPolicy.HALT, started_at_ms: int = 0, way_out: str = ""
+    ) -> None:
+        """`way_out` says how a person has the copy made anew; reasons that need that end with it."""
         self._name = name
+        self._way_out = f"; {way_out}" if way_out else ""
         self._gap_policy = gap_policy
         facts = FlowFacts()
         self.facts = facts._replace(progress=facts.progress._replace(started_at_ms=started_at_ms))
@@ -275,14 +281,14 @@ class Flow:
             return self._ignore()
         divergence = find_divergence(facts, command)
         if divergence:
-            return self._halt(FlowState.FAULTED, divergence)
+            return self._halt(FlowState.FAULTED, f"{divergence}{self._way_out}")
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
         if expired and self._gap_policy is GapPolicy.HALT:
             return self._halt(
                 FlowState.GAP,
                 f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.chain_offset}: "
-                f"{expired} offsets expired before they were mirrored",
+                f"{expired} offsets expired before they were mirrored{self._way_out}{SKIPPING if self._way_out else ''}",
             )
         offset = facts.chain_offset + missing
         is_new = facts.chain_offset == 0 and not facts.has_streamed
@@ -332,7 +338,7 @@ class Flow:
             return self._halt(
                 FlowState.FAULTED,
                 f"the source's batch at offset {run.first_offset} (leader epoch {run.first_epoch}) does not continue the "
-                f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch})",
+                f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch}){self._way_out}",
             )
         doubt = tombstone_doubt(facts, run, now_ms=now_ms)
         expected = run.first_offset if begins_within else facts.chain_offset
@@ -423,7 +429,9 @@ class Flow:
         match command.refusal:
             case TargetRefusal.OFFSET_MISMATCH:
                 return self._restart(command.reason, attempts=again)
-            case TargetRefusal.DIVERGED | TargetRefusal.UNACCEPTABLE:
+            case TargetRefusal.DIVERGED:
+                return self._halt(FlowState.FAULTED, f"{command.reason}{self._way_out}")
+            case TargetRefusal.UNACCEPTABLE:
                 return self._halt(FlowState.FAULTED, command.reason)
             case TargetRefusal.STALE_LINK:
                 return self._restart(command.reason, RefreshLink(), attempts=again)
@@ -552,38 +560,6 @@ _RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
 _HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED})
 _NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
 _STICKY = _NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}
-
-
-def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
-    """The first offset that the copy is to have and has not yet: the chain's end, or where an empty copy was begun."""
-    if facts.chain_offset > 0:
-        return facts.chain_offset
-    if facts.begins_offset != UNKNOWN:
-        return facts.begins_offset
-    return 0 if facts.has_streamed else source.log_start_offset
-
-
-def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
-    """Where the source's history leaves the chain's, in a sentence; empty when the chain is a prefix of the source.
-
-    `source.epoch` is the largest epoch at the source that is not above the chain's last one (KIP-101): the same epoch
-    must reach at least to the end of the chain, and a lower one means that the source never had the chain's last batches.
-    """
-    end, epoch = facts.chain_offset, facts.chain_epoch
-    if end <= source.log_start_offset:
-        return ""
-    if epoch < 0:
-        if end <= source.high_watermark:
-            return ""
-        return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no epoch tells why"
-    if source.epoch < 0:
-        return f"the mirror ends at offset {end} under leader epoch {epoch}, which the source does not know"
-    if source.epoch == epoch and source.epoch_end_offset >= end:
-        return ""
-    return (
-        f"histories diverge at offset {min(source.epoch_end_offset, end)}: the mirror ends at {end} under leader epoch "
-        f"{epoch}, the source's epoch {source.epoch} ends at {source.epoch_end_offset}"
-    )
 
 
 def _begins_within(facts: FlowFacts, run: BatchRun) -> bool:

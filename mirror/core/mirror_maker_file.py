@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from mirror.core.mirror_maker_keys import (
     BESIDE,
@@ -60,11 +60,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One `source->target` and the settings of the translate link that it becomes."""
+    """One `source->target`, the settings of the translate link that it becomes, and which key of the file said each of them."""
 
     source: str
     target: str
     settings: Mapping[str, str]
+    keys: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,22 @@ _CLIENT = re.compile(r"^((?P<end>source|target)\.)?(?P<side>consumer|producer|ad
 _CLUSTER_OF_FLOW = re.compile(r"^(?P<end>source|target)\.cluster\.(?P<name>.+)$")
 _END_OF_SIDE = {"consumer": _SOURCE, "producer": _TARGET, "admin": _BOTH}
 
-_Settings = dict[tuple[str, str], str]
+
+class _Given(NamedTuple):
+    """A value, and the key of the file that gave it."""
+
+    value: str
+    key: str
+
+
+_Settings = dict[tuple[str, str], _Given]
 """By the end that they are for, and our name."""
 
 
 @dataclass(slots=True)
 class _Reading:
     clusters: tuple[str, ...]
+    keys: frozenset[str]
     everywhere: _Settings = field(default_factory=dict)
     by_cluster: dict[str, _Settings] = field(default_factory=dict)
     by_flow: dict[tuple[str, str], _Settings] = field(default_factory=dict)
@@ -104,7 +114,8 @@ class _Reading:
 
     def is_enabled(self, source: str, target: str) -> bool:
         given = self.by_flow.get((source, target), {}).get((_BOTH, "enabled"))
-        return _is_true(given or self.everywhere.get((_BOTH, "enabled"), "false"))
+        given = given or self.everywhere.get((_BOTH, "enabled"))
+        return given is not None and _is_true(given.value)
 
 
 def is_mirror_maker_file(properties: Mapping[str, str]) -> bool:
@@ -118,7 +129,7 @@ def read_mirror_maker_file(properties: Mapping[str, str]) -> MirrorMakerFile:
     clusters = tuple(dict.fromkeys(name for name in names if name))
     if len(clusters) < 2:
         raise UnusableFile("clusters", properties.get("clusters", ""), "two or more names, comma-separated")
-    reading = _Reading(clusters)
+    reading = _Reading(clusters, frozenset(properties))
     for key, value in properties.items():
         if key == "clusters":
             reading.note(key, Fate.USED, f"the names of {len(clusters)} clusters")
@@ -153,7 +164,7 @@ def _read(reading: _Reading, key: str, value: str) -> None:
 def _translate_of_cluster(reading: _Reading, key: str, name: str, value: str, settings: _Settings) -> None:
     """For a cluster there are its place, its clients' settings, and what MirrorMaker's worker there reads."""
     if name == "bootstrap.servers":
-        settings[_BOTH, name] = value
+        settings[_BOTH, name] = _Given(value, key)
         reading.note(key, Fate.USED, "where the cluster is")
     elif name in RENAMED or name in SECONDS or name in ("replication.policy.class", "enabled"):
         said = "as for MirrorMaker, it counts for a flow or for the whole file, not for a cluster"
@@ -170,23 +181,29 @@ def _translate(reading: _Reading, key: str, name: str, value: str, settings: _Se
     elif cluster := _CLUSTER_OF_FLOW.match(name):
         _translate_client(reading, key, cluster["name"], value, settings, end=cluster["end"], side="cluster")
     elif name in SECURITY:
-        settings[_BOTH, name] = value
+        settings[_BOTH, name] = _Given(value, key)
         reading.note(key, Fate.USED, "for all connections to the cluster")
     elif name == "enabled":
-        settings[_BOTH, name] = value
+        if value.strip().lower() not in ("true", "false"):
+            raise UnusableFile(key, value, "true or false")
+        settings[_BOTH, name] = _Given(value, key)
         reading.note(key, Fate.USED, "mirrored" if _is_true(value) else "left alone")
     elif name == "replication.policy.class":
-        settings[_BOTH, "topic.naming.policy"] = policy = _policy(key, value).value
+        policy = _policy(key, value).value
+        settings[_BOTH, "topic.naming.policy"] = _Given(policy, key)
         reading.note(key, Fate.USED, f"topic.naming.policy={policy}")
     elif name == "exactly.once.source.support":
         # For a cluster it counts where that is written to.
-        settings[_TARGET, TRANSACTIONS] = is_on = "true" if value.strip().lower() == "enabled" else "false"
+        is_on = "true" if value.strip().lower() == "enabled" else "false"
+        settings[_TARGET, TRANSACTIONS] = _Given(is_on, key)
         reading.note(key, Fate.USED, f"{TRANSACTIONS}={is_on}; records arrive once either way")
+    elif name in RENAMED and (present := _present_spelling(key)) in reading.keys:
+        reading.note(key, Fate.NOT_HONOURED, f"{present} counts, which is in the file too")
     elif name in RENAMED:
-        settings[_BOTH, RENAMED[name]] = value
+        settings[_BOTH, RENAMED[name]] = _Given(value, key)
         reading.note(key, Fate.USED, f"as {RENAMED[name]}{BESIDE.get(RENAMED[name], '')}")
     elif name in OWN or name.startswith("antipode."):
-        settings[_BOTH, name] = value
+        settings[_BOTH, name] = _Given(value, key)
         reading.note(key, Fate.USED, "ours")
     elif name in SECONDS:
         _translate_interval(reading, key, name, value, settings)
@@ -194,14 +211,19 @@ def _translate(reading: _Reading, key: str, name: str, value: str, settings: _Se
         reading.note(key, *judge(key, name, value))
 
 
+def _present_spelling(key: str) -> str:
+    """The name that came after this one of MirrorMaker's first years; empty when it is no such name."""
+    return f"{key.removesuffix('blacklist')}exclude" if key.endswith(".blacklist") else ""
+
+
 def _translate_interval(reading: _Reading, key: str, name: str, value: str, settings: _Settings) -> None:
     """MirrorMaker takes a negative interval for never."""
     milliseconds, switch = _milliseconds(key, value), name.replace(".interval.seconds", ".enabled")
     if milliseconds >= 0:
-        settings[_BOTH, SECONDS[name]] = str(max(1000, milliseconds))
+        settings[_BOTH, SECONDS[name]] = _Given(str(max(1000, milliseconds)), key)
         reading.note(key, Fate.USED, f"as {SECONDS[name]}")
     elif switch in RENAMED:
-        settings[_BOTH, RENAMED[switch]] = "false"
+        settings[_BOTH, RENAMED[switch]] = _Given("false", key)
         reading.note(key, Fate.USED, f"{RENAMED[switch]}=false, since a negative interval means never")
     else:
         reading.note(key, Fate.NOT_HONOURED, "new topics are always found")
@@ -213,13 +235,14 @@ def _translate_client(
     """A setting of the connections to one end. A consumer's counts at the source and a producer's at the target, and nowhere else."""
     known = {("consumer", _SOURCE): CONSUMER, ("producer", _TARGET): PRODUCER}.get((side, end), {})
     if name in SECURITY:
-        settings[end, name] = value
+        settings[end, name] = _Given(value, key)
         reading.note(key, Fate.USED, "for all connections to the cluster")
     elif name in known:
-        settings[end, known[name].name], said = known[name].fitted(value)
+        fitted, said = known[name].fitted(value)
+        settings[end, known[name].name] = _Given(fitted, key)
         reading.note(key, Fate.USED, said)
     elif side == "cluster" and name == "bootstrap.servers":
-        settings[_BOTH, f"{end}.{name}"] = value
+        settings[_BOTH, f"{end}.{name}"] = _Given(value, key)
         reading.note(key, Fate.USED, "where the cluster is, for this flow")
     elif side == "cluster" and name == "alias":
         reading.note(key, Fate.NOT_NEEDED, "the flow's name says it")
@@ -245,42 +268,43 @@ def _is_true(value: str) -> bool:
 
 
 def _flow(reading: _Reading, source: str, target: str) -> Flow:
-    settings = dict(DEFAULTS)
-    _count(settings, reading.everywhere)
+    given = {name: _Given(value, "") for name, value in DEFAULTS.items()}
+    _count(given, reading.everywhere)
     for cluster, end in ((source, _SOURCE), (target, _TARGET)):
-        _count_of_cluster(settings, reading.by_cluster.get(cluster, {}), end)
-    _count(settings, reading.by_flow.get((source, target), {}))
+        _count_of_cluster(given, reading.by_cluster.get(cluster, {}), end)
+    _count(given, reading.by_flow.get((source, target), {}))
+    given.pop("enabled", None)
+    settings = {name: one.value for name, one in given.items()}
     for cluster, end in ((source, _SOURCE), (target, _TARGET)):
         if not settings.get(f"{end}.bootstrap.servers"):
             raise UnusableFile(f"{cluster}.bootstrap.servers", "", "host:port[,host:port...]")
-    settings.pop("enabled", None)
     settings |= {
         "link.mode": "translate",
         "link.name": f"{source}-{target}",
         "source.alias": source,
         "target.alias": target,
     }
-    return Flow(source, target, settings)
+    return Flow(source, target, settings, {name: one.key for name, one in given.items() if one.key})
 
 
-def _count(settings: dict[str, str], given: _Settings) -> None:
+def _count(settings: dict[str, _Given], given: _Settings) -> None:
     """What stands for the whole file or for a flow; security without an end is for both."""
-    for (end, name), value in given.items():
+    for (end, name), one in given.items():
         if name not in SECURITY:
-            settings[name] = value
+            settings[name] = one
             continue
-        for one in (end,) if end else (_SOURCE, _TARGET):
-            settings[f"{one}.{name}"] = value
+        for its_end in (end,) if end else (_SOURCE, _TARGET):
+            settings[f"{its_end}.{name}"] = one
 
 
-def _count_of_cluster(settings: dict[str, str], given: _Settings, end: str) -> None:
+def _count_of_cluster(settings: dict[str, _Given], given: _Settings, end: str) -> None:
     """What stands for a cluster that is at this end of the flow. Security of its clients for the other end is better than none."""
     other = _TARGET if end == _SOURCE else _SOURCE
     for rank in (other, _BOTH, end):
-        for (its_end, name), value in given.items():
+        for (its_end, name), one in given.items():
             if its_end != rank:
                 continue
             if name in SECURITY or name == "bootstrap.servers":
-                settings[f"{end}.{name}"] = value
+                settings[f"{end}.{name}"] = one
             elif rank != other:
-                settings[name] = value
+                settings[name] = one

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 
@@ -19,6 +20,10 @@ class Fate(enum.Enum):
     NOT_NEEDED = "not needed"
     NOT_HONOURED = "not honoured"
     UNKNOWN = "unknown"
+
+
+LIKENESS: Final = 0.75
+"""From how like a known key on an unknown one is taken for a misspelling of it."""
 
 
 class UnusableFile(ValueError):
@@ -112,7 +117,6 @@ OWN: Final = frozenset(
         "abort.on.send.failure",
         "topic.naming.policy",
         "topic.naming.table",
-        "log.level",
     }
 )
 """Our keys that a MirrorMaker file may carry beside its own, and all that begin with `antipode.`."""
@@ -259,4 +263,5 @@ def judge(key: str, name: str, value: str) -> tuple[Fate, str]:
         for pattern, explanation in patterns:
             if re.fullmatch(pattern, name):
                 return fate, explanation
-    return Fate.UNKNOWN, "neither MirrorMaker's as far as known, nor ours"
+    alike = get_close_matches(name, (*RENAMED, *SECONDS, *OWN, *SECURITY, "enabled"), n=1, cutoff=LIKENESS)
+    return Fate.UNKNOWN, f"neither MirrorMaker's as far as known, nor ours{f'; is {alike[0]} meant?' if alike else ''}"

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 HEARTBEATS = "heartbeats"
 
+LEGAL_NAME = r"[A-Za-z0-9._-]{1,249}"
+
 INTERNAL_PATTERNS = (r"__.*", r"\..*", r"antipode-offset-map\..*")
 """Topics that brokers and our mirrors keep for themselves; never mirrored by a translate link."""
 
@@ -92,6 +94,10 @@ def parse_table(text: str) -> dict[str, str]:
         source, separator, target = item.partition("=")
         if not separator or not source.strip() or not target.strip():
             raise ValueError(f"{item!r} is not source=target")
+        if not re.fullmatch(LEGAL_NAME, target.strip()):
+            raise ValueError(
+                f"{target.strip()!r} cannot be a topic's name: letters, digits, . _ - are accepted, at most 249"
+            )
         table[source.strip()] = target.strip()
     if len(set(table.values())) != len(table):
         raise ValueError("two topics would have one name at the target")

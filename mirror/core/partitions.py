@@ -7,6 +7,7 @@ how many records they hold. It never opens a batch and never computes a checksum
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,9 +48,10 @@ class BatchRun:
     max_timestamp_ms: int
 
 
-def survey(records: bytes | memoryview) -> BatchRun | None:
+def survey(records: bytes | memoryview, *, left_out: Collection[int] = ()) -> BatchRun | None:
     """The run of whole batches in `records`, None when there is not one; an incomplete last batch is left out.
 
+    Batches whose base offset is in `left_out` are not carried: their records are not counted.
     MalformedBatches when a length, magic, offset or epoch cannot be part of a log.
     """
     position, available = 0, len(records)
@@ -73,7 +75,8 @@ def survey(records: bytes | memoryview) -> BatchRun | None:
         if run_first_offset < 0:
             run_first_offset, run_first_epoch = base_offset, epoch
         next_offset, last_epoch = base_offset + last_delta + 1, epoch
-        record_count += count
+        if not left_out or base_offset not in left_out:
+            record_count += count
         if batch_max_timestamp > max_timestamp_ms:
             max_timestamp_ms = batch_max_timestamp
         position += size

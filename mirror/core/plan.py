@@ -8,17 +8,23 @@ topic that is gone from the source stays at the target until a person decides (a
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 from uuid import UUID
 
-from wire.links import matches
+from wire.control.cluster_pb2 import LinkRecord
+from wire.links import carries_topic, is_internal_topic, matches
 from wire.topic_configs import COPY_BEGINS
 from wire.topic_requests import in_requests
 
 WAY_OUT = "`antipode links reset`"
 """What a person does about a copy that cannot be mirrored on."""
+
+MIRRORS_OWN: Final = re.compile(r"(.*\W)?heartbeats|mm2.*internal|.*checkpoints.internal|antipode-offset-map\..*")
+"""Topics at the source of a translate link that are there because mirrors are."""
 
 NameAtTarget = Callable[[str], str]
 """What a topic's copy is called at a target whose topics are deleted there, and never by the mirror (translate links)."""
@@ -139,6 +145,29 @@ def plan(
     return Plan(actions=tuple(actions), troubles=troubles, agreed=frozenset(agreed))
 
 
+def nothing_carried(record: LinkRecord, topics: Iterable[str]) -> str:
+    """A sentence where the source has topics and the link's filters carry none of them; heartbeats of mirrors are not counted."""
+    is_translate = record.mode == "translate"
+    theirs = [
+        name
+        for name in topics
+        if not is_internal_topic(name) and not (is_translate and MIRRORS_OWN.fullmatch(name) is not None)
+    ]
+    if not theirs or any(carries_topic(record, name) for name in theirs):
+        return ""
+    return (
+        f"nothing is mirrored: the filters carry none of the {len(theirs)} topics at the source (whitelist "
+        f"{','.join(record.topic_whitelist) or '(nothing)'}; blacklist {','.join(record.topic_blacklist) or '(nothing)'})"
+    )
+
+
+def way_to_a_new_copy(name: str, name_at_target: NameAtTarget | None = None) -> str:
+    """How a person has a topic's copy made anew, as the end of a sentence."""
+    if name_at_target is None:
+        return f"{WAY_OUT} puts the copy away and begins anew"
+    return f"when topic {name_at_target(name)} is deleted at the target, it is mirrored anew"
+
+
 def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | None = None) -> Trouble:
     """The target has a copy of a topic that the source has not."""
     way_out = f"the topic is deleted through a broker of the target, or by {WAY_OUT}"
@@ -154,9 +183,7 @@ def find_trouble(
     name: str, wanted: TopicView, actual: TopicView, name_at_target: NameAtTarget | None = None
 ) -> Trouble | None:
     """Why the two cannot be the same topic."""
-    way_out = f"{WAY_OUT} puts the copy away and begins anew"
-    if name_at_target is not None:
-        way_out = f"when topic {name_at_target(name)} is deleted at the target, it is mirrored anew"
+    way_out = way_to_a_new_copy(name, name_at_target)
     if wanted.topic_id != actual.topic_id:
         return Trouble(
             Finding.REPLACED,

@@ -79,6 +79,8 @@ class MemorySite:
         self.group_states: dict[str, str] = {}
         self.moving_groups: set[str] = set()
         self.group_problems: dict[str, str] = {}
+        # What commits of a group are answered.
+        self.commit_errors: dict[str, ErrorCode] = {}
         self.offset_requests = 0
         self.synced_at_ms = -1
         self.commits: list[tuple[str, PartitionKey, int]] = []
@@ -170,6 +172,8 @@ class MemorySite:
         self._check()
         if group in self.group_problems:
             raise Unreachable(self.group_problems[group])
+        if group in self.commit_errors:
+            return dict.fromkeys(offsets, self.commit_errors[group])
         kept = self.group_offsets.setdefault(group, {})
         kept.update(offsets)
         for key in [key for key, offset in kept.items() if offset is REMOVED]:

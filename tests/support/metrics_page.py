@@ -19,7 +19,7 @@ from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from dr.metrics import SiteAgentMetrics
 from mirror.core.partitions import PartitionKey
-from mirror.metrics import CheckpointMetrics, MirrorMetrics, TransactionMetrics
+from mirror.metrics import CheckpointMetrics, MirrorMetrics, OpeningMetrics, TransactionMetrics
 from runtime.metrics import TaskDeaths
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
@@ -64,7 +64,9 @@ def _mirror_families() -> Iterable[Metric]:
         groups_stale_since_ms=lambda: {"billing": 0},
         unacknowledged=list,
         stalls=MagicMock(stalled_for_ms={}, remedies={"restart": 0}),
+        owned_slots=lambda: 0,
     )
+    OpeningMetrics(registry, link="a-b")
     entry: Any = SimpleNamespace(
         fetched_at_ms=0, run=SimpleNamespace(record_count=0, size_bytes=0, max_timestamp_ms=-1)
     )

@@ -7,8 +7,10 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DescribeMirrorRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
 
 class MirrorPartition(_message.Message):
     __slots__ = ("topic", "partition", "state", "reason", "source_high_watermark", "target_log_end_offset", "lag_records", "lag_bytes", "lag_ms", "mirrored_bytes", "mirrored_records")
@@ -65,7 +67,7 @@ class MirrorTransactions(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., committed: _Optional[int] = ..., aborted: _Optional[int] = ..., fenced: _Optional[int] = ..., open_records: _Optional[int] = ..., open_ms: _Optional[int] = ...) -> None: ...
 
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes")
+    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem")
     class GroupProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +96,7 @@ class DescribeMirrorReply(_message.Message):
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     ACLS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_MAKER_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     link: str
     link_epoch: int
     state: str
@@ -108,13 +111,16 @@ class DescribeMirrorReply(_message.Message):
     transactions: MirrorTransactions
     acls: str
     refused_changes: _containers.RepeatedCompositeFieldContainer[RefusedChange]
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ...) -> None: ...
+    mirror_maker_problem: str
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "link")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    link: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ...) -> None: ...
 
 class PauseMirrorReply(_message.Message):
     __slots__ = ("paused_topics", "partitions")
@@ -125,12 +131,14 @@ class PauseMirrorReply(_message.Message):
     def __init__(self, paused_topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class ResetTopicsRequest(_message.Message):
-    __slots__ = ("topics", "is_dry_run")
+    __slots__ = ("topics", "is_dry_run", "link")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     is_dry_run: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ...) -> None: ...
+    link: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ..., link: _Optional[str] = ...) -> None: ...
 
 class ResetPartition(_message.Message):
     __slots__ = ("partition", "log_start_offset", "log_end_offset")
@@ -163,12 +171,14 @@ class ResetTopicsReply(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[ResetTopic, _Mapping]]] = ...) -> None: ...
 
 class VerifyMirrorRequest(_message.Message):
-    __slots__ = ("topics", "last_offsets")
+    __slots__ = ("topics", "last_offsets", "link")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     LAST_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     last_offsets: int
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., last_offsets: _Optional[int] = ...) -> None: ...
+    link: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., last_offsets: _Optional[int] = ..., link: _Optional[str] = ...) -> None: ...
 
 class VerifiedPartition(_message.Message):
     __slots__ = ("topic", "partition", "verdict", "finding", "from_offset", "to_offset", "batches", "records")

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class MirrorAdminStub:
-    """Missing associated documentation comment in .proto file."""
+    """Every request names the link that is meant: a mirror of another one refuses. Empty: whichever link it is.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -62,7 +63,8 @@ class MirrorAdminStub:
 
 
 class MirrorAdminServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Every request names the link that is meant: a mirror of another one refuses. Empty: whichever link it is.
+    """
 
     def DescribeMirror(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -134,7 +136,8 @@ def add_MirrorAdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MirrorAdmin:
-    """Missing associated documentation comment in .proto file."""
+    """Every request names the link that is meant: a mirror of another one refuses. Empty: whichever link it is.
+    """
 
     @staticmethod
     def DescribeMirror(request,

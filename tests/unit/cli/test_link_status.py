@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from cli.link_status import summary
-from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
+import pytest
+
+from cli.link_status import is_well, summary
+from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition, RefusedChange
 
 
 def partition(number: int, state: str = "MIRRORING", **lags: int) -> MirrorPartition:
@@ -30,3 +32,22 @@ def test_a_lag_that_one_partition_does_not_know_is_not_known() -> None:
 def test_a_mirror_that_has_not_found_its_link_has_no_partitions() -> None:
     found = summary(DescribeMirrorReply(link="a-b", state="PREPARING", reason="nobody answers"))
     assert (found["partitions"], found["reason"]) == ({}, "nobody answers")
+    assert (found["lag_records"], found["lag_bytes"], found["lag_ms"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_so"),
+    [
+        (DescribeMirrorReply(state="MIRRORING", partitions=[partition(0)]), True),
+        (DescribeMirrorReply(state="MIRRORING"), True),
+        (DescribeMirrorReply(state="PREPARING", partitions=[partition(0, lag_ms=5000)]), True),
+        (DescribeMirrorReply(state="PREPARING", partitions=[partition(0, lag_ms=500_000)]), False),
+        (DescribeMirrorReply(state="PREPARING", reason="nobody answers"), False),
+        (DescribeMirrorReply(state="PAUSED", partitions=[partition(0, "PAUSED")]), False),
+        (DescribeMirrorReply(state="MIRRORING", group_problems={"billing": "no answer"}), False),
+        (DescribeMirrorReply(state="MIRRORING", refused_changes=[RefusedChange(topic="orders")]), False),
+        (DescribeMirrorReply(state="MIRRORING", mirror_maker_problem="heartbeats cannot be written: no"), False),
+    ],
+)
+def test_when_a_mirror_needs_a_person(reply: DescribeMirrorReply, is_so: bool) -> None:
+    assert is_well(reply) is is_so

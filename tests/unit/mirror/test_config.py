@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.config import load_config, split_patterns
+from mirror.config import MirrorConfig, load_config, split_patterns, verdicts_on
 from mirror.core.flow_state import GapPolicy
+from mirror.core.own_keys import OF_EXACT_LINKS, OF_TRANSLATE_LINKS
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 
@@ -53,6 +54,10 @@ def test_lists_of_expressions(text: str, wanted: tuple[str, ...]) -> None:
         ("antipode.metrics.listener", "9090"),
         ("antipode.gap.policy", "ignore"),
         ("abort.on.send.failure", "perhaps"),
+        ("replication.factor", "0"),
+        ("replication.policy.separator", "/"),
+        ("topic.naming.table", "a=b/c"),
+        ("antipode.pause.file", "/nowhere/at/all/pauses"),
     ],
 )
 def test_what_cannot_be_used_is_named_with_its_key(key: str, value: str) -> None:
@@ -91,3 +96,39 @@ def test_what_transactions_do_not_go_with_is_refused(given: dict[str, str], key:
         load_config(given)
     assert refused.value.key == key
     assert accepted in refused.value.accepted
+
+
+def test_keys_that_count_for_nothing_are_told_and_no_others() -> None:
+    good = LEAST | {
+        "num.streams": "2",
+        "source.security.protocol": "PLAINTEXT",
+        "topics": "x",
+        "config.providers": "file",
+    }
+    assert verdicts_on(good) == ()
+    given = {
+        "num.stream": "4",
+        "queue.enqueueTimeout.ms": "0",
+        "queue.enqueue.timeout.ms": "7",
+        "groups": "app-.*",
+        "something.else": "1",
+    }
+    assert [(one.key, one.fate.value, one.explanation) for one in verdicts_on(LEAST | given)] == [
+        ("num.stream", "unknown", "is num.streams meant?"),
+        ("queue.enqueueTimeout.ms", "not honoured", "queue.enqueue.timeout.ms counts, which is in the file too"),
+        ("groups", "not honoured", "it is for link.mode=translate"),
+        ("something.else", "unknown", "no setting of a mirror"),
+    ]
+    (verdict,) = verdicts_on(TRANSLATE | {"site.agents": "h:1"})
+    assert (verdict.key, verdict.explanation) == ("site.agents", "it is for link.mode=exact")
+    (verdict,) = verdicts_on(TRANSLATE | {"topic.naming.table": "a=b"})
+    assert (verdict.key, verdict.explanation) == ("topic.naming.table", "it counts with topic.naming.policy=table")
+    (verdict,) = verdicts_on(LEAST | {"antipode.sharing.zookeeper.connect": "z:1"})
+    assert verdict.explanation == "it counts with antipode.sharing.enabled=true"
+
+
+def test_each_setting_of_translate_links_is_known_as_one() -> None:
+    keys = [field.alias or name for name, field in MirrorConfig.model_fields.items()]
+    first = keys.index("source.alias")
+    assert [key for key in keys if OF_TRANSLATE_LINKS.fullmatch(key)] == keys[first:]
+    assert [key for key in keys if OF_EXACT_LINKS.fullmatch(key)] == ["site.agents", "link.refresh.interval.ms"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
 from mirror import group_sync
@@ -109,6 +110,28 @@ async def test_what_is_in_the_way_of_one_group_is_told_and_holds_up_nobody_else(
         await eventually(lambda: not describe(mirror.parts).group_problems)
         assert failing() == 0
         assert registry.get_sample_value("antipode_mirror_group_staleness_seconds", staleness) is None
+
+
+async def test_offsets_that_the_target_refuses_are_told(world: MemoryWorld) -> None:
+    world.target.commit_errors["billing"] = ErrorCode.group_authorization_failed
+    async with mirroring(world) as mirror:
+        await eventually(lambda: world.target.group_offsets.get("live") == world.source.group_offsets["live"])
+        told = {
+            "billing": "the target refuses offsets: orders-0 group_authorization_failed, orders-1 group_authorization_failed"
+        }
+        await eventually(lambda: dict(describe(mirror.parts).group_problems) == told)
+        world.target.commit_errors.clear()
+        await are_carried(world)
+        await eventually(lambda: not describe(mirror.parts).group_problems)
+
+
+async def test_while_a_site_does_not_answer_no_group_counts_as_carried(world: MemoryWorld) -> None:
+    async with mirroring(world) as mirror:
+        await are_carried(world)
+        world.source.is_up = False
+        await eventually(lambda: dict(describe(mirror.parts).group_problems) == {"all groups": "site a is down"})
+        world.source.is_up = True
+        await eventually(lambda: not describe(mirror.parts).group_problems)
 
 
 async def test_a_broker_that_does_not_tell_its_groups_is_told_and_those_known_before_go_on(world: MemoryWorld) -> None:

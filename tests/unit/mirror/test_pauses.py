@@ -8,7 +8,7 @@ import pytest
 
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
-from mirror.pauses import Pauses
+from mirror.pauses import NotKept, Pauses
 from mirror.service import describe
 from runtime.configuration import ConfigurationError
 from tests.support.eventually import eventually
@@ -96,3 +96,13 @@ async def test_a_file_that_holds_no_pauses_is_refused(tmp_path: Path) -> None:
     file.write_text("{", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"antipode\.pause\.file"):
         Pauses(None, file)  # type: ignore[arg-type]
+
+
+async def test_a_pause_that_cannot_be_kept_changes_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "pauses"
+    directory.mkdir()
+    async with mirroring(world_with(), **{"antipode.pause.file": str(directory / "file.json")}) as mirror:
+        directory.rmdir()
+        with pytest.raises(NotKept, match=r"antipode\.pause\.file .*No such file"):
+            mirror.pauses.pause(["orders"])
+        assert mirror.pauses.patterns == ()

@@ -71,6 +71,15 @@ async def test_a_controller_lost_after_any_request_is_asked_again_for_what_is_mi
     assert sorted(made) == sorted(world.source.ids)
 
 
+async def test_filters_that_carry_no_topic_are_told_instead_of_looking_well(world: MemoryWorld) -> None:
+    world.record.topic_whitelist[:] = ["order"]
+    async with mirroring(world) as mirror:
+        said = f"nothing is mirrored: the filters carry none of the {TOPICS} topics at the source (whitelist order; blacklist (nothing))"
+        await eventually(lambda: describe(mirror.parts).reason == said)
+        world.source.add("order", 1, number=TOPICS)
+        await eventually(lambda: describe(mirror.parts).reason != said)
+
+
 async def test_configs_of_many_topics_follow_in_one_request(world: MemoryWorld) -> None:
     async with mirroring(world):
         await eventually(world.is_equal, WITHIN_MS)

@@ -66,7 +66,7 @@ class Sieve:
         return memoryview(client.from_offset(offset)), frozenset()
 
 
-async def translated(source: Log, target: Log, *runs: tuple[int, int, int]) -> Comparison:
+async def translated(source: Log, target: Log, *runs: tuple[int, int, int], last_offsets: int = 0) -> Comparison:
     """Over a translate link whose map has these runs."""
     link = Translation()
     for run in runs:
@@ -76,7 +76,7 @@ async def translated(source: Log, target: Log, *runs: tuple[int, int, int]) -> C
     naming = Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b")
     verifies: Any = TranslateVerifier
     verifying = verifies(source, target, naming=naming, translations=links, sieve=Sieve())
-    found: Comparison = await verifying.compare(KEY, mirrored_end=link.position.source_next, last_offsets=0)
+    found: Comparison = await verifying.compare(KEY, mirrored_end=link.position.source_next, last_offsets=last_offsets)
     return found
 
 
@@ -133,3 +133,13 @@ async def test_what_a_translate_link_s_target_may_have_compacted_away_is_counted
     found = await translated(source, target, (0, 5, 2), (2, 7, 1))
     assert (found.verdict, found.records) == ("unknown", 1)
     assert found.finding == "the target lacks 2 records, the first one at offset 5; it may have compacted them away"
+
+
+@pytest.mark.parametrize("last_offsets", [1, 2, 3])
+async def test_the_batch_in_which_the_last_offsets_begin_is_compared_whole(last_offsets: int) -> None:
+    source, runs = Log(batch(0, b"1"), batch(1, b"2", b"3", b"4")), ((0, 5, 1), (1, 6, 3))
+    same = Log(batch(5, b"1", producer_id=OURS), batch(6, b"2", b"3", b"4", producer_id=OURS))
+    found = await translated(source, same, *runs, last_offsets=last_offsets)
+    assert (found.verdict, found.from_offset, found.records) == ("equal", 1, 3)
+    other = Log(batch(5, b"1", producer_id=OURS), batch(6, b"2", b"3", b"5", producer_id=OURS))
+    assert (await translated(source, other, *runs, last_offsets=last_offsets)).verdict == "differs"

@@ -29,6 +29,39 @@ def test_a_properties_file_is_read_with_comments_continuations_and_both_separato
     }
 
 
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (b"\xef\xbb\xbfa.b=1\r\nc=x,\\\r\n  y\r\nd=2\r\n", {"a.b": "1", "c": "x,y", "d": "2"}),
+        ("# gr\u00f6\u00dfer\na=M\u00fcnchen\n".encode("latin-1"), {"a": "M\u00fcnchen"}),
+        ("a=M\u00fcnchen\u2028x\n".encode(), {"a": "M\u00fcnchen\u2028x"}),
+        (
+            b"clusters east, west\neast->west.enabled = true\nc  :  d\ne",
+            {"clusters": "east, west", "east->west.enabled": "true", "c": "d", "e": ""},
+        ),
+        (b"a=b\\=c\\:d\\u00e9 \\#\nk\\:k=v", {"a": "b=c:d\u00e9 #", "k:k": "v"}),
+        (
+            b"a=x\\\\\nb=orders\\.eu,\\\\d+\nc=x\\\\\\\n  y\nd=end\\",
+            {"a": "x\\", "b": r"orders\.eu,\d+", "c": "x\\y", "d": "end"},
+        ),
+        (b"a=1\n\\\n\nb=2\nc=\\", {"a": "1", "b": "2", "c": ""}),
+    ],
+    ids=[
+        "mark and CRLF",
+        "Latin-1",
+        "only line ends end lines",
+        "separators",
+        "escapes",
+        "backslashes",
+        "an empty line",
+    ],
+)
+def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path, content: bytes, wanted: dict[str, str]) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(content)
+    assert read_properties(file) == wanted
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"config=.*none\.properties.*No such file"):
         read_properties(tmp_path / "none.properties")

@@ -166,6 +166,7 @@ def test_identity_policy_by_its_class() -> None:
             "primary.sasl.oauthbearer.client.credentials.client.secret",
         ),
         ({"sync.group.offsets.interval.seconds": "soon"}, "sync.group.offsets.interval.seconds"),
+        ({"primary->backup.enabled": "yes"}, "primary->backup.enabled"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_its_key(change: dict[str, str], key: str) -> None:
@@ -175,6 +176,33 @@ def test_what_cannot_be_done_is_refused_by_its_key(change: dict[str, str], key: 
     assert "secret words" not in str(refused.value)
     with pytest.raises(ConfigurationError):
         load_configs({**FILE, **change})
+
+
+@pytest.mark.parametrize("key", ["primary->backup.topics", "groups", "backup.producer.max.request.size"])
+def test_what_cannot_be_used_is_named_as_in_the_file(key: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_configs({**FILE, key: "(["})
+    assert (refused.value.key, refused.value.value) == (key, "([")
+
+
+def test_of_two_spellings_the_present_one_counts_wherever_it_stands() -> None:
+    old, new = {"topics.blacklist": "x"}, {"topics.exclude": "y"}
+    for file in ({**FILE, **old, **new}, {**FILE, **new, **old}):
+        (config,) = load_configs(file)
+        assert config.blacklist == ("y",)
+        fates = {one.key: one.fate for one in verdicts_on(file)}
+        assert (fates["topics.blacklist"], fates["topics.exclude"]) == (Fate.NOT_HONOURED, Fate.USED)
+
+
+def test_an_empty_list_of_topics_carries_none_as_in_mirror_maker() -> None:
+    (config,) = load_configs({**FILE, "primary->backup.topics": "", "heartbeats.replication.enabled": "false"})
+    assert not carries_topic(standing_of(config).record, "orders")
+
+
+def test_a_misspelt_key_is_asked_for() -> None:
+    (verdict,) = [one for one in verdicts_on({**FILE, "primary->backup.enbled": "true"}) if "enb" in one.key]
+    assert verdict.fate is Fate.UNKNOWN
+    assert "is enabled meant?" in verdict.explanation
 
 
 def test_exactly_once_of_a_cluster_counts_where_it_is_written_to() -> None:

@@ -56,6 +56,13 @@ def test_a_survey_says_what_the_whole_batches_cover() -> None:
     )
 
 
+def test_a_survey_does_not_count_what_is_not_carried() -> None:
+    """MirrorMaker's record count is of what the target gets: no aborted records, no markers, nothing that came from there."""
+    run = survey(batch([b"a", b"b"], base_offset=10) + batch([b"c"], base_offset=12), left_out=frozenset({10}))
+    assert run is not None
+    assert (run.record_count, run.first_offset, run.next_offset) == (1, 10, 13)
+
+
 def test_a_survey_of_an_incomplete_batch_is_none() -> None:
     one = batch([b"a"])
     for size in range(len(one)):

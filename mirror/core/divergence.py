@@ -1,0 +1,39 @@
+"""Whether a copy is a prefix of the source's history, and from where on it was promised. Called by `flow.py` before it fetches."""
+
+from __future__ import annotations
+
+from mirror.core.flow_events import SourceChecked
+from mirror.core.flow_state import FlowFacts
+from mirror.core.lag import UNKNOWN
+
+
+def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
+    """The first offset that the copy is to have and has not yet: the chain's end, or where an empty copy was begun."""
+    if facts.chain_offset > 0:
+        return facts.chain_offset
+    if facts.begins_offset != UNKNOWN:
+        return facts.begins_offset
+    return 0 if facts.has_streamed else source.log_start_offset
+
+
+def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
+    """Where the source's history leaves the chain's, in a sentence; empty when the chain is a prefix of the source.
+
+    `source.epoch` is the largest epoch at the source that is not above the chain's last one (KIP-101): the same epoch
+    must reach at least to the end of the chain, and a lower one means that the source never had the chain's last batches.
+    """
+    end, epoch = facts.chain_offset, facts.chain_epoch
+    if end <= source.log_start_offset:
+        return ""
+    if epoch < 0:
+        if end <= source.high_watermark:
+            return ""
+        return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no epoch tells why"
+    if source.epoch < 0:
+        return f"the mirror ends at offset {end} under leader epoch {epoch}, which the source does not know"
+    if source.epoch == epoch and source.epoch_end_offset >= end:
+        return ""
+    return (
+        f"histories diverge at offset {min(source.epoch_end_offset, end)}: the mirror ends at {end} under leader epoch "
+        f"{epoch}, the source's epoch {source.epoch} ends at {source.epoch_end_offset}"
+    )

@@ -332,7 +332,7 @@ def test_a_store_that_cannot_be_opened_is_refused_with_its_end(java_key_stores: 
     given = {f"backup.{key}": value for key, value in {**store, "security.protocol": "SSL"}.items()}
     with pytest.raises(ConfigurationError, match=r"trust\.jks") as refused:
         load_configs({**FILE, **given})
-    assert refused.value.key == "target.ssl.truststore.password"
+    assert refused.value.key == "backup.ssl.truststore.password"
     assert "secret words" not in str(refused.value)
 
 

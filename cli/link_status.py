@@ -100,8 +100,10 @@ def _show_mirror(reply: DescribeMirrorReply, output: OutputFormat) -> None:
     else:
         states = ", ".join(f"{count} {state}" for state, count in found["partitions"].items()) or "none"
         columns = ("link", "state", "partitions", "records behind", "bytes behind", "ms behind", "groups", "reason")
-        synced_at = iso_time(reply.groups_synced_at_ms) or "never"
-        groups = f"{found['groups_failing']} failing" if found["groups_failing"] else f"carried {synced_at}"
+        synced_at = iso_time(reply.groups_synced_at_ms)
+        groups = f"carried {synced_at}" if synced_at else "not carried yet"
+        if found["groups_failing"]:
+            groups = f"{found['groups_failing']} failing"
         lags = [_text(found[f"lag_{unit}"]) for unit in ("records", "bytes", "ms")]
         print_table("", columns, [(reply.link, reply.state, states, *lags, groups, reply.reason)])
         if found["refused_changes"]:

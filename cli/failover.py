@@ -89,11 +89,12 @@ def failover(
 
 def _progress() -> Callable[[str, str], None]:
     """Tells each step on standard error, and again when there is something new to say of it."""
-    told: list[tuple[str, str]] = [("", "")]
+    told: tuple[str, str] | None = None
 
     def tell(step: str, reason: str) -> None:
-        if (step, reason) != told[-1]:
-            told[-1] = (step, reason)
+        nonlocal told
+        if (step, reason) != told:
+            told = (step, reason)
             error_console.print(f"[bold]{step}[/]: {escape(reason)}", highlight=False)
 
     return tell

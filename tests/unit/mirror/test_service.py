@@ -1,0 +1,60 @@
+"""The mirror's admin service over gRPC: whom it answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from mirror.service import MirrorAdminService
+from tests.support.ports import LOOPBACK
+from wire.control import mirror_pb2, mirror_pb2_grpc
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Any]:
+    """That of the mirror of link a-b, which has not found its link yet."""
+    server = grpc.aio.server()
+    mirror_pb2_grpc.add_MirrorAdminServicer_to_server(MirrorAdminService("a-b"), server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port(f"{LOOPBACK}:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+        yield mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
+    await server.stop(None)
+
+
+async def answered(stub: Any, call: str, request: Any) -> None:
+    """Ask, and take whatever is answered."""
+    answer = getattr(stub, call)(request, timeout=10)
+    if call == "VerifyMirror":
+        async for _ in answer:
+            pass
+    else:
+        await answer
+
+
+@pytest.mark.parametrize(
+    ("call", "request_type"),
+    [
+        ("DescribeMirror", mirror_pb2.DescribeMirrorRequest),
+        ("PauseMirror", mirror_pb2.PauseMirrorRequest),
+        ("ResumeMirror", mirror_pb2.PauseMirrorRequest),
+        ("ResetTopics", mirror_pb2.ResetTopicsRequest),
+        ("VerifyMirror", mirror_pb2.VerifyMirrorRequest),
+    ],
+)
+async def test_a_request_that_means_another_link_s_mirror_is_refused(stub: Any, call: str, request_type: Any) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="mirror of link a-b, not of b-a") as refused:
+        await answered(stub, call, request_type(link="b-a"))
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_mirror_that_has_not_found_its_link_says_so_to_whoever_means_it_or_names_none(stub: Any) -> None:
+    for link in ("a-b", ""):
+        described = await stub.DescribeMirror(mirror_pb2.DescribeMirrorRequest(link=link), timeout=10)
+        assert (described.link, described.state) == ("a-b", "PREPARING")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await answered(stub, "PauseMirror", mirror_pb2.PauseMirrorRequest(link=link))
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -27,9 +27,11 @@ class GroupMember:
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            "on_commit": self._committed,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
         self.values: list[bytes] = []
+        self._failed_commits: list[str] = []
         self.consumer = Consumer(settings)
         self.consumer.subscribe([topic])
 
@@ -41,14 +43,17 @@ class GroupMember:
         return len(self.values)
 
     def try_commit(self) -> None:
-        """Commit what was read; in a rebalance it may be refused, and is read again by somebody."""
-        from confluent_kafka import KafkaException
+        """Commit what was read; in a rebalance it may be refused, and is read again by somebody.
 
-        try:
-            self.consumer.commit(asynchronous=False)
-        except KafkaException as refused:
-            if refused.args[0].name() not in _REFUSED_IN_REBALANCES:
-                raise
+        Nobody waits for the answer: a commit is sent behind the member's JoinGroup, which is answered when the other members have
+        joined, and these may be polled by the same thread.
+        """
+        self.consumer.commit(asynchronous=True)
+        assert not self._failed_commits, self._failed_commits
+
+    def _committed(self, error: Any, _partitions: list[Any]) -> None:
+        if error is not None and error.name() not in _REFUSED_IN_REBALANCES:
+            self._failed_commits.append(str(error))
 
     def partitions(self) -> list[int]:
         """What it owns now."""

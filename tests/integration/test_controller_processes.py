@@ -34,7 +34,7 @@ def admin_of(*nodes: SiteNode) -> AdminClient:
 
 def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
     """Leader by partition as metadata has it now."""
-    found = admin.list_topics(topic, timeout=10).topics[topic]
+    found = admin.list_topics(topic, timeout=30).topics[topic]
     return {index: partition.leader for index, partition in found.partitions.items()}
 
 

@@ -197,7 +197,7 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
 
 
 def _page(port: int) -> str:
-    text: bytes = urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5).read()
+    text: bytes = urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=30).read()
     return text.decode()
 
 

@@ -22,7 +22,7 @@ PAUSE_S_MAX = 0.05
 async def eventually(condition: Callable[[], Coroutine[Any, Any, Result | None]], within_ms: float = ...) -> Result: ...
 @overload
 async def eventually(condition: Callable[[], Result | None], within_ms: float = ...) -> Result: ...
-async def eventually(condition: Callable[[], Any], within_ms: float = 10_000) -> Any:
+async def eventually(condition: Callable[[], Any], within_ms: float = 30_000) -> Any:
     """The first true result of `condition` (a function or a coroutine function). ConditionNeverHeld when there is none in time."""
     attempts = _Attempts(condition, within_ms)
     while True:
@@ -38,7 +38,7 @@ async def eventually(condition: Callable[[], Any], within_ms: float = 10_000) ->
         await asyncio.sleep(attempts.pause_s())
 
 
-def eventually_sync(condition: Callable[[], Result | None], within_ms: float = 10_000) -> Result:
+def eventually_sync(condition: Callable[[], Result | None], within_ms: float = 30_000) -> Result:
     """As `eventually`, for tests without an event loop."""
     attempts = _Attempts(condition, within_ms)
     while True:

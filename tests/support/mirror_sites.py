@@ -337,7 +337,7 @@ def mirror_ports(mirror: RunningProcess) -> dict[str, int]:
 
 def scrape(mirror: RunningProcess) -> str:
     """The metrics page."""
-    with urllib.request.urlopen(f"http://{LOOPBACK}:{mirror_ports(mirror)['ready']}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{mirror_ports(mirror)['ready']}/metrics", timeout=30) as page:
         return str(page.read().decode())
 
 

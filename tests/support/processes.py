@@ -14,8 +14,8 @@ from pathlib import Path
 from runtime.children import Child
 from tests.support.eventually import eventually, eventually_sync
 
-READY_WITHIN_MS = 20_000
-STOP_WITHIN_MS = 10_000
+READY_WITHIN_MS = 60_000
+STOP_WITHIN_MS = 30_000
 
 
 class RunningProcess:

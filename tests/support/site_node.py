@@ -95,7 +95,7 @@ class SiteNode:
 
     def figure(self, name: str, **labels: str) -> float:
         """A figure of its metrics page, 0 while it is not shown."""
-        with urlopen(f"http://{self._host}:{self.metrics_port}/metrics", timeout=10) as page:
+        with urlopen(f"http://{self._host}:{self.metrics_port}/metrics", timeout=30) as page:
             families = text_string_to_metric_families(page.read().decode())
             samples = [sample for family in families for sample in family.samples if sample.name == name]
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())

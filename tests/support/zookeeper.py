@@ -39,7 +39,7 @@ class ZooKeeperProcess:
     def new_chroot(self, name: str) -> str:
         """A connect string with a chroot that nobody else has, existing and empty."""
         client = KazooClient(self.connect)
-        client.start(timeout=10)
+        client.start(timeout=30)
         try:
             return f"{self.connect}{client.create(f'/{name}-{uuid.uuid4().hex}')}"
         finally:

@@ -144,7 +144,7 @@ async def test_bytes_that_are_no_chunks_cost_their_sender_the_connection(
     broker: LoneBroker, client: KafkaClient
 ) -> None:
     request = CompressConnectionRequest(codec=CODEC_ZSTD, level=3)
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as hostile:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as hostile:
         hostile.sendall(frames.encode_request(COMPRESS_CONNECTION, 0, 1, "hostile", request))
         assert hostile.recv(100)
         hostile.sendall(struct.pack(">II", 50, 2**31) + bytes(50))

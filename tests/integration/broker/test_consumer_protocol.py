@@ -34,7 +34,7 @@ def topic(broker: LoneBroker) -> str:
 
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, 4, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 4, 1)])[name].result(30)
     produce(broker, name, 0, 40)
     return name
 
@@ -86,7 +86,7 @@ def test_a_regular_expression_finds_topics_that_come_later(broker: LoneBroker, t
     member = GroupMember(broker.bootstrap, f"^{topic}.*", "g")
     eventually_sync(lambda: member.poll() == 40, 20_000)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(f"{topic}-later", 4, 1)])[f"{topic}-later"].result(10)
+    admin.create_topics([NewTopic(f"{topic}-later", 4, 1)])[f"{topic}-later"].result(30)
     produce(broker, f"{topic}-later", 40, 60)
     eventually_sync(lambda: member.poll() == 60, 20_000)
     assert len(member.partitions()) == 8

@@ -20,7 +20,7 @@ from tests.support.raw_client import RawClient
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 PARTITIONS = 4
-WITHIN_MS = 40_000
+WITHIN_MS = 60_000
 SETTINGS = {
     "group_consumer_heartbeat_interval_ms": "200",
     "group_consumer_session_timeout_ms": "6000",
@@ -42,7 +42,7 @@ def admin(broker: LoneBroker) -> AdminClient:
 @pytest.fixture
 def topic(admin: AdminClient) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
     return name
 
 

@@ -38,7 +38,7 @@ def topic(broker: LoneBroker) -> str:
 
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, 4, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 4, 1)])[name].result(30)
     produce(broker, name, 0, 40)
     return name
 
@@ -213,17 +213,17 @@ def test_admin_clients_list_describe_alter_and_delete_groups(broker: LoneBroker,
     member = Member(broker, topic, "managed")
     eventually_sync(lambda: member.poll() == 40, within_ms=20_000)
     member.consumer.commit(asynchronous=False)
-    (listed,) = admin.list_consumer_groups().result(10).valid
+    (listed,) = admin.list_consumer_groups().result(30).valid
     assert (listed.group_id, listed.state) == ("managed", ConsumerGroupState.STABLE)
-    described = admin.describe_consumer_groups(["managed"])["managed"].result(10)
+    described = admin.describe_consumer_groups(["managed"])["managed"].result(30)
     assert [len(found.assignment.topic_partitions) for found in described.members] == [4]
     member.close()
     wanted = ConsumerGroupTopicPartitions("managed", [TopicPartition(topic, 0, 3)])
-    admin.alter_consumer_group_offsets([wanted])["managed"].result(10)
-    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("managed")])["managed"].result(10)
+    admin.alter_consumer_group_offsets([wanted])["managed"].result(30)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("managed")])["managed"].result(30)
     assert {kept.partition: kept.offset for kept in found.topic_partitions} == {0: 3, 1: 10, 2: 10, 3: 10}
-    admin.delete_consumer_groups(["managed"])["managed"].result(10)
-    assert not admin.list_consumer_groups().result(10).valid
+    admin.delete_consumer_groups(["managed"])["managed"].result(30)
+    assert not admin.list_consumer_groups().result(30).valid
 
 
 def test_offsets_of_topics_that_a_consumer_does_not_read_expire_while_it_lives(broker: LoneBroker, topic: str) -> None:
@@ -232,11 +232,11 @@ def test_offsets_of_topics_that_a_consumer_does_not_read_expire_while_it_lives(b
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     left = f"{topic}-left"
-    admin.create_topics([NewTopic(left, 1, 1)])[left].result(10)
+    admin.create_topics([NewTopic(left, 1, 1)])[left].result(30)
     asked = [ConsumerGroupTopicPartitions("moved-on")]
 
     def committed() -> set[str]:
-        found = admin.list_consumer_group_offsets(asked)["moved-on"].result(10)
+        found = admin.list_consumer_group_offsets(asked)["moved-on"].result(30)
         return {kept.topic for kept in found.topic_partitions}
 
     with members(Member(broker, topic, "moved-on")) as (member,), RawClient(broker.port) as client:

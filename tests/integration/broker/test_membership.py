@@ -101,7 +101,7 @@ async def test_an_expired_session_registers_again_with_a_new_broker_epoch(
     # A second connection to the same session that closes it ends the session for both.
     kazoo = zookeeper._client
     double = KazooClient(zookeeper_connect, client_id=kazoo.client_id, timeout=2)
-    double.start(timeout=10)
+    double.start(timeout=30)
     double.stop()
     double.close()
     await eventually(lambda: member.broker_epoch > first, within_ms=20_000)

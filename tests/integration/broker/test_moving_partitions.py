@@ -52,7 +52,7 @@ def broker_config(site: ReplicatedSite, node_id: int, name: str) -> str:
 
 
 def replicas(site: ReplicatedSite) -> set[int]:
-    return set(site.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0].replicas)
+    return set(site.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions[0].replicas)
 
 
 def test_a_throttled_move_leaves_room_for_replicas_in_sync(

@@ -55,11 +55,11 @@ def test_librdkafka_reads_by_assignment_from_a_time_on(lone_broker: LoneBroker, 
     librdkafka_produce(lone_broker.bootstrap, topic, records)
     consumer = Consumer({"bootstrap.servers": lone_broker.bootstrap, "group.id": "unused"})
     try:
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_700_000_000_020)], timeout=10)
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_700_000_000_020)], timeout=30)
         assert found.offset == 20
-        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, 50)
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 50)
         consumer.assign([found])
-        messages = consumer.consume(30, timeout=10)
+        messages = consumer.consume(30, timeout=30)
         assert [message.offset() for message in messages] == list(range(20, 50))
     finally:
         consumer.close()
@@ -69,16 +69,16 @@ def test_an_admin_client_creates_describes_grows_alters_and_deletes(lone_broker:
     from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
     admin = AdminClient({"bootstrap.servers": lone_broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 2, 1, config={"retention.ms": "5000"})])[topic].result(10)
-    assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 2
-    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(10)
-    assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 5
+    admin.create_topics([NewTopic(topic, 2, 1, config={"retention.ms": "5000"})])[topic].result(30)
+    assert len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 2
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+    assert len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 5
     resource = ConfigResource("topic", topic)
-    described = admin.describe_configs([resource])[resource].result(10)
+    described = admin.describe_configs([resource])[resource].result(30)
     assert described["retention.ms"].value == "5000"
     assert described["segment.bytes"].is_default
-    admin.delete_topics([topic])[topic].result(10)
-    assert topic not in admin.list_topics(timeout=10).topics
+    admin.delete_topics([topic])[topic].result(30)
+    assert topic not in admin.list_topics(timeout=30).topics
 
 
 def test_creating_a_topic_twice_is_refused(lone_broker: LoneBroker, topic: str) -> None:
@@ -86,9 +86,9 @@ def test_creating_a_topic_twice_is_refused(lone_broker: LoneBroker, topic: str) 
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": lone_broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     with pytest.raises(KafkaException) as refused:
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     assert refused.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
@@ -96,7 +96,7 @@ def test_the_cluster_is_described(lone_broker: LoneBroker) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": lone_broker.bootstrap})
-    cluster = admin.describe_cluster(request_timeout=10).result(10)
+    cluster = admin.describe_cluster(request_timeout=10).result(30)
     assert [(node.id, node.port) for node in cluster.nodes] == [(1, lone_broker.port)]
 
 

@@ -305,7 +305,7 @@ def test_an_older_client_is_granted_its_topics_and_rests_afterwards(broker: Lone
     limited.limit(controller_mutation_rate=1)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": limited.client_id})
     first, second = _names(2)
-    admin.create_topics([NewTopic(first, 13, 1)])[first].result(10)
+    admin.create_topics([NewTopic(first, 13, 1)])[first].result(30)
     began = time.monotonic()
     admin.create_topics([NewTopic(second, 1, 1)])[second].result(30)
     assert time.monotonic() - began >= 1
@@ -358,7 +358,7 @@ def test_the_metrics_name_who_is_throttled(broker: LoneBroker, topic: str, limit
         _raw_produce(client, topic, BIG)
         _raw_produce(client, topic, BIG)
     url = f"http://127.0.0.1:{broker.facts['metrics']}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         text = answer.read().decode()
     for name in ("kafka_server_produce_byte_rate", "kafka_server_produce_throttle_time"):
         (line,) = (row for row in text.splitlines() if row.startswith(name + '{client_id="' + limited.client_id + '"'))

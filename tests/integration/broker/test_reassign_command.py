@@ -63,7 +63,7 @@ def create(site: ReplicatedSite, *replicas: list[int]) -> None:
 
 
 def replicas(site: ReplicatedSite) -> list[list[int]]:
-    found = site.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    found = site.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
     return [list(found[index].replicas) for index in sorted(found)]
 
 

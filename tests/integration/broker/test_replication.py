@@ -385,7 +385,7 @@ def reassign(site: ReplicatedSite, replicas: tuple[int, ...] | None, *, asked: i
 
 
 def replicas(site: ReplicatedSite) -> list[int]:
-    return list(site.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0].replicas)
+    return list(site.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions[0].replicas)
 
 
 async def test_a_partition_moves_to_other_brokers_under_load(site: ReplicatedSite) -> None:

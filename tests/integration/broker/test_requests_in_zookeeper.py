@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 TOPIC = "orders"
 FIRST, SECOND, THIRD = NODES
-WITHIN_MS = 40_000
+WITHIN_MS = 60_000
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def moved(partition: int, *replicas: int, topic: str = TOPIC) -> dict[str, Any]:
 
 
 def replicas(site: ReplicatedSite) -> list[list[int]]:
-    found = site.admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    found = site.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
     return [list(found[index].replicas) for index in sorted(found)]
 
 

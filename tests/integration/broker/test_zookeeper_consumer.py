@@ -57,7 +57,7 @@ from wire.consumer_znodes import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 REPOSITORY = Path(__file__).parents[3]
-WITHIN_MS = 40_000
+WITHIN_MS = 60_000
 
 
 class Site:

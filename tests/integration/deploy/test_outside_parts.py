@@ -86,14 +86,14 @@ def _echo(connection: socket.socket) -> None:
 def test_a_cut_proxy_ends_connections_and_refuses_new_ones_until_restored(toxiproxy: Toxiproxy) -> None:
     with _echo_server() as upstream:
         proxy = toxiproxy.create("echo", upstream)
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as connection:
             connection.sendall(b"ping")
             assert connection.recv(4) == b"ping"
             with proxy.cut_off():
                 assert connection.recv(4) == b""
                 with pytest.raises(ConnectionRefusedError):
-                    socket.create_connection(("127.0.0.1", proxy.port), timeout=10).close()
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+                    socket.create_connection(("127.0.0.1", proxy.port), timeout=30).close()
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as connection:
             connection.sendall(b"pong")
             assert connection.recv(4) == b"pong"
 
@@ -102,11 +102,11 @@ def test_toxics_are_added_changed_and_removed(toxiproxy: Toxiproxy) -> None:
     with _echo_server() as upstream:
         proxy = toxiproxy.create("echo", upstream)
         name = proxy.add("limit_data", bytes=2)
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as connection:
             connection.sendall(b"ping")
             assert connection.recv(4) == b"pi"
         proxy.change(name, bytes=3)
         proxy.remove(name)
-        with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as connection:
             connection.sendall(b"ping")
             assert connection.recv(4) == b"ping"

@@ -60,7 +60,7 @@ async def test_each_site_loses_a_leader_and_a_failover_still_loses_nothing(start
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(20)
-    made = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    made = admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
     assert {len(partition.replicas) for partition in made.values()} == {3}
     commit(sites, 7)
     async with site_client(sites.bootstrap("b")) as client:

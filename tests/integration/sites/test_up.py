@@ -100,7 +100,7 @@ def test_the_metrics_pages_are_where_the_json_says(start_sites: SitesStarter) ->
     pages = [*(address for site in sites.environment.sites.values() for address in site.metrics)]
     pages += [mirror.metrics for mirror in sites.environment.mirrors]
     for address in pages:
-        page = requests.get(f"http://{address}/metrics", timeout=5)
+        page = requests.get(f"http://{address}/metrics", timeout=30)
         assert page.status_code == 200
         assert "process_resident_memory_bytes" in page.text
     assert "antipode" in page.text

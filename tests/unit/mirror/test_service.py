@@ -27,7 +27,7 @@ async def stub() -> AsyncIterator[Any]:
 
 async def answered(stub: Any, call: str, request: Any) -> None:
     """Ask, and take whatever is answered."""
-    answer = getattr(stub, call)(request, timeout=10)
+    answer = getattr(stub, call)(request, timeout=30)
     if call == "VerifyMirror":
         async for _ in answer:
             pass
@@ -53,7 +53,7 @@ async def test_a_request_that_means_another_link_s_mirror_is_refused(stub: Any, 
 
 async def test_a_mirror_that_has_not_found_its_link_says_so_to_whoever_means_it_or_names_none(stub: Any) -> None:
     for link in ("a-b", ""):
-        described = await stub.DescribeMirror(mirror_pb2.DescribeMirrorRequest(link=link), timeout=10)
+        described = await stub.DescribeMirror(mirror_pb2.DescribeMirrorRequest(link=link), timeout=30)
         assert (described.link, described.state) == ("a-b", "PREPARING")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await answered(stub, "PauseMirror", mirror_pb2.PauseMirrorRequest(link=link))

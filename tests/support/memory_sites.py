@@ -278,7 +278,7 @@ class MemoryAppend:
 
     def _append(self, part: AppendPart) -> AppendAnswer:
         log = self._site.logs[part.key]
-        if log.end < part.source_log_start_offset <= part.expected_log_end_offset:
+        if log.end < part.source_log_start_offset == part.expected_log_end_offset:
             log.start, log.batches = part.source_log_start_offset, []
         if part.records and part.expected_log_end_offset > log.end:
             return self._answer(part, ErrorCode.offset_out_of_range)

@@ -6,8 +6,8 @@ after any crash the target's log end is the position (invariant M1: the target i
   a. A generation starts with settling: nothing older is queued or in flight when the target is asked for its end.
   b. Before a batch is fetched, the source's leader confirms that it has the target's last epoch up to the target's end.
   c. Batches are handed over in one chain: each starts where the target's log must end before it.
-  d. Losing the source keeps what was fetched on its way; losing the target keeps it queued; only a refusal, a dead worker or
-     a changed role starts a new generation.
+  d. Losing the source, or finding that its log begins later by now, keeps what was fetched on its way; losing the target keeps it
+     queued; only a refusal, a dead worker or a changed role starts a new generation.
   e. A missing, recreated, refused or diverged history is a state with a reason (GAP, RESET, REFUSED, FAULTED), never skipped in
      silence (M9).
 """
@@ -284,12 +284,15 @@ class Flow:
             return self._halt(FlowState.FAULTED, f"{divergence}{self._way_out}")
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
+        is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
         if expired and self._gap_policy is GapPolicy.HALT:
-            return self._halt(
-                FlowState.GAP,
+            gap = (
                 f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.chain_offset}: "
-                f"{expired} offsets expired before they were mirrored{self._way_out}{SKIPPING if self._way_out else ''}",
+                f"{expired} offsets expired before they were mirrored{self._way_out}{SKIPPING if self._way_out else ''}"
             )
+            return self._wait(gap, state=FlowState.GAP) if is_in_hand else self._halt(FlowState.GAP, gap)
+        if missing and is_in_hand:
+            return self._wait(f"the source's log starts at {command.log_start_offset}: what came before is delivered first")
         offset = facts.chain_offset + missing
         is_new = facts.chain_offset == 0 and not facts.has_streamed
         reason = f"mirroring from offset {offset}"
@@ -394,12 +397,16 @@ class Flow:
 
     def _not_enqueued(self, command: NotEnqueued, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
-        if facts.step is not Step.STREAMING or command.offset >= facts.chain_offset:
+        if not facts.is_chained or command.offset >= facts.chain_offset:
             return self._ignore()
+        if facts.step is Step.CHECKING_SOURCE:
+            # The answer would be about the end of the chain that it has no more.
+            return self._restart("the queue stayed full while the source was asked")
         new = facts._replace(
             chain_offset=command.offset, chain_epoch=command.epoch, restart_offset=command.restart_offset
         )
-        return Decision(new, (Fetch(generation=facts.generation, offset=command.offset),))
+        fetch = (Fetch(generation=facts.generation, offset=command.offset),) if facts.step is Step.STREAMING else ()
+        return Decision(new, fetch)
 
     def _acknowledged(self, command: Acknowledged, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts

@@ -66,6 +66,10 @@ class SendWindow:
         """Bytes that the window holds, those of a discarded generation in flight included."""
         return sum(entry.size_bytes for entry in self._entries) + self._dropped_in_flight_bytes
 
+    def is_first(self, entry: QueuedBatches) -> bool:
+        """Whether everything before the entry is acknowledged: then a refusal of it is about itself."""
+        return bool(self._entries) and self._entries[0] is entry
+
     def push(self, entry: QueuedBatches) -> bool:
         """Take an entry over; False when its generation is over. ChainBroken when it does not continue the last one."""
         if entry.generation != self.generation:

@@ -295,7 +295,7 @@ class Producer:
                     self._check_kept(sent, answer.log_end_offset)
 
     def _is_behind(self, sent: _Sent) -> bool:
-        return sent.entry is not None and not self._windows[sent.key].is_first(sent.entry)
+        return sent.entry is not None and self._windows[sent.key].follows_a_failure(sent.entry)
 
     def _appended(self, sent: _Sent, log_end_offset: int) -> None:
         entry = sent.entry

@@ -292,7 +292,9 @@ class Flow:
             )
             return self._wait(gap, state=FlowState.GAP) if is_in_hand else self._halt(FlowState.GAP, gap)
         if missing and is_in_hand:
-            return self._wait(f"the source's log starts at {command.log_start_offset}: what came before is delivered first")
+            return self._wait(
+                f"the source's log starts at {command.log_start_offset}: what came before is delivered first"
+            )
         offset = facts.chain_offset + missing
         is_new = facts.chain_offset == 0 and not facts.has_streamed
         reason = f"mirroring from offset {offset}"

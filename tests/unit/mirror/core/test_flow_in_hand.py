@@ -33,9 +33,7 @@ class Streaming:
         self.flow = Flow("orders-0", gap_policy=gap_policy)
         self.tell(Start())
         self.tell(Settled(generation=self.generation))
-        self.tell(
-            TargetFound(generation=self.generation, log_start_offset=0, log_end_offset=200, last_epoch=0)
-        )
+        self.tell(TargetFound(generation=self.generation, log_start_offset=0, log_end_offset=200, last_epoch=0))
         self.check_source(log_start=0)
         self.before = self.flow.facts
         run = BatchRun(
@@ -104,7 +102,9 @@ def test_what_had_no_room_while_the_source_was_being_asked_is_fetched_again() ->
     streaming.tell(SourceLeaderChanged(reason="another leader"))
     asked = streaming.generation
     streaming.find_no_room()
-    assert streaming.generation > asked, "an answer about the end that was given up would be taken for one about this end"
+    assert streaming.generation > asked, (
+        "an answer about the end that was given up would be taken for one about this end"
+    )
 
 
 @pytest.mark.parametrize("gap_policy", GapPolicy)

@@ -25,6 +25,7 @@ from mirror.core.flow_events import (
     AppendRefused,
     BatchesFetched,
     CheckSource,
+    ClockWentBack,
     Command,
     CopyBegins,
     CopyRenewed,
@@ -64,7 +65,7 @@ from mirror.core.flow_events import (
     TopicReplaced,
 )
 from mirror.core.flow_state import TRANSITIONS, FlowFacts, FlowState, GapPolicy, InvariantBroken, Step
-from mirror.core.lag import UNKNOWN, Progress, next_marker, without_ends
+from mirror.core.lag import UNKNOWN, Progress, next_marker, put_back, without_ends
 from mirror.core.partitions import BatchRun
 from mirror.core.tombstones import tombstone_doubt
 
@@ -118,6 +119,7 @@ class Flow:
             Resume: self._resume,
             SourceLeaderChanged: self._source_leader_changed,
             TombstonesKept: self._tombstones_kept,
+            ClockWentBack: self._clock_went_back,
             TopicReplaced: self._topic_replaced,
             TopicConflict: self._topic_conflict,
             TopicRefused: self._topic_refused,
@@ -362,6 +364,11 @@ class Flow:
 
     def _tombstones_kept(self, command: TombstonesKept, now_ms: int) -> Decision:  # noqa: ARG002
         return Decision(self.facts._replace(tombstones_kept_ms=command.kept_ms))
+
+    def _clock_went_back(self, command: ClockWentBack, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        began_ms = facts.copy_began_ms if facts.copy_began_ms == UNKNOWN else facts.copy_began_ms - command.by_ms
+        return Decision(facts._replace(progress=put_back(facts.progress, command.by_ms), copy_began_ms=began_ms))
 
     def _nothing_fetched(self, command: NothingFetched, now_ms: int) -> Decision:
         facts = self.facts

@@ -108,6 +108,8 @@ class GroupSync:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._groups: dict[str, _Group] = {}
+        # How often copies had lost their ends when it was last known what the target has of groups there.
+        self._losses: dict[PartitionKey, int] = {}
         self._problem = ""
         self._problems: dict[str, str] = {}
         self._stale_since_ms: dict[str, int] = {}
@@ -128,9 +130,20 @@ class GroupSync:
 
     def forget(self, topic: str) -> None:
         """The topic's copy was made anew: nobody knows what the target has of it."""
+        self._forget_where(lambda key: key.topic == topic)
+
+    def _forget_where(self, is_meant: Callable[[PartitionKey], bool]) -> None:
         for group in self._groups.values():
-            for key in [key for key in group.at_target if key.topic == topic]:
+            for key in [key for key in group.at_target if is_meant(key)]:
                 del group.at_target[key]
+
+    def _forget_what_is_lost(self) -> None:
+        """Of copies that ended below what they had: perhaps they were put away, and their groups' offsets with them."""
+        losses = {key: row.facts.target_losses for key, row in self._board.our_rows()}
+        lost = {key for key, count in losses.items() if count > self._losses.get(key, 0)}
+        if lost:
+            self._forget_where(lost.__contains__)
+        self._losses = losses
 
     async def run(self) -> None:
         """Carry offsets each interval until cancelled."""
@@ -176,6 +189,7 @@ class GroupSync:
         read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
         problems |= states.problems
         self._rest(read.problems, problems)
+        self._forget_what_is_lost()
         for group in self._groups.values():
             self._leave_to_others(group)
         carriable = {name: self._carriable(offsets, link) for name, offsets in read.by_group.items()}

@@ -253,8 +253,10 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.FINDING_TARGET:
             return self._ignore()
+        has_lost = command.log_end_offset < facts.progress.target_log_end_offset
         new = facts._replace(
             step=Step.CHECKING_SOURCE,
+            target_losses=facts.target_losses + has_lost,
             chain_offset=command.log_end_offset,
             chain_epoch=command.last_epoch,
             target_log_start_offset=command.log_start_offset,

@@ -90,6 +90,19 @@ async def test_what_another_daemon_has_carried_meanwhile_does_not_go_back(
         await are_carried(world)
 
 
+async def test_offsets_that_went_with_a_copy_are_written_again_although_nobody_told_this_daemon(
+    world: MemoryWorld,
+) -> None:
+    """Another one of the link has put the copy away and made it anew, between two looks of this one."""
+    async with mirroring(world):
+        await are_carried(world)
+        world.target.delete("orders")
+        world.target.add("orders", 2)
+        world.target.group_offsets.clear()
+        await eventually(world.is_equal)
+        await are_carried(world)
+
+
 async def test_the_time_that_a_group_s_offsets_take_is_shown_by_mirror_maker_s_name(world: MemoryWorld) -> None:
     registry = CollectorRegistry()
     place = {"source": "a", "target": "b", "group": "billing", "topic": "orders", "partition": "0"}

@@ -280,4 +280,5 @@ def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int) -> pb.Mirro
         lag_ms=lag.ms,
         mirrored_bytes=facts.progress.mirrored_bytes,
         mirrored_records=facts.progress.mirrored_records,
+        stalled_ms=stalled_ms,
     )

@@ -51,7 +51,7 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
         log_end_offset=target.log_end_offset,
         latest_epoch=target.latest_epoch,
     )
-    if meeting.continuity is Continuity.GAP and not _is_gap_of_the_source(hosted, sent):
+    if meeting.continuity is Continuity.GAP and not _is_gap_of_the_source(sent):
         raise PartitionFailure(ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}")
     if meeting.continuity is Continuity.CUTS_THROUGH:
         raise PartitionFailure(
@@ -62,8 +62,8 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
         raise _divergence(hosted, batches)
     if records is None or meeting.repeated_count == len(batches):
         return
-    if sent.source_log_start_offset > target.log_end_offset:
-        _restart_at(hosted, sent.source_log_start_offset)
+    if meeting.continuity is Continuity.GAP:
+        _restart_at(hosted, sent.expected_log_end_offset)
     fresh: Buffer = memoryview(records)[placed[meeting.repeated_count][0] :] if repeated else records
     info = target.append_replicated(fresh, now_ms=now_ms)
     hosted.metrics.mirrored_bytes_in += len(fresh)
@@ -71,9 +71,10 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
     replicas.record_growth(hosted, len(fresh))
 
 
-def _is_gap_of_the_source(hosted: HostedPartition, sent: PartitionToMirror) -> bool:
-    """The source holds nothing of what is missing: its log begins where the mirror continues."""
-    return hosted.log.log_end_offset < sent.source_log_start_offset <= sent.expected_log_end_offset
+def _is_gap_of_the_source(sent: PartitionToMirror) -> bool:
+    """The source holds nothing of what is missing: its log begins where the mirror continues. If it began before that, there would be
+    batches between, which were not taken or which this log has lost."""
+    return sent.source_log_start_offset == sent.expected_log_end_offset
 
 
 def _has(hosted: HostedPartition, repeated: list[BatchHeader]) -> bool:
@@ -104,7 +105,7 @@ def _follow_log_start(replicas: Replicas, hosted: HostedPartition, sent: Partiti
     start = sent.source_log_start_offset
     if start <= hosted.log.log_start_offset:
         return
-    if start > hosted.log.log_end_offset:
+    if sent.expected_log_end_offset > hosted.log.log_end_offset:
         _restart_at(hosted, start)
     else:
         hosted.log.advance_log_start_offset(min(start, hosted.state.high_watermark))

@@ -84,6 +84,7 @@ def summary(reply: DescribeMirrorReply) -> dict[str, Any]:
         "lag_records": None if known["records"] is None else sum(known["records"]),
         "lag_bytes": None if known["bytes"] is None else sum(known["bytes"]),
         "lag_ms": None if known["ms"] is None else max(known["ms"], default=0),
+        "stalled_partitions": sum(one.stalled_ms > 0 for one in reply.partitions),
         "queued_bytes": reply.queued_bytes,
         "groups_synced_at_ms": reply.groups_synced_at_ms,
         "groups_failing": len(reply.group_problems),
@@ -106,6 +107,10 @@ def _show_mirror(reply: DescribeMirrorReply, output: OutputFormat) -> None:
             groups = f"{found['groups_failing']} failing"
         lags = [_text(found[f"lag_{unit}"]) for unit in ("records", "bytes", "ms")]
         print_table("", columns, [(reply.link, reply.state, states, *lags, groups, reply.reason)])
+        if found["stalled_partitions"]:
+            print_error(
+                f"{found['stalled_partitions']} partitions do not move: antipode links describe --mirror says for how long"
+            )
         if found["refused_changes"]:
             print_error(
                 f"the target refuses {found['refused_changes']} changes: antipode links describe --mirror names them"
@@ -118,6 +123,8 @@ def _show_mirror(reply: DescribeMirrorReply, output: OutputFormat) -> None:
 def is_well(reply: DescribeMirrorReply) -> bool:
     """Whether the mirror needs nobody. One that prepares does when it has not come up, or when that takes long."""
     if reply.group_problems or reply.refused_changes or reply.mirror_maker_problem:
+        return False
+    if any(one.stalled_ms for one in reply.partitions):
         return False
     if reply.state == "PREPARING":
         lag_ms = summary(reply)["lag_ms"]

@@ -17,6 +17,7 @@ from mirror.core.assignment import NORMAL_RANK
 from mirror.core.flow import Decision, Flow
 from mirror.core.flow_events import (
     CheckSource,
+    ClockWentBack,
     Command,
     Discard,
     Effect,
@@ -43,6 +44,9 @@ RETRY_MAX_MS = 500
 RETRY_SLOW_MS = 5000
 
 NOBODY = Leader(-1, -1)
+
+CLOCK_STEP_MS = 100
+"""A clock that goes back by less is not followed: that is within what a lag is told by."""
 
 _log = get_logger("mirror.flow")
 _state_change = state_change_logger()
@@ -123,6 +127,8 @@ class FlowBoard:
         self._stale_after_ms = stale_after_ms
         self._chance = chance
         self._rows: dict[PartitionKey, Row] = {}
+        # What the machine's clock is ahead of its monotonic one, by which the flows' times are noted.
+        self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
         self.on_broken: Callable[[InvariantBroken], None] = lambda _: None
         self.on_transition: Callable[[PartitionKey, FlowState, FlowState, str], None] = lambda *_: None
 
@@ -170,7 +176,7 @@ class FlowBoard:
         row = self._rows[key]
         before = row.flow.facts
         try:
-            decision = row.flow.decide(command, self._clock.now_ms())
+            decision = row.flow.decide(command, self._now_ms())
             row.flow.apply(decision.facts)
         except InvariantBroken as error:
             self.on_broken(error)
@@ -193,19 +199,39 @@ class FlowBoard:
         facts = self._rows[key].facts
         if facts.state is FlowState.PROMOTED:
             return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
-        return measure(facts.progress, now_ms=self._clock.now_ms(), stale_after_ms=self._stale_after_ms)
+        return measure(facts.progress, now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
 
     def is_stalled(self, key: PartitionKey) -> bool:
         """True while the partition is not mirrored, or its source is silent: what was measured before says nothing of now."""
-        facts = self._rows[key].facts
-        silence_ms = self._clock.now_ms() - facts.progress.source_heard_at_ms
-        return facts.state not in (FlowState.MIRRORING, FlowState.PROMOTING) or silence_ms > self._stale_after_ms
+        state = self._rows[key].facts.state
+        return state not in (FlowState.MIRRORING, FlowState.PROMOTING) or self.silence_ms(key) > self._stale_after_ms
+
+    def silence_ms(self, key: PartitionKey) -> int:
+        """For how long the source has not been heard of the partition."""
+        return self._noted_now_ms() - self._rows[key].facts.progress.source_heard_at_ms
 
     def stop_timers(self) -> None:
         """No retry fires any more."""
         for row in self._rows.values():
             if row.retry is not None:
                 row.retry.cancel()
+
+    def _now_ms(self) -> int:
+        """The machine's time. When it goes back, the flows' times follow it: else nothing would be late until it has come so far again.
+        When it goes ahead they stay: perhaps the machine stood still, and all that time has passed."""
+        now_ms = self._clock.now_ms()
+        ahead_ms = now_ms - self._clock.monotonic_ms()
+        by_ms = round(self._clock_ahead_ms - ahead_ms)
+        if by_ms >= CLOCK_STEP_MS:
+            for row in self._rows.values():
+                row.flow.apply(row.flow.decide(ClockWentBack(by_ms=by_ms), now_ms).facts)
+        if by_ms >= CLOCK_STEP_MS or by_ms < 0:
+            self._clock_ahead_ms = ahead_ms
+        return now_ms
+
+    def _noted_now_ms(self) -> int:
+        """The present by the clock that the flows' times are noted by; also for metrics, which are read in a thread of their own."""
+        return max(self._clock.now_ms(), round(self._clock.monotonic_ms() + self._clock_ahead_ms))
 
     def _tell(self, key: PartitionKey, before: FlowState, after: FlowFacts) -> None:
         _state_change.info(

@@ -108,6 +108,8 @@ class GroupSync:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._groups: dict[str, _Group] = {}
+        # How often copies had lost their ends when it was last known what the target has of groups there.
+        self._losses: dict[PartitionKey, int] = {}
         self._problem = ""
         self._problems: dict[str, str] = {}
         self._stale_since_ms: dict[str, int] = {}
@@ -128,9 +130,20 @@ class GroupSync:
 
     def forget(self, topic: str) -> None:
         """The topic's copy was made anew: nobody knows what the target has of it."""
+        self._forget_where(lambda key: key.topic == topic)
+
+    def _forget_where(self, is_meant: Callable[[PartitionKey], bool]) -> None:
         for group in self._groups.values():
-            for key in [key for key in group.at_target if key.topic == topic]:
+            for key in [key for key in group.at_target if is_meant(key)]:
                 del group.at_target[key]
+
+    def _forget_what_is_lost(self) -> None:
+        """Of copies that ended below what they had: perhaps they were put away, and their groups' offsets with them."""
+        losses = {key: row.facts.target_losses for key, row in self._board.our_rows()}
+        lost = {key for key, count in losses.items() if count > self._losses.get(key, 0)}
+        if lost:
+            self._forget_where(lost.__contains__)
+        self._losses = losses
 
     async def run(self) -> None:
         """Carry offsets each interval until cancelled."""
@@ -154,7 +167,8 @@ class GroupSync:
             self._stale_since_ms = {}
             return
         began_at_ms = self._clock.now_ms()
-        self._is_whole = True
+        # Who has no share of the link does not know whether anybody carries anything.
+        self._is_whole = bool(self._board.our_rows()) or not len(self._board)
         if link.role is LinkRole.DRAINING:
             for group in self._groups.values():
                 group.at_target.clear()
@@ -175,6 +189,9 @@ class GroupSync:
         read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
         problems |= states.problems
         self._rest(read.problems, problems)
+        self._forget_what_is_lost()
+        for group in self._groups.values():
+            self._leave_to_others(group)
         carriable = {name: self._carriable(offsets, link) for name, offsets in read.by_group.items()}
         await self._read_at_target(carriable, problems)
         turns = asyncio.Semaphore(COMMITS_AT_ONCE)
@@ -245,7 +262,8 @@ class GroupSync:
         self._rest(found.problems, problems)
         for name in unknown:
             if name in found.by_group:
-                self._groups[name].at_target.update(found.by_group[name])
+                known = found.by_group[name]
+                self._groups[name].at_target |= {key: known[key] for key in carriable[name] if key in known}
             else:
                 self._is_whole = False
                 del carriable[name]
@@ -312,6 +330,12 @@ class GroupSync:
     def _is_mirrored(self, key: PartitionKey) -> bool:
         row = self._board.row(key)
         return row.is_ours and row.facts.state is FlowState.MIRRORING
+
+    def _leave_to_others(self, group: _Group) -> None:
+        """What another daemon carries by now: nobody here knows any more what the target has of it."""
+        for key in {*group.carried, *group.at_target}:
+            if key in self._board and not self._board.row(key).is_ours:
+                self._lose(group, key)
 
     def _lose(self, group: _Group, key: PartitionKey) -> None:
         for known in (group.carried, group.at_target, group.missing_since_ms, group.behind_since_ms):

@@ -61,19 +61,20 @@ class KafkaSite:
         self._silent: dict[int, tuple[float, str]] = {}
 
     async def topics(self) -> Mapping[str, SiteTopic]:
-        """All topics that this site itself has, by name."""
+        """All topics that this site itself has, by name. Unreachable also when it gives them no ids: nothing could be told of them."""
         metadata = await reached(self._client.metadata())
-        return {
-            name: SiteTopic(
-                topic_id=topic.topic_id,
-                leaders={
-                    index: Leader(partition.leader_id, partition.leader_epoch)
-                    for index, partition in topic.partitions.items()
-                },
-            )
-            for name, topic in metadata.topics.items()
-            if topic.topic_id is not None and topic.error_code is ErrorCode.none
-        }
+        found: dict[str, SiteTopic] = {}
+        for name, topic in metadata.topics.items():
+            if topic.error_code is not ErrorCode.none:
+                continue
+            if topic.topic_id is None:
+                raise Unreachable(f"the cluster gives topics no ids, among them {name}: Apache Kafka does from 2.8 on")
+            leaders = {
+                index: Leader(partition.leader_id, partition.leader_epoch)
+                for index, partition in topic.partitions.items()
+            }
+            found[name] = SiteTopic(topic_id=topic.topic_id, leaders=leaders)
+        return found
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """The configs that are set on the topics themselves; a topic that is gone is left out."""

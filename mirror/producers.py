@@ -219,10 +219,12 @@ class Producer:
         self._start(node_id, parts, sent)
 
     def _part(self, row: Row, sent: _Sent) -> AppendPart:
-        """A source that expires faster than it is mirrored must not have the target drop what it is about to get: the log
-        start that is told never passes the end of the log that the batches continue."""
-        progress = row.facts.progress
-        told_start = min(row.facts.source_log_start_offset, max(sent.expected_log_end_offset, row.facts.restart_offset))
+        """A source that expires faster than it is mirrored must not have the target drop what it is about to get: the log start that is
+        told with batches reaches the end of the log that they continue only where the copy is to begin anew."""
+        progress, restart_offset = row.facts.progress, row.facts.restart_offset
+        is_beginning = sent.entry is None or sent.expected_log_end_offset <= restart_offset
+        bound = sent.expected_log_end_offset if is_beginning else sent.expected_log_end_offset - 1
+        told_start = min(row.facts.source_log_start_offset, max(bound, restart_offset))
         return AppendPart(
             key=sent.key,
             topic_id=row.topic_id,
@@ -283,10 +285,17 @@ class Producer:
             case SendAgain():
                 self._rest(node_id)
                 self._again(sent, verdict)
+            case Refusal(refusal=TargetRefusal.OFFSET_MISMATCH) if self._is_behind(sent):
+                # They are sent again together: what the source has no more would be lost with a new start.
+                self._rest(node_id)
+                self._again(sent, SendAgain(f"batches before these were not taken: {verdict.reason}"))
             case Refusal():
                 self._refused(sent, verdict)
                 if sent.entry is None and verdict.refusal is TargetRefusal.OFFSET_MISMATCH:
                     self._check_kept(sent, answer.log_end_offset)
+
+    def _is_behind(self, sent: _Sent) -> bool:
+        return sent.entry is not None and self._windows[sent.key].follows_a_failure(sent.entry)
 
     def _appended(self, sent: _Sent, log_end_offset: int) -> None:
         entry = sent.entry

@@ -11,6 +11,7 @@ import grpc
 
 from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
+from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
 from mirror.core.refusals import Refusal
 from mirror.link_watch import LinkStanding
@@ -18,7 +19,7 @@ from mirror.pauses import ALL_TOPICS, NotKept, Pauses
 from mirror.ports import Unreachable
 from mirror.queue import ByteQueue
 from mirror.resets import Resets, TopicReset
-from mirror.verifier import Verifier
+from mirror.verifier import Comparison, Verifier
 from wire.control import mirror_pb2 as pb
 from wire.control import mirror_pb2_grpc
 from wire.links import InvalidPattern, matches
@@ -158,11 +159,21 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mirror cannot compare")
             return
         patterns = list(request.topics) or [ALL_TOPICS]
+        try:
+            matches("", whitelist=patterns, blacklist=())
+        except InvalidPattern as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
         for key in sorted(key for key, _ in parts.board.our_rows()):
             if not matches(key.topic, whitelist=patterns, blacklist=()):
                 continue
-            end = max(0, parts.board.row(key).facts.progress.target_log_end_offset)
-            found = await parts.verifier.compare(key, mirrored_end=end, last_offsets=request.last_offsets)
+            facts = parts.board.row(key).facts
+            end = facts.progress.target_log_end_offset
+            if end == UNKNOWN:
+                finding = f"the mirror does not know what the target has of it: {facts.state.value}, {facts.reason}"
+                found = Comparison(is_known=False, finding=finding)
+            else:
+                found = await parts.verifier.compare(key, mirrored_end=end, last_offsets=request.last_offsets)
             yield pb.VerifiedPartition(
                 topic=key.topic,
                 partition=key.partition,
@@ -269,4 +280,5 @@ def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int) -> pb.Mirro
         lag_ms=lag.ms,
         mirrored_bytes=facts.progress.mirrored_bytes,
         mirrored_records=facts.progress.mirrored_records,
+        stalled_ms=stalled_ms,
     )

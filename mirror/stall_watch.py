@@ -64,16 +64,14 @@ class StallWatch:
 
     async def look(self) -> None:
         """Look at all partitions once."""
-        now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         rows = self._board.our_rows()
         self._liveness.keep(frozenset(key for key, _ in rows))
         self._look_for_congestion(sum(row.facts.progress.mirrored_bytes for _, row in rows), now_ms)
         suspects = [
             key
             for key, row in rows
-            if self._liveness.see(
-                key, row.facts, heard_ms_ago=wall_ms - row.facts.progress.source_heard_at_ms, now_ms=now_ms
-            )
+            if self._liveness.see(key, row.facts, heard_ms_ago=self._board.silence_ms(key), now_ms=now_ms)
         ]
         if not suspects:
             return
@@ -86,8 +84,7 @@ class StallWatch:
     def _judge(self, key: PartitionKey, ends: LogEnds) -> None:
         now_ms = self._clock.monotonic_ms()
         facts = self._board.row(key).facts
-        heard_ms_ago = self._clock.now_ms() - facts.progress.source_heard_at_ms
-        if not self._liveness.see(key, facts, heard_ms_ago=heard_ms_ago, now_ms=now_ms):
+        if not self._liveness.see(key, facts, heard_ms_ago=self._board.silence_ms(key), now_ms=now_ms):
             return  # it moved while the source was asked
         is_new = key not in self._liveness.stalled_since_ms
         is_congested = now_ms - self._congested_at_ms < self._stall_ms

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from mirror.core.likeness import Likeness, fingerprint
 from mirror.core.naming import Naming
 from mirror.core.partitions import PartitionKey
-from mirror.core.resume import HistoryMismatch, SourceIsThinned, TailMatch
+from mirror.core.resume import HistoryMismatch, SourceIsThinned, TailMatch, end_of_copy, is_before
 from mirror.core.thinned_source import ThinnedMatch
 from mirror.core.translation import Position, Translation
 from mirror.kafka_site import reached
@@ -32,6 +32,8 @@ from wire.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
 
 READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
+LOOKING_BACK_GROWS = 64
+"""By how much more of the target's log is looked at each time, where it does not tell yet how much of it is kept."""
 
 _log = get_logger("mirror.translate")
 
@@ -114,10 +116,9 @@ class TailReader:
         translation = self._translations.of(key)
         translation.target_start = end.log_start_offset
         before = translation.position.source_next
-        if end.end_offset < translation.position.target_next:
-            lost = translation.lose_target(end.end_offset)
-            _log.warning("the target lost what it had; it is mirrored again", partition=str(key), lost_offsets=lost)
-        elif end.end_offset > translation.position.target_next:
+        if end.end_offset < translation.position.target_next or translation.has_target_gone_back:
+            await self._go_back(key, translation, end)
+        if end.end_offset > translation.position.target_next:
             await self._match_tail(key, translation, end)
         translation.rest()
         self.unanswered_at_ms.pop(key, None)
@@ -128,6 +129,40 @@ class TailReader:
             end_offset=translation.position.source_next,
             last_epoch=translation.position.source_epoch,
         )
+
+    async def _go_back(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
+        """To where the target's log is still the one that was noted. What it took since is in it a second time in the end, and counted."""
+        kept = await self._end_of_copy(key, translation.position, end)
+        lost = translation.lose_target(kept)
+        _log.warning("the target lost what it had; it is mirrored again", partition=str(key), lost_offsets=lost)
+
+    async def _end_of_copy(self, key: PartitionKey, position: Position, end: LogEnds) -> int:
+        """Looks back from the log's end until there is a batch of ours from before it was lost."""
+        ours = {*self._translations.producers.values(), *self._translations.writers}
+        noted_end, size = min(end.end_offset, position.target_next), 1
+        while True:
+            first = max(end.log_start_offset, noted_end - size)
+            headers = [
+                header
+                for header in await self._headers(key, first, noted_end)
+                if header.producer_id in ours and header.base_sequence >= 0 and not header.is_control
+            ]
+            if first == end.log_start_offset or any(is_before(position, header) for header in headers):
+                kept = end_of_copy(position, headers)
+                return noted_end if kept is None else kept
+            size *= LOOKING_BACK_GROWS
+
+    async def _headers(self, key: PartitionKey, offset: int, end: int) -> list[BatchHeader]:
+        """Of the target's batches from the one that `offset` lies in on."""
+        target, found = self._naming.target_name(key.topic), list[BatchHeader]()
+        while offset < end:
+            records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
+            headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
+            if not headers:
+                raise Unreachable(f"{target}-{key.partition} has nothing at offset {offset}")
+            found += headers
+            offset = headers[-1].next_offset
+        return found
 
     def _await_the_late(self, key: PartitionKey) -> None:
         """Unreachable while a request that had no answer may still arrive: a look before that would not see its batches."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from kio.schema.errors import ErrorCode
 
 from mirror.core.naming import Naming, NamingPolicy
-from mirror.core.translation import Planned
+from mirror.core.translation import Planned, TargetWentBack
 from mirror.kafka_site import reached
 from mirror.ports import AppendAnswer, AppendPart
 from mirror.produce_rounds import OutgoingPart, Round, all_of, answered, rounds_of, send_round
@@ -195,13 +195,12 @@ def _note(part: OutgoingPart, plan: Planned, outcome: PartitionProduced | None) 
         part.fail(ErrorCode.unknown_server_error, "the target's broker says nothing of the partition")
         return
     code = error_code(outcome.error_code)
-    if code is ErrorCode.none and outcome.base_offset >= part.translation.position.target_next:
-        plan.target_offset = outcome.base_offset
-    elif code is ErrorCode.none:
-        end = part.translation.position.target_next
-        part.fail(
-            ErrorCode.offset_out_of_range,
-            f"the target gave offset {outcome.base_offset}, its log had reached {end}",
-        )
-    else:
+    if code is not ErrorCode.none:
         part.refuse(code, outcome.error_message)
+        return
+    try:
+        part.translation.demand_growth(outcome.base_offset)
+    except TargetWentBack as error:
+        part.fail(ErrorCode.offset_out_of_range, str(error))
+    else:
+        plan.target_offset = outcome.base_offset

@@ -6,8 +6,8 @@ after any crash the target's log end is the position (invariant M1: the target i
   a. A generation starts with settling: nothing older is queued or in flight when the target is asked for its end.
   b. Before a batch is fetched, the source's leader confirms that it has the target's last epoch up to the target's end.
   c. Batches are handed over in one chain: each starts where the target's log must end before it.
-  d. Losing the source keeps what was fetched on its way; losing the target keeps it queued; only a refusal, a dead worker or
-     a changed role starts a new generation.
+  d. Losing the source, or finding that its log begins later by now, keeps what was fetched on its way; losing the target keeps it
+     queued; only a refusal, a dead worker or a changed role starts a new generation.
   e. A missing, recreated, refused or diverged history is a state with a reason (GAP, RESET, REFUSED, FAULTED), never skipped in
      silence (M9).
 """
@@ -25,6 +25,7 @@ from mirror.core.flow_events import (
     AppendRefused,
     BatchesFetched,
     CheckSource,
+    ClockWentBack,
     Command,
     CopyBegins,
     CopyRenewed,
@@ -64,7 +65,7 @@ from mirror.core.flow_events import (
     TopicReplaced,
 )
 from mirror.core.flow_state import TRANSITIONS, FlowFacts, FlowState, GapPolicy, InvariantBroken, Step
-from mirror.core.lag import UNKNOWN, Progress, next_marker, without_ends
+from mirror.core.lag import UNKNOWN, Progress, next_marker, put_back, without_ends
 from mirror.core.partitions import BatchRun
 from mirror.core.tombstones import tombstone_doubt
 
@@ -118,6 +119,7 @@ class Flow:
             Resume: self._resume,
             SourceLeaderChanged: self._source_leader_changed,
             TombstonesKept: self._tombstones_kept,
+            ClockWentBack: self._clock_went_back,
             TopicReplaced: self._topic_replaced,
             TopicConflict: self._topic_conflict,
             TopicRefused: self._topic_refused,
@@ -251,8 +253,10 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.FINDING_TARGET:
             return self._ignore()
+        has_lost = command.log_end_offset < facts.progress.target_log_end_offset
         new = facts._replace(
             step=Step.CHECKING_SOURCE,
+            target_losses=facts.target_losses + has_lost,
             chain_offset=command.log_end_offset,
             chain_epoch=command.last_epoch,
             target_log_start_offset=command.log_start_offset,
@@ -284,11 +288,16 @@ class Flow:
             return self._halt(FlowState.FAULTED, f"{divergence}{self._way_out}")
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
+        is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
         if expired and self._gap_policy is GapPolicy.HALT:
-            return self._halt(
-                FlowState.GAP,
+            gap = (
                 f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.chain_offset}: "
-                f"{expired} offsets expired before they were mirrored{self._way_out}{SKIPPING if self._way_out else ''}",
+                f"{expired} offsets expired before they were mirrored{self._way_out}{SKIPPING if self._way_out else ''}"
+            )
+            return self._wait(gap, state=FlowState.GAP) if is_in_hand else self._halt(FlowState.GAP, gap)
+        if missing and is_in_hand:
+            return self._wait(
+                f"the source's log starts at {command.log_start_offset}: what came before is delivered first"
             )
         offset = facts.chain_offset + missing
         is_new = facts.chain_offset == 0 and not facts.has_streamed
@@ -358,6 +367,11 @@ class Flow:
     def _tombstones_kept(self, command: TombstonesKept, now_ms: int) -> Decision:  # noqa: ARG002
         return Decision(self.facts._replace(tombstones_kept_ms=command.kept_ms))
 
+    def _clock_went_back(self, command: ClockWentBack, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        began_ms = facts.copy_began_ms if facts.copy_began_ms == UNKNOWN else facts.copy_began_ms - command.by_ms
+        return Decision(facts._replace(progress=put_back(facts.progress, command.by_ms), copy_began_ms=began_ms))
+
     def _nothing_fetched(self, command: NothingFetched, now_ms: int) -> Decision:
         facts = self.facts
         if facts.step is not Step.STREAMING:
@@ -394,12 +408,16 @@ class Flow:
 
     def _not_enqueued(self, command: NotEnqueued, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
-        if facts.step is not Step.STREAMING or command.offset >= facts.chain_offset:
+        if not facts.is_chained or command.offset >= facts.chain_offset:
             return self._ignore()
+        if facts.step is Step.CHECKING_SOURCE:
+            # The answer would be about the end of the chain that it has no more.
+            return self._restart("the queue stayed full while the source was asked")
         new = facts._replace(
             chain_offset=command.offset, chain_epoch=command.epoch, restart_offset=command.restart_offset
         )
-        return Decision(new, (Fetch(generation=facts.generation, offset=command.offset),))
+        fetch = (Fetch(generation=facts.generation, offset=command.offset),) if facts.step is Step.STREAMING else ()
+        return Decision(new, fetch)
 
     def _acknowledged(self, command: Acknowledged, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts

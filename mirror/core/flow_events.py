@@ -220,6 +220,13 @@ class TombstonesKept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockWentBack:
+    """The machine's clock was put back by so much: times that were noted are that much too late by it."""
+
+    by_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReplaced:
     """The topic was deleted at the source, or has another id at one site: deleted and created again."""
 
@@ -272,6 +279,7 @@ Command = (
     | Resume
     | SourceLeaderChanged
     | TombstonesKept
+    | ClockWentBack
     | TopicReplaced
     | TopicConflict
     | TopicRefused

@@ -98,6 +98,8 @@ class FlowFacts(NamedTuple):
     source_log_start_offset: int = 0
     target_log_start_offset: int = 0
     has_streamed: bool = False
+    # How often the target was found to end below what it had acknowledged: it is not the copy that it was.
+    target_losses: int = 0
     # Where the copy was begun at the source, -1 when nobody wrote it down.
     begins_offset: int = -1
     attempts: int = 0

@@ -67,6 +67,17 @@ def without_ends(progress: Progress) -> Progress:
     return progress._replace(**unknown, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
 
 
+def put_back(progress: Progress, by_ms: int) -> Progress:
+    """The same moments by a clock that was put back."""
+    noted = {
+        "source_heard_at_ms": progress.source_heard_at_ms,
+        "caught_up_at_ms": progress.caught_up_at_ms,
+        "marker_at_ms": progress.marker_at_ms,
+    }
+    moved = {name: at_ms - by_ms for name, at_ms in noted.items() if at_ms != UNKNOWN}
+    return progress._replace(**moved, started_at_ms=progress.started_at_ms - by_ms)
+
+
 def measure(progress: Progress, *, now_ms: int, stale_after_ms: int) -> Lag:
     """The lag at `now_ms`; `stale_after_ms` is the longest silence of a healthy source (a long poll and some)."""
     is_known = progress.source_high_watermark != UNKNOWN and progress.target_log_end_offset != UNKNOWN

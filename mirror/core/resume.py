@@ -29,6 +29,22 @@ class SourceIsThinned(Exception):
     """The source has offsets without records where the tail was mirrored from."""
 
 
+def is_before(position: Position, header: BatchHeader) -> bool:
+    """Whether a batch of ours lies below the position's sequence."""
+    epoch, sequence = position.sequences.get(header.producer_id, (0, 0))
+    behind = next_sequence(sequence, -header.base_sequence)
+    return header.producer_epoch < epoch or (header.producer_epoch == epoch and 0 < behind < _HALF)
+
+
+def end_of_copy(position: Position, ours: Iterable[BatchHeader]) -> int | None:
+    """Where the target's log is no longer the one that was noted: at the first batch of ours that is below the position by its offset and
+    not by its sequence. A log that begins anew takes a batch from the middle, since its broker knows no producer. None: there is none."""
+    return min(
+        (one.base_offset for one in ours if one.base_offset < position.target_next and not is_before(position, one)),
+        default=None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     base_offset: int
@@ -65,18 +81,11 @@ class TailMatch:
                 continue
             self._target_end = max(self._target_end, header.next_offset)
             if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
+                if is_before(position, header):
+                    continue  # it was passed already, in a part of the log that is read again
                 key = (header.producer_id, header.producer_epoch, header.base_sequence)
-                if self._is_old(key):
-                    continue
                 # One that came twice, because the target had forgotten us, counts where it came first: as a reader finds it.
                 self._tail.setdefault(key, _Found(header.base_offset, header.last_offset_delta + 1))
-
-    def _is_old(self, key: tuple[int, int, int]) -> bool:
-        """A batch below the position's sequence: it was passed already, in a part of the log that is read again."""
-        producer_id, epoch, sequence = key
-        now_epoch, now_sequence = self._position.sequences.get(producer_id, (0, 0))
-        behind = next_sequence(now_sequence, -sequence)
-        return epoch < now_epoch or (epoch == now_epoch and 0 < behind < _HALF)
 
     def see_source(
         self, records: Buffer, *, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]

@@ -92,6 +92,8 @@ class Translation:
         self.surplus = Surplus()
         # Where the target's log began when it was last looked at: what it has forgotten lies between nothing.
         self.target_start = START
+        # It gave a batch an offset below its earlier end: some of what it had acknowledged is not there any more.
+        self.has_target_gone_back = False
         # A planned batch failed: nothing behind it may be sent before it is sent again.
         self._is_broken = False
         self._planned: deque[Planned] = deque()
@@ -178,10 +180,7 @@ class Translation:
     def _pass(self, done: Planned) -> None:
         position = self.position
         if done.stamp is not None and done.target_offset is not None:
-            if done.target_offset < position.target_next:
-                raise TargetWentBack(
-                    f"the target gave offset {done.target_offset}, its log had reached {position.target_next}"
-                )
+            self.demand_growth(done.target_offset)
             self.surplus.between += max(0, done.target_offset - max(position.target_next, self.target_start))
             for piece in done.pieces:
                 self.map.append(piece.source_offset, done.target_offset + piece.first_record, piece.record_count)
@@ -191,6 +190,14 @@ class Translation:
         position.source_next = done.next_offset
         position.source_epoch = done.leader_epoch
         self.is_dirty = True
+
+    def demand_growth(self, target_offset: int) -> None:
+        """TargetWentBack when the target gave a batch an offset that it had given before."""
+        if target_offset < self.position.target_next:
+            self.has_target_gone_back = True
+            raise TargetWentBack(
+                f"the target gave offset {target_offset}, its log had reached {self.position.target_next}"
+            )
 
     def rest(self) -> None:
         """Forget what is planned and not confirmed; it will be planned again, under the same stamps."""
@@ -233,7 +240,9 @@ class Translation:
         self.rest()
 
     def lose_target(self, target_end: int) -> int:
-        """The target's log ends below what it had acknowledged: go back to its end. Returns how many offsets it lost."""
+        """The target's log is a copy only up to `target_end`, below what it had acknowledged: go back there. Returns how many offsets
+        it lost."""
+        self.has_target_gone_back = False
         lost = self.position.target_next - target_end
         self.map.cut_target_at(target_end)
         last = self.map.last

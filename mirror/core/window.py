@@ -66,6 +66,10 @@ class SendWindow:
         """Bytes that the window holds, those of a discarded generation in flight included."""
         return sum(entry.size_bytes for entry in self._entries) + self._dropped_in_flight_bytes
 
+    def follows_a_failure(self, entry: QueuedBatches) -> bool:
+        """Whether one before it was not taken: then a refusal of it need not be about itself."""
+        return self._is_failed and bool(self._entries) and self._entries[0] is not entry
+
     def push(self, entry: QueuedBatches) -> bool:
         """Take an entry over; False when its generation is over. ChainBroken when it does not continue the last one."""
         if entry.generation != self.generation:

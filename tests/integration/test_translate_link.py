@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from mirror.core.partitions import PartitionKey
 from mirror.core.stored_map import partition_records
 from mirror.offset_store import TOPIC_PREFIX, OffsetStore
 from mirror.offset_translator import OffsetTranslator
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
 from tests.support.kafka_clients import delete_records
@@ -368,6 +369,37 @@ async def test_a_target_topic_that_was_deleted_is_mirrored_again_from_the_start(
         await client.delete_topics(["a.wiped"])
     await produce_batches(source, "wiped", 0, 20, 10)
     await wait_equal(source, target, "wiped")
+
+
+def log_of(directory: Path, partition: str) -> Path:
+    (log,) = directory.glob(f"**/{partition}")
+    return log
+
+
+async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_again(
+    apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """A broker takes any sequence from a producer that it does not know: of a log that begins anew the first batch is one of the middle."""
+    source, kafka = apache_kafka.bootstrap_servers, start_apache_kafka(processes, tmp_path / "kafka")
+    target = kafka.bootstrap_servers
+    await create_topic(source, "lost", 1)
+    await produce_batches(source, "lost", 0, 0, 20)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "lost"})
+    await wait_equal(source, target, "lost")
+    kafka.process.kill()
+    await produce_batches(source, "lost", 0, 20, 3)
+    shutil.rmtree(log_of(tmp_path / "kafka", "a.lost-0"))
+    kafka.process.start()
+
+    async def is_all_there() -> bool:
+        theirs, ours = await read_partition(source, "lost", 0), await read_partition(target, "a.lost", 0)
+        assert ours.records[-len(theirs.records) :] == theirs.records
+        return True
+
+    await eventually(is_all_there, 60_000)
+    assert "lost what it had" in mirror.log_text()
+    await produce_batches(source, "lost", 0, 23, 3)
+    await eventually(is_all_there, 30_000)
 
 
 async def state_of(mirror: RunningProcess, topic: str, wanted: str) -> str:

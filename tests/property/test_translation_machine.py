@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.core.renumbering import Piece, Stamp, renumber
-from mirror.core.resume import TailMatch
+from mirror.core.resume import TailMatch, end_of_copy
 from mirror.core.translation import BrokenOff, NotTheNextBatch, Planned, Position, Translation
 from tests.support.examples import examples
 from wire.record_batch import BatchHeader, encode_header, read_header
@@ -330,6 +330,24 @@ def test_a_target_that_lost_its_end_gets_it_again() -> None:
     assert translation.lose_target(13) == 3
     assert translation.position.source_next == 3
     assert translation.position.sequences == {OURS: (1, 0)}
+
+
+def at_target(offset: int, sequence: int, *, epoch: int = 0, count: int = 2) -> BatchHeader:
+    stamped = encode_batch(
+        [Record(None, b"v")] * count, producer_id=OURS, producer_epoch=epoch, base_sequence=sequence, base_offset=offset
+    )
+    return read_header(stamped)
+
+
+def test_a_log_that_begins_anew_with_what_came_next_is_no_copy_from_there_on() -> None:
+    """Also for one who died after that, and knows only what was noted before."""
+    noted = Position(source_next=10, target_next=10, sequences={OURS: (3, 10)})
+    kept = [at_target(0, 0, epoch=2), at_target(2, 0, epoch=3), at_target(4, 2, epoch=3)]
+    assert end_of_copy(noted, kept) is None
+    assert end_of_copy(noted, [*kept, at_target(6, 10, epoch=3), at_target(8, 12, epoch=3)]) == 6
+    assert end_of_copy(noted, [at_target(0, 20, epoch=3)]) == 0
+    assert end_of_copy(noted, [at_target(0, 0, epoch=4)]) == 0
+    assert end_of_copy(noted, [*kept, at_target(10, 10, epoch=3)]) is None
 
 
 def test_a_batch_that_the_target_has_twice_counts_where_it_came_first_and_its_repetition_is_counted() -> None:

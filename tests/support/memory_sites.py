@@ -82,6 +82,8 @@ class MemorySite:
         # What commits of a group are answered.
         self.commit_errors: dict[str, ErrorCode] = {}
         self.offset_requests = 0
+        # How often its groups were listed.
+        self.group_rounds = 0
         self.synced_at_ms = -1
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
@@ -152,6 +154,7 @@ class MemorySite:
 
     async def groups(self) -> GroupStates:
         self._check()
+        self.group_rounds += 1
         return GroupStates(
             {group: self.group_states.get(group, "Empty") for group in self.group_offsets}, self.group_problems
         )
@@ -278,7 +281,7 @@ class MemoryAppend:
 
     def _append(self, part: AppendPart) -> AppendAnswer:
         log = self._site.logs[part.key]
-        if log.end < part.source_log_start_offset <= part.expected_log_end_offset:
+        if log.end < part.source_log_start_offset == part.expected_log_end_offset:
             log.start, log.batches = part.source_log_start_offset, []
         if part.records and part.expected_log_end_offset > log.end:
             return self._answer(part, ErrorCode.offset_out_of_range)
@@ -336,6 +339,8 @@ class MemoryWorld:
         self.reads = 0
         # What the source is told of what the target has, on sync links.
         self.told: list[dict[PartitionKey, int]] = []
+        # Which partitions the daemon mirrors, of a link that several share.
+        self.owns: Callable[[PartitionKey], bool] = lambda _: True
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
@@ -360,6 +365,7 @@ class MemoryWorld:
             open_append=lambda: MemoryAppend(self.target, lambda: self.before_append()),
             read_link=self.read_link,
             open_progress=lambda: MemoryProgress(self.told),
+            owns=lambda key: self.owns(key),
         )
 
     def is_equal(self) -> bool:

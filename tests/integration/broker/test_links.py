@@ -185,6 +185,19 @@ async def test_a_log_that_the_source_left_behind_restarts_where_the_source_begin
     assert (described.log_start_offset, described.log_end_offset) == (100, 102)
 
 
+async def test_a_log_that_lost_its_end_restarts_nowhere_while_the_source_has_what_it_lacks(site: LinkedSite) -> None:
+    """M1: what came to a log is lost there, what is before it expires at the source meanwhile; the mirror, which knows nothing of
+    that yet, goes on with the next batch."""
+    await site.set_link(epoch=1, active="a")
+    first, _second, _third, fourth = source_log(3, 4, 5, 6)
+    site.mirror(0, first)
+    refused = site.mirror(12, fourth, source_start=7)
+    assert (refused.error_code, refused.log_end_offset) == (ErrorCode.offset_out_of_range, 3)
+    nothing = site.mirror(12, None, source_start=7)
+    assert (nothing.error_code, nothing.log_end_offset) == (ErrorCode.offset_out_of_range, 3)
+    assert site.fetched() == first
+
+
 async def test_only_the_links_mirror_at_the_same_epoch_may_append(site: LinkedSite) -> None:
     (first,) = source_log(3)
     assert site.mirror(0, first).error_code is ErrorCode.unknown_leader_epoch

@@ -8,8 +8,8 @@ from cli.link_status import is_well, summary
 from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition, RefusedChange
 
 
-def partition(number: int, state: str = "MIRRORING", **lags: int) -> MirrorPartition:
-    return MirrorPartition(topic="orders", partition=number, state=state, **lags)
+def partition(number: int, state: str = "MIRRORING", **times: int) -> MirrorPartition:
+    return MirrorPartition(topic="orders", partition=number, state=state, **times)
 
 
 def test_lags_are_added_up_and_the_longest_time_counts() -> None:
@@ -40,6 +40,7 @@ def test_a_mirror_that_has_not_found_its_link_has_no_partitions() -> None:
     [
         (DescribeMirrorReply(state="MIRRORING", partitions=[partition(0)]), True),
         (DescribeMirrorReply(state="MIRRORING"), True),
+        (DescribeMirrorReply(state="MIRRORING", partitions=[partition(0), partition(1, stalled_ms=31_000)]), False),
         (DescribeMirrorReply(state="PREPARING", partitions=[partition(0, lag_ms=5000)]), True),
         (DescribeMirrorReply(state="PREPARING", partitions=[partition(0, lag_ms=500_000)]), False),
         (DescribeMirrorReply(state="PREPARING", reason="nobody answers"), False),

@@ -193,6 +193,28 @@ def expire(world: MemoryWorld) -> None:
     log.start = 72
 
 
+async def test_batches_whose_source_has_expired_do_not_push_aside_those_before_them_that_are_sent_again() -> None:
+    """They are all that is left of them: the target refuses the first ones for a moment, and not those behind."""
+    world = world_with(partitions=1, batches=9)
+    everything = world.source.logs[FIRST].data
+    outcomes = iter((ErrorCode.request_timed_out, None))
+    are_all_fetched = False
+
+    def not_before_all_are_fetched() -> ErrorCode | None:
+        return next(outcomes, None) if are_all_fetched else ErrorCode.request_timed_out
+
+    world.before_append = not_before_all_are_fetched
+    async with mirroring(world) as mirror:
+        await eventually(lambda: mirror.queue.used_bytes == len(everything))
+        log = world.source.logs[FIRST]
+        log.start, log.batches = log.end, []
+        world.source.produce("orders", 0)
+        await eventually(lambda: mirror.board.row(FIRST).facts.source_log_start_offset == log.start)
+        are_all_fetched = True
+        await eventually(lambda: mirror.queue.used_bytes == 0)
+    assert world.target.logs[FIRST].data == everything + world.source.logs[FIRST].data
+
+
 async def test_a_source_whose_head_expired_before_the_mirror_began_is_followed_from_its_start() -> None:
     """M7: the target starts where the source starts, also when nothing is left to copy."""
     world = MemoryWorld()

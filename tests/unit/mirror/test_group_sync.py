@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Mapping
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -12,6 +14,7 @@ from mirror import group_sync
 from mirror.core.flow_state import FlowState
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
+from mirror.ports import Leader, LogAnswer
 from mirror.service import describe
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
@@ -39,6 +42,64 @@ async def test_offsets_that_the_target_lets_expire_are_written_again(
     async with mirroring(world):
         await are_carried(world)
         del world.target.group_offsets["billing"]
+        await are_carried(world)
+
+
+async def test_a_daemon_without_a_share_of_its_link_does_not_say_that_everything_is_carried(world: MemoryWorld) -> None:
+    """Such as one that does not reach those who give out the shares: perhaps nobody carries anything."""
+    world.owns = lambda _: False
+    async with mirroring(world):
+        rounds = world.target.group_rounds
+        await eventually(lambda: world.target.group_rounds > rounds + 3)
+        assert not world.target.group_offsets
+        assert world.target.synced_at_ms == -1
+        world.owns = lambda _: True
+        await are_carried(world)
+        await eventually(lambda: world.target.synced_at_ms > 0)
+
+
+async def test_what_another_daemon_has_carried_meanwhile_does_not_go_back(
+    world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M4: a partition is this daemon's again, which knows neither where its copy ends by now nor where its groups are."""
+    async with mirroring(world) as mirror:
+        await are_carried(world)
+        world.owns = lambda _: False
+        await eventually(lambda: not mirror.board.our_rows())
+        rounds = world.target.group_rounds
+        await eventually(lambda: world.target.group_rounds > rounds + 2)
+        world.source.produce("orders", 0, 5)
+        world.target.logs[FIRST].batches = list(world.source.logs[FIRST].batches)
+        for site in (world.source, world.target):
+            site.group_offsets["billing"][FIRST] = GroupOffset(27)
+        known_ends, is_told = world.target.log_ends, asyncio.Event()
+
+        async def ends_when_told(leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+            await is_told.wait()
+            return await known_ends(leaders)
+
+        monkeypatch.setattr(world.target, "log_ends", ends_when_told)
+        world.target.commits.clear()
+        world.owns = lambda _: True
+        await eventually(mirror.board.our_rows)
+        rounds = world.target.group_rounds
+        await eventually(lambda: world.target.group_rounds > rounds + 3)
+        assert ("billing", FIRST, 15) not in world.target.commits
+        is_told.set()
+        world.source.group_offsets["billing"][FIRST] = GroupOffset(30)
+        await are_carried(world)
+
+
+async def test_offsets_that_went_with_a_copy_are_written_again_although_nobody_told_this_daemon(
+    world: MemoryWorld,
+) -> None:
+    """Another one of the link has put the copy away and made it anew, between two looks of this one."""
+    async with mirroring(world):
+        await are_carried(world)
+        world.target.delete("orders")
+        world.target.add("orders", 2)
+        world.target.group_offsets.clear()
+        await eventually(world.is_equal)
         await are_carried(world)
 
 

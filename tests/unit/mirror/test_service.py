@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import pytest
 
+from mirror.core.flow_state import FlowState
+from mirror.core.partitions import PartitionKey
 from mirror.service import MirrorAdminService
+from mirror.verifier import Comparison
+from tests.support.eventually import eventually
+from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.ports import LOOPBACK
 from wire.control import mirror_pb2, mirror_pb2_grpc
 
@@ -16,8 +23,14 @@ from wire.control import mirror_pb2, mirror_pb2_grpc
 @pytest.fixture
 async def stub() -> AsyncIterator[Any]:
     """That of the mirror of link a-b, which has not found its link yet."""
+    async with serving(MirrorAdminService("a-b")) as stub:
+        yield stub
+
+
+@asynccontextmanager
+async def serving(service: MirrorAdminService) -> AsyncIterator[Any]:
     server = grpc.aio.server()
-    mirror_pb2_grpc.add_MirrorAdminServicer_to_server(MirrorAdminService("a-b"), server)  # type: ignore[no-untyped-call]
+    mirror_pb2_grpc.add_MirrorAdminServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port(f"{LOOPBACK}:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}") as channel:
@@ -58,3 +71,31 @@ async def test_a_mirror_that_has_not_found_its_link_says_so_to_whoever_means_it_
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await answered(stub, "PauseMirror", mirror_pb2.PauseMirrorRequest(link=link))
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+class Agreeing:
+    """A Verifier that finds whatever it is asked about equal."""
+
+    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        return Comparison(to_offset=mirrored_end)
+
+
+async def test_a_partition_whose_copy_is_not_known_was_not_compared() -> None:
+    """Such as one that the target does not make: there is nothing that could be equal."""
+    world = world_with(partitions=1)
+    world.target.refusal = "invalid_replication_factor"
+    async with mirroring(world) as mirror:
+        await eventually(lambda: states(mirror) == {FlowState.REFUSED})
+        service = MirrorAdminService("a-b")
+        service.show(replace(mirror.parts, verifier=Agreeing()))
+        async with serving(service) as stub:
+            (found,) = [one async for one in stub.VerifyMirror(mirror_pb2.VerifyMirrorRequest(), timeout=10)]
+            assert (found.verdict, found.topic) == ("unknown", "orders")
+            assert "invalid_replication_factor" in found.finding
+            world.target.refusal = ""
+            await eventually(world.is_equal)
+            (found,) = [one async for one in stub.VerifyMirror(mirror_pb2.VerifyMirrorRequest(), timeout=10)]
+            assert (found.verdict, found.to_offset) == ("equal", 60)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await answered(stub, "VerifyMirror", mirror_pb2.VerifyMirrorRequest(topics=["("]))
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

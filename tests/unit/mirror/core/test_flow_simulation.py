@@ -247,6 +247,9 @@ class World:
                         generation=done.generation, log_end_offset=done.run.next_offset, size_bytes=done.size_bytes
                     )
                 )
+        elif problem is TargetRefusal.OFFSET_MISMATCH and self.window.follows_a_failure(entry):
+            self.window.fail(entry)
+            self.submit(TargetWaiting(generation=entry.generation, reason="batches before these were not taken"))
         else:
             self.window.fail(entry)
             self.submit(AppendRefused(generation=entry.generation, refusal=problem, reason=problem.value))

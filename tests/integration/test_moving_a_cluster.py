@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from tests.integration.test_translate_operation import antipode
 from tests.support.apache_kafka import ApacheKafka
@@ -16,6 +17,7 @@ from tests.support.mirror_sites import describe_mirror, mirror_ports, start_lone
 from tests.support.ports import LOOPBACK
 from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import create_topic, start_translate_mirror, total_end
+from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(240)]
@@ -62,6 +64,16 @@ async def test_groups_and_producers_move_to_antipode_and_back_and_read_each_reco
     await is_copied(there, "a-b")
     assert await total_end(new, TOPIC, PARTITIONS) == await total_end(old, TOPIC, PARTITIONS) == 350
 
+    # A reset while neither mirror runs: what the one brought does not come back by the other.
+    await stands_alike(old, new, "billing", stayed)
+    for mirror in (there, back_again):
+        mirror.stop()
+    await reset(old, "billing")
+    for mirror in (there, back_again):
+        mirror.start()
+    await stands_alike(old, new, "billing", [])
+    await stands_alike(new, old, "billing", [])
+
 
 async def produce(bootstrap: str, name: str, count: int) -> list[str]:
     """Records with names of their own, in turns over the partitions."""
@@ -74,6 +86,14 @@ async def produce(bootstrap: str, name: str, count: int) -> list[str]:
 async def consume(bootstrap: str, group: str, count: int) -> list[Received]:
     """What the group reads next, and commits."""
     return await asyncio.to_thread(librdkafka_consume, bootstrap, TOPIC, count, group=group)
+
+
+async def reset(bootstrap: str, group: str) -> None:
+    """Back to the beginning."""
+    async with KafkaClient(bootstrap) as client:
+        places = [(TOPIC, partition) for partition in range(PARTITIONS)]
+        outcomes = await client.commit(group, dict.fromkeys(places, CommittedOffset(0, -1, "")))
+    assert set(outcomes.values()) == {ErrorCode.none}
 
 
 def texts(received: Sequence[Received]) -> list[str]:

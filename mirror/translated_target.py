@@ -263,14 +263,21 @@ class TranslatedTarget:
                 if key is None:
                     continue
                 note = self._group_notes.of(group, at_target)
-                is_unmoved = note is not None and note.target_offset == at.offset
                 if note is not None:
-                    seen_alike[group][key] = SeenAlike(note.source_offset, is_unmoved)
-                # Between two records there are several offsets of the source for one of the target: what was written is read back.
-                offset = note.source_offset if note is not None and is_unmoved else self.upstream(key, at.offset)
+                    seen_alike[group][key] = SeenAlike(note.source_offset, note.target_offset == at.offset)
+                offset = self._as_noted(group, key, at.offset)
                 if offset is not None:
                     known[group][key] = GroupOffset(offset, -1, at.metadata)
         return GroupReading(known, found.problems, seen_alike)
+
+    def _as_noted(self, group: str, key: PartitionKey, target_offset: int) -> int | None:
+        """What a group's offset at the target is at the source; where the group has not moved, what was noted.
+
+        Between two records there are several of the source for one of the target.
+        """
+        note = self._group_notes.of(group, self._at_target(key))
+        is_unmoved = note is not None and note.target_offset == target_offset
+        return note.source_offset if note is not None and is_unmoved else self.upstream(key, target_offset)
 
     async def _look_opposite(self) -> None:
         if self._naming.policy is not NamingPolicy.PREFIX:  # there copies are topics of their own
@@ -317,11 +324,12 @@ class TranslatedTarget:
         await self._look_opposite()
         wanted: dict[TopicPartition, CommittedOffset] = {}
         for key, at in offsets.items():
-            offset = None if at is REMOVED else self.downstream(key, at.offset)
-            if offset is not None:
-                wanted[self._at_target(key)] = CommittedOffset(offset, -1, at.metadata)
             if at is REMOVED:
                 self._group_notes.forget(group, self._at_target(key))
+                continue
+            offset = self.downstream(key, at.offset)
+            if offset is not None and not self._is_passed(group, key, at.offset, offset):
+                wanted[self._at_target(key)] = CommittedOffset(offset, -1, at.metadata)
         outcomes = await reached(self._client.commit(group, wanted)) if wanted else {}
         for key, at in offsets.items():
             place = self._at_target(key)
@@ -331,12 +339,20 @@ class TranslatedTarget:
         outcomes |= dict.fromkeys(left_out, ErrorCode.none)
         return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
+    def _is_passed(self, group: str, key: PartitionKey, source_offset: int, offset: int) -> bool:
+        """Whether a step forward at the source were one back here: with an old map of the opposite link offsets come out too small."""
+        read = self._read.get(group, {}).get(self._at_target(key))
+        if read is None or offset >= read.offset:
+            return False
+        known = self._as_noted(group, key, read.offset)
+        return known is not None and source_offset > known
+
     def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
-        """Keep it for the next daemon."""
+        """Keep it for the next daemon, where both offsets are each other's by the map: one that is old may take others for alike."""
         read = self._read.get(group, {})
         for key, at in offsets.items():
             place = self._at_target(key)
-            if place in read:
+            if place in read and self.downstream(key, at.offset) == read[place].offset:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:

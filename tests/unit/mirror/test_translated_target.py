@@ -141,6 +141,10 @@ async def test_a_group_s_place_reads_as_it_was_written_for_as_long_as_nobody_mov
         {KEY: GroupOffset(10)},
         {KEY: SeenAlike(6, False)},
     )
+    copies.note_alike("billing", {KEY: GroupOffset(9)})
+    assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {KEY: SeenAlike(6, False)}, (
+        "not the same place"
+    )
     copies.note_alike("billing", {KEY: GroupOffset(10)})
     assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {KEY: SeenAlike(10, True)}
     await copies.commit("billing", {KEY: REMOVED}, link="a-b", link_epoch=0)

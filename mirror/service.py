@@ -272,4 +272,6 @@ def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int) -> pb.Mirro
         lag_ms=lag.ms,
         mirrored_bytes=facts.progress.mirrored_bytes,
         mirrored_records=facts.progress.mirrored_records,
+        left_out_bytes=facts.progress.left_out_bytes,
+        left_out_records=facts.progress.left_out_records,
     )

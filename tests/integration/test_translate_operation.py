@@ -36,7 +36,7 @@ from tests.support.translate_links import (
 )
 from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
-from wire.record_batch import Compression
+from wire.record_batch import HEADER_SIZE, Compression
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
@@ -340,6 +340,13 @@ async def test_an_operator_pauses_resumes_and_verifies(
     states = {one["topic"]: one["state"] for one in described["partitions"]}
     assert states["operated"] == "PAUSED"
     assert described["mode"] == "translate"
+    counted = {one["partition"]: one for one in described["partitions"] if one["topic"] == "operated"}
+    for partition, (carried, left_out) in {0: (24, 12 + 9), 1: (25, 0)}.items():
+        one = counted[partition]
+        copies = (await read_partition(target, "a.operated", partition)).batches
+        assert one["mirrored_bytes"] == sum(HEADER_SIZE + len(records) for _, records in copies)
+        assert (one["mirrored_records"], one["left_out_records"]) == (carried, left_out), "aborted ones and markers"
+        assert bool(one["left_out_bytes"]) is bool(left_out)
     await produce_batches(source, "operated", 1, 5, 5)
     resumed = await antipode("links", "resume", "a-b", *at)
     assert resumed["paused_topics"] == []

@@ -58,9 +58,12 @@ def test_a_survey_says_what_the_whole_batches_cover() -> None:
 
 def test_a_survey_does_not_count_what_is_not_carried() -> None:
     """MirrorMaker's record count is of what the target gets: no aborted records, no markers, nothing that came from there."""
-    run = survey(batch([b"a", b"b"], base_offset=10) + batch([b"c"], base_offset=12), left_out=frozenset({10}))
+    left_out, carried = batch([b"a", b"b"], base_offset=10), batch([b"c"], base_offset=12)
+    run = survey(left_out + carried, left_out=frozenset({10}))
     assert run is not None
     assert (run.record_count, run.first_offset, run.next_offset) == (1, 10, 13)
+    assert (run.carried_bytes, run.left_out_bytes, run.left_out_records) == (len(carried), len(left_out), 2)
+    assert run.size_bytes == len(carried) + len(left_out), "all of it takes room in the queue"
 
 
 def test_a_survey_of_an_incomplete_batch_is_none() -> None:

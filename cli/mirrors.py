@@ -211,6 +211,9 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
             for name, reason in sorted(reply.group_problems.items())
         ]
         print_table("offsets that cannot be carried", ("group or broker", "since", "reason"), problems)
+    if reply.groups_left_ahead:
+        left = sorted(reply.groups_left_ahead.items())
+        print_table("groups that stay ahead of the source", ("group", "where and why"), left)
 
 
 def _known(value: int) -> int | str:

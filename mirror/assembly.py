@@ -195,6 +195,7 @@ class Mirror:
             lambda: self._stalls.stalled_for_ms,
             lambda: self.topics.nothing_carried,
             self._ports.mirror_maker,
+            lambda: self._groups.left_ahead,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:

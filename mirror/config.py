@@ -353,7 +353,9 @@ class MirrorConfig(Settings):
         description="regular expressions of principals, such as User:admin, whose ACLs stay at home",
     )
     is_emitting_heartbeats: bool = Field(
-        default=True, alias="emit.heartbeats.enabled", description="true writes MirrorMaker 2's heartbeats at both ends"
+        default=True,
+        alias="emit.heartbeats.enabled",
+        description="true writes MirrorMaker 2's heartbeats at the target, and at the source in the stead of a link back",
     )
     is_carrying_heartbeats: bool = Field(
         default=True,

@@ -4,6 +4,9 @@ One round an interval, in few requests however many groups there are: on a long 
 members at the target is left alone, and so is every offset that `core/offsets.py` would not move. What the source had is remembered only
 once it has been carried, so that a failed write is tried again.
 
+Where groups may work at the target (all links but those that route clients), what the target has is read anew before anything is written
+over it: a group that was there meanwhile keeps its place. One that stays ahead of a source that may have been reset is told (`left_ahead`).
+
 Offsets live as long as at the source: what was carried is written again now and then, before a target that lets offsets expire by
 themselves would forget it, and what the source has forgotten for a while is forgotten at the target. Whatever is in the way of one group
 or of one broker is told, and holds up nobody else.
@@ -15,7 +18,7 @@ of when everything is carried, for the account of a failover.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
@@ -25,11 +28,11 @@ from kio.schema.errors import ErrorCode
 from mirror.board import FlowBoard
 from mirror.core.flow_events import LinkRole
 from mirror.core.flow_state import FlowState
-from mirror.core.offsets import REMOVED, GroupOffset, TargetRange, offset_to_commit
+from mirror.core.offsets import REMOVED, GroupOffset, Stay, TargetRange, offset_to_commit
 from mirror.core.partitions import PartitionKey
 from mirror.link_watch import LinkStanding
 from mirror.metrics import CheckpointMetrics
-from mirror.ports import GroupPort, Unreachable
+from mirror.ports import GroupPort, GroupReading, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.links import carries_group, carries_topic
@@ -62,8 +65,11 @@ PROBLEMS_LOGGED: Final = 10
 ALL_GROUPS: Final = "all groups"
 """Under this name `problems` says why nothing was carried in the last round."""
 
-REFUSALS_TOLD: Final = 5
+PARTITIONS_TOLD: Final = 5
 """Partitions that the reason of one group names."""
+
+TOLD_AHEAD: Final = (Stay.UNKNOWN, Stay.MOVED_ON)
+"""Where the target stays ahead of a source that may want it to go back."""
 
 _log = get_logger("mirror.groups")
 
@@ -82,6 +88,10 @@ class _Group:
     missing_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
     # Since when the source has been behind the target.
     behind_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    # Where the group has moved at the target by itself since both stood alike.
+    moved_at_target: set[PartitionKey] = field(default_factory=set)
+    # Where the target stays ahead and nobody can say that it should, and why.
+    left_ahead: dict[PartitionKey, str] = field(default_factory=dict)
     rests_until_ms: float = 0.0
     rest_ms: int = 0
 
@@ -113,6 +123,7 @@ class GroupSync:
         self._problem = ""
         self._problems: dict[str, str] = {}
         self._stale_since_ms: dict[str, int] = {}
+        self._told_ahead: set[str] = set()
         self._is_whole = True
         self._asked_at_ms = -1
         self.synced_at_ms = -1
@@ -127,6 +138,15 @@ class GroupSync:
     def stale_since_ms(self) -> Mapping[str, int]:
         """Of what is in `problems`: since when (Unix ms) its offsets at the target may not be those of the source."""
         return self._stale_since_ms
+
+    @property
+    def left_ahead(self) -> Mapping[str, str]:
+        """Groups that stay further on at the target than at the source, where they may have been reset, and why."""
+        return {
+            name: "; ".join(_listed(f"{key}: {reason}" for key, reason in group.left_ahead.items()))
+            for name, group in self._groups.items()
+            if group.left_ahead
+        }
 
     def forget(self, topic: str) -> None:
         """The topic's copy was made anew: nobody knows what the target has of it."""
@@ -179,6 +199,7 @@ class GroupSync:
         if due:
             await self._carry(due, link, problems)
         self._show(problems, whole_until_ms=self._whole_until_ms(began_at_ms))
+        self._tell_left_ahead()
         self.synced_at_ms = self._clock.now_ms()
         if self._is_whole and not problems:
             await self._target.tell_synced(link=link.name, link_epoch=link.epoch, synced_at_ms=began_at_ms)
@@ -193,7 +214,8 @@ class GroupSync:
         for group in self._groups.values():
             self._leave_to_others(group)
         carriable = {name: self._carriable(offsets, link) for name, offsets in read.by_group.items()}
-        await self._read_at_target(carriable, problems)
+        active = {name for name, state in states.by_group.items() if state in ACTIVE_STATES}
+        await self._read_at_target(carriable, link, problems, active=active)
         turns = asyncio.Semaphore(COMMITS_AT_ONCE)
 
         async def write(name: str, wanted: _Offsets, gone: _Offsets) -> None:
@@ -205,16 +227,16 @@ class GroupSync:
                     self._rest({name: str(error)}, problems)
                     return
             if refused:
-                self._rest({name: f"the target refuses offsets: {_listed(refused)}"}, problems)
+                told = ", ".join(_listed(f"{key} {reason}" for key, reason in refused.items()))
+                self._rest({name: f"the target refuses offsets: {told}"}, problems)
 
         writes = []
         for name, offsets in carriable.items():
-            is_active = states.by_group.get(name, "") in ACTIVE_STATES
-            wanted, gone = self._to_write(
-                self._groups[name], offsets, read.by_group[name], is_active=is_active, link=link
-            )
+            from_target = read.from_target.get(name, ())
+            wanted = self._to_write(name, offsets, link, is_active=name in active, from_target=from_target)
+            gone = [] if name in active else self._gone(self._groups[name], read.by_group[name])
             if wanted or gone:
-                writes.append(write(name, wanted, gone))
+                writes.append(write(name, wanted, dict.fromkeys(gone, REMOVED)))
         await asyncio.gather(*writes)
         for name in due:
             if name not in problems:
@@ -250,11 +272,18 @@ class GroupSync:
             group.at_target.clear()  # what was written before the failure, nobody knows
 
     async def _read_at_target(
-        self, carriable: dict[str, dict[PartitionKey, GroupOffset]], problems: dict[str, str]
+        self,
+        carriable: dict[str, dict[PartitionKey, GroupOffset]],
+        link: LinkStanding,
+        problems: dict[str, str],
+        *,
+        active: Container[str],
     ) -> None:
         """What the target has of groups of which that is not known; where it does not say, the group waits for the next round."""
         unknown = [
-            name for name, offsets in carriable.items() if not offsets.keys() <= self._groups[name].at_target.keys()
+            name
+            for name, offsets in carriable.items()
+            if name not in active and self._is_target_unknown(self._groups[name], offsets, link)
         ]
         if not unknown:
             return
@@ -262,11 +291,38 @@ class GroupSync:
         self._rest(found.problems, problems)
         for name in unknown:
             if name in found.by_group:
-                known = found.by_group[name]
-                self._groups[name].at_target |= {key: known[key] for key in carriable[name] if key in known}
+                self._take_from_target(name, carriable[name], found)
             else:
                 self._is_whole = False
                 del carriable[name]
+
+    def _is_target_unknown(self, group: _Group, offsets: _Offsets, link: LinkStanding) -> bool:
+        if not offsets.keys() <= group.at_target.keys():
+            return True
+        if link.record.is_routed:
+            return False  # nobody else commits there
+        is_written_again = self._clock.monotonic_ms() >= group.written_again_at_ms
+        return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
+
+    def _take_from_target(self, name: str, offsets: _Offsets, found: GroupReading) -> None:
+        """Take what the target has, and whether the group has moved there since both stood alike."""
+        group, at_target, seen_alike = self._groups[name], found.by_group[name], found.seen_alike.get(name, {})
+        for key in offsets:
+            before, now = group.at_target.pop(key, None), at_target.get(key)
+            if now is None:
+                continue
+            group.at_target[key] = now
+            if before == now:
+                continue
+            seen = seen_alike.get(key)
+            if seen is not None and seen.is_unmoved:
+                group.carried[key] = GroupOffset(seen.source_offset)
+                group.moved_at_target.discard(key)
+            elif seen is not None:
+                group.carried.setdefault(key, GroupOffset(seen.source_offset))
+                group.moved_at_target.add(key)
+            elif before is not None:
+                group.moved_at_target.add(key)
 
     def _carriable(self, offsets: _Offsets, link: LinkStanding) -> dict[PartitionKey, GroupOffset]:
         """Those of partitions that are mirrored by this daemon and whose target log is known."""
@@ -280,32 +336,48 @@ class GroupSync:
         return found
 
     def _to_write(
-        self, group: _Group, offsets: _Offsets, at_source: _Offsets, *, is_active: bool, link: LinkStanding
-    ) -> tuple[dict[PartitionKey, GroupOffset], dict[PartitionKey, GroupOffset]]:
-        """The offsets to write, and those to forget."""
-        now_ms = self._clock.monotonic_ms()
+        self,
+        name: str,
+        offsets: _Offsets,
+        link: LinkStanding,
+        *,
+        is_active: bool,
+        from_target: Container[PartitionKey],
+    ) -> dict[PartitionKey, GroupOffset]:
+        now_ms, group = self._clock.monotonic_ms(), self._groups[name]
         is_written_again = now_ms >= group.written_again_at_ms
         wanted: dict[PartitionKey, GroupOffset] = {}
+        alike: dict[PartitionKey, GroupOffset] = {}
+        group.left_ahead.clear()
         for key, offset in offsets.items():
-            commit = offset_to_commit(
+            outcome = offset_to_commit(
                 source=offset,
                 source_before=group.carried.get(key),
                 target_committed=group.at_target.get(key),
                 target=self._range(key),
                 is_active_at_target=is_active,
+                has_moved_at_target=not link.record.is_routed and key in group.moved_at_target,
+                is_from_target=key in from_target,
                 is_final=link.record.is_routed
                 and (link.role is LinkRole.DRAINING or self._is_lastingly_behind(group, key, offset, now_ms)),
             )
-            if commit is not None:
-                wanted[key] = commit
-            elif not is_active:
+            if isinstance(outcome, GroupOffset):
+                wanted[key] = outcome
+                continue
+            if is_written_again and not is_active and key in group.at_target:
+                wanted[key] = group.at_target[key]
+            if outcome is Stay.ALIKE and group.carried.get(key) != offset:
+                group.moved_at_target.discard(key)
+                alike[key] = group.at_target[key]
+            if outcome in (Stay.ALIKE, Stay.AHEAD) or (outcome is Stay.UNKNOWN and link.record.is_routed):
                 group.carried[key] = offset
-                if is_written_again and key in group.at_target:
-                    wanted[key] = group.at_target[key]
+            elif outcome in TOLD_AHEAD:
+                group.left_ahead[key] = f"{offset.offset} at the source; {outcome.value}"
         if is_written_again:
             group.written_again_at_ms = now_ms + WRITTEN_AGAIN_MS
-        gone = [] if is_active else self._gone(group, at_source, now_ms)
-        return wanted, dict.fromkeys(gone, REMOVED)
+        if alike:
+            self._target.note_alike(name, alike)
+        return wanted
 
     def _is_lastingly_behind(self, group: _Group, key: PartitionKey, offset: GroupOffset, now_ms: float) -> bool:
         at_target = group.at_target.get(key)
@@ -314,8 +386,9 @@ class GroupSync:
             return False
         return now_ms - group.behind_since_ms.setdefault(key, now_ms) >= BEHIND_BELIEVED_AFTER_MS
 
-    def _gone(self, group: _Group, at_source: _Offsets, now_ms: float) -> list[PartitionKey]:
+    def _gone(self, group: _Group, at_source: _Offsets) -> list[PartitionKey]:
         """Offsets that were carried and that the source has been without for long enough, of partitions that are mirrored."""
+        now_ms = self._clock.monotonic_ms()
         for key in [key for key in group.missing_since_ms if key in at_source]:
             del group.missing_since_ms[key]
         gone: list[PartitionKey] = []
@@ -333,13 +406,14 @@ class GroupSync:
 
     def _leave_to_others(self, group: _Group) -> None:
         """What another daemon carries by now: nobody here knows any more what the target has of it."""
-        for key in {*group.carried, *group.at_target}:
+        for key in {*group.carried, *group.at_target, *group.left_ahead}:
             if key in self._board and not self._board.row(key).is_ours:
                 self._lose(group, key)
 
     def _lose(self, group: _Group, key: PartitionKey) -> None:
-        for known in (group.carried, group.at_target, group.missing_since_ms, group.behind_since_ms):
+        for known in (group.carried, group.at_target, group.missing_since_ms, group.behind_since_ms, group.left_ahead):
             known.pop(key, None)
+        group.moved_at_target.discard(key)
 
     async def _commit(
         self, name: str, wanted: Mapping[PartitionKey, GroupOffset], source: _Offsets, link: LinkStanding
@@ -358,6 +432,7 @@ class GroupSync:
             else:
                 group.carried[key] = source[key]
                 group.at_target[key] = offset
+                group.moved_at_target.discard(key)
                 self.committed_offsets += 1
                 if self._metrics is not None:
                     self._metrics.observe(name, key, asked_at_ms=self._asked_at_ms)
@@ -380,12 +455,22 @@ class GroupSync:
         self._problems = dict(problems)
         self._stale_since_ms = {name: self._stale_since_ms.get(name, whole_until_ms) for name in problems}
 
+    def _tell_left_ahead(self) -> None:
+        left = self.left_ahead
+        new = {name: reason for name, reason in left.items() if name not in self._told_ahead}
+        if new:
+            first = dict(list(new.items())[:PROBLEMS_LOGGED])
+            _log.warning("groups stay ahead of the source at the target", groups=len(new), first=first)
+        self._told_ahead = set(left)
+
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.warning("group offsets cannot be carried", reason=problem)
         self._problem = problem
 
 
-def _listed(refused: Mapping[str, str]) -> str:
-    told = ", ".join(f"{key} {reason}" for key, reason in sorted(refused.items())[:REFUSALS_TOLD])
-    return told if len(refused) <= REFUSALS_TOLD else f"{told} and {len(refused) - REFUSALS_TOLD} more"
+def _listed(told: Iterable[str]) -> list[str]:
+    """The first ones, and how many more there are."""
+    listed = sorted(told)
+    more = len(listed) - PARTITIONS_TOLD
+    return listed if more <= 0 else [*listed[:PARTITIONS_TOLD], f"and {more} more"]

@@ -164,6 +164,9 @@ class KafkaSite:
         written = self._client.mirror_offset_commit(group, wanted, link=link, link_epoch=link_epoch)
         return {PartitionKey(*key): code for key, code in (await reached(written)).items()}
 
+    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+        """A site keeps nothing of that."""
+
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
         """As of when (Unix ms) every offset is carried, for the account of a failover."""
         await reached(self._client.mirror_offsets_synced(link=link, link_epoch=link_epoch, synced_at_ms=synced_at_ms))

@@ -212,8 +212,18 @@ class MirrorMetrics(Collector):
         lag_bytes = GaugeMetricFamily("antipode_mirror_lag_bytes", "Bytes behind, estimated.", labels=labels)
         lag_seconds = GaugeMetricFamily("antipode_mirror_lag_seconds", "Seconds behind.", labels=labels)
         state = GaugeMetricFamily("antipode_mirror_state", "1 for the partition's state.", labels=[*labels, "state"])
-        mirrored_bytes = CounterMetricFamily("antipode_mirror_bytes", "Bytes acknowledged.", labels=labels)
+        mirrored_bytes = CounterMetricFamily(
+            "antipode_mirror_bytes", "Bytes acknowledged: of batches that were carried.", labels=labels
+        )
         mirrored_records = CounterMetricFamily("antipode_mirror_records", "Records acknowledged.", labels=labels)
+        left_out_bytes = CounterMetricFamily(
+            "antipode_mirror_left_out_bytes",
+            "Bytes of batches that a translate link does not carry: aborted ones, markers, what came from its target.",
+            labels=labels,
+        )
+        left_out_records = CounterMetricFamily(
+            "antipode_mirror_left_out_records", "Records in those, markers included.", labels=labels
+        )
         skipped = CounterMetricFamily(
             "antipode_mirror_skipped_records", "Offsets that expired at the source and were skipped.", labels=labels
         )
@@ -234,12 +244,14 @@ class MirrorMetrics(Collector):
                 state.add_metric([*place, known.value], int(facts.state is known))
             mirrored_bytes.add_metric(place, facts.progress.mirrored_bytes)
             mirrored_records.add_metric(place, facts.progress.mirrored_records)
+            left_out_bytes.add_metric(place, facts.progress.left_out_bytes)
+            left_out_records.add_metric(place, facts.progress.left_out_records)
             skipped.add_metric(place, facts.skipped_records)
             doubtful.add_metric(place, int(facts.may_lack_tombstones))
             end_offset.add_metric(place, _known(facts.progress.target_log_end_offset))
             watermark.add_metric(place, _known(facts.progress.source_high_watermark))
         yield from (lag_records, lag_bytes, lag_seconds, state, mirrored_bytes, mirrored_records, skipped)
-        yield from (end_offset, watermark, doubtful)
+        yield from (end_offset, watermark, doubtful, left_out_bytes, left_out_records)
         surplus = CounterMetricFamily(
             "antipode_mirror_surplus_records",
             "Records at a translate link's target beyond one copy of each: repetitions and what others wrote between; of a link that "

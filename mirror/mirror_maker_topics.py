@@ -1,14 +1,15 @@
 """Writes MirrorMaker 2's internal topics beside ours, so that its tools find in a translate link what they look for.
 
-At the target: `heartbeats`, `<source>.checkpoints.internal` and (or at the source, as MirrorMaker does) `mm2-offset-syncs.….internal`;
-at the source: `heartbeats` once more, since it is by the copy `<source>.heartbeats` that RemoteClusterUtils finds out which clusters are
-upstream. Nothing of ours reads them: our own offset map is complete, these samples are for others.
+At the target: `heartbeats` (at the source too, where nobody else writes them: `heartbeats.py`), `<source>.checkpoints.internal` and (or at
+the source, as MirrorMaker does) `mm2-offset-syncs.….internal`. Nothing of ours reads them: our own offset map is complete, these samples
+are for others.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -17,6 +18,7 @@ from mirror.core.mirror_maker_records import Checkpoint, Heartbeat, OffsetSync
 from mirror.core.naming import HEARTBEATS
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
+from mirror.heartbeats import Heartbeats
 from mirror.kafka_site import reached
 from mirror.metrics import CheckpointMetrics
 from mirror.ports import GroupPort, Unreachable
@@ -30,6 +32,9 @@ from wire.records import Record, encode_batch
 
 OFFSET_SYNCS_INTERVAL_MS = 1_000
 """How often a partition's newest pair of offsets is told, when it has moved."""
+
+HEARTBEATS_OWNER: Final = PartitionKey(HEARTBEATS, 0)
+"""Of several daemons that share the link, whoever owns this one writes its heartbeats."""
 
 PAUSE_S = 0.25
 RECORDS_MAX = 1_000
@@ -61,6 +66,15 @@ class MirrorMakerTopics:
         self._source_groups = source_groups
         self._translations = translations
         self._clock = clock
+        self._heartbeats = Heartbeats(
+            source=source,
+            target=target,
+            source_alias=config.source_alias,
+            target_alias=config.target_alias,
+            interval_ms=config.heartbeats_interval_ms,
+            write=self._put_heartbeats,
+            clock=clock,
+        )
         self._there: set[tuple[int, str]] = set()
         self._told_checkpoints: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
         self._told_syncs: dict[PartitionKey, int] = {}
@@ -103,12 +117,12 @@ class MirrorMakerTopics:
         return True
 
     async def _write_heartbeats(self) -> None:
-        config, now_ms = self._config, self._clock.now_ms()
-        here = Heartbeat(source_alias=config.source_alias, target_alias=config.target_alias, timestamp_ms=now_ms)
-        there = Heartbeat(source_alias=config.target_alias, target_alias=config.source_alias, timestamp_ms=now_ms)
-        replicas = config.heartbeats_replication_factor
-        await self._write(self._target, HEARTBEATS, [(here.key, here.value)], replicas)
-        await self._write(self._source, HEARTBEATS, [(there.key, there.value)], replicas)
+        if self._translations.owns(HEARTBEATS_OWNER):
+            await self._heartbeats.write()
+
+    async def _put_heartbeats(self, client: KafkaClient, heartbeats: Sequence[Heartbeat]) -> None:
+        records = [(one.key, one.value) for one in heartbeats]
+        await self._write(client, HEARTBEATS, records, self._config.heartbeats_replication_factor)
 
     async def _write_checkpoints(self) -> None:
         naming, asked_at_ms = self._config.naming, self._clock.now_ms()

@@ -39,13 +39,13 @@ _READ_BYTES = 4 * 1024 * 1024
 _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(16 * 1024 * 1024)}
 
 
-class OffsetStore:
-    """One link's topic."""
+class LinkTopic:
+    """A compacted topic of a link at its target, with one partition."""
 
-    def __init__(self, client: KafkaClient, link: str, *, replication_factor: int) -> None:
+    def __init__(self, client: KafkaClient, topic: str, *, replication_factor: int) -> None:
         self._client = client
         self._replication_factor = replication_factor
-        self.topic = TOPIC_PREFIX + link
+        self.topic = topic
 
     async def create(self) -> None:
         """Create the topic if need be. Unreachable; OperationalFailure when the target refuses it."""
@@ -57,6 +57,18 @@ class OffsetStore:
             raise OperationalFailure(
                 f"the target refuses the topic {self.topic}: {outcome.error_code.name} {outcome.error_message or ''}"
             )
+
+    async def save(self, groups: Iterable[Sequence[StoredRecord]], *, now_ms: int) -> None:
+        """Write records, each group of them within one batch. Unreachable when it is not certain that all are written."""
+        for notes in encoded(groups, now_ms=now_ms):
+            await reached(self._client.produce(self.topic, 0, notes.sealed()))
+
+
+class OffsetStore(LinkTopic):
+    """The link's topic of what it knows."""
+
+    def __init__(self, client: KafkaClient, link: str, *, replication_factor: int) -> None:
+        super().__init__(client, TOPIC_PREFIX + link, replication_factor=replication_factor)
 
     async def load(self) -> StoredLink:
         """Create the topic if need be, and read it all. As `create`."""
@@ -92,11 +104,6 @@ class OffsetStore:
                 raise Unreachable(f"a transaction of another mirror is open in {self.topic} at offset {found[place]}")
 
         await jittered_backoff(retry_on=Unreachable, initial_ms=5, max_ms=100, budget_ms=SETTLING_MS_MAX)(is_stable)
-
-    async def save(self, groups: Sequence[Sequence[StoredRecord]], *, now_ms: int) -> None:
-        """Write records, each group of them within one batch. Unreachable when it is not certain that all are written."""
-        for notes in encoded(groups, now_ms=now_ms):
-            await reached(self._client.produce(self.topic, 0, notes.sealed()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,13 @@ class Pace:
         self._bytes: dict[PartitionKey, Rolling] = {}
 
     def observe(self, key: PartitionKey, entry: QueuedBatches, now_ms: float) -> None:
-        """Batches were acknowledged."""
+        """Batches were acknowledged; those that are left out have no pace."""
+        if not entry.run.record_count:
+            return
         if key not in self._records:
             self._records[key], self._bytes[key] = Rolling(), Rolling()
         self._records[key].add(entry.run.record_count, now_ms)
-        self._bytes[key].add(entry.run.size_bytes, now_ms)
+        self._bytes[key].add(entry.run.carried_bytes, now_ms)
         timestamp_ms = entry.run.max_timestamp_ms
         if timestamp_ms < 0:
             return

@@ -6,7 +6,7 @@ when a site or broker does not answer; what a broker answers about one partition
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -245,12 +245,23 @@ class GroupStates:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
+class SeenAlike(NamedTuple):
+    """What the source had when a group was last seen to stand alike at both ends, and whether the target still has what it had then."""
+
+    source_offset: int
+    is_unmoved: bool
+
+
 @dataclass(frozen=True, slots=True)
 class GroupReading:
     """Committed offsets by group, and the groups that could not be asked, with the reason."""
 
     by_group: Mapping[str, Mapping[PartitionKey, GroupOffset]]
     problems: Mapping[str, str] = field(default_factory=dict)
+    # At a target that is told by `note_alike`: what was noted of these groups.
+    seen_alike: Mapping[str, Mapping[PartitionKey, SeenAlike]] = field(default_factory=dict)
+    # At a source: offsets that a link in the other direction brought from the target.
+    from_target: Mapping[str, Collection[PartitionKey]] = field(default_factory=dict)
 
 
 class GroupPort(Protocol):
@@ -272,6 +283,10 @@ class GroupPort(Protocol):
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
     ) -> Mapping[PartitionKey, ErrorCode]:
         """Write offsets as the link's mirror, forget those that are REMOVED; the outcome by partition."""
+        ...
+
+    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+        """The source has these offsets, and the group stands there at the target as last read; a site may keep that for the next daemon."""
         ...
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:

@@ -306,12 +306,14 @@ class Producer:
         window = self._windows[sent.key]
         for done in window.acknowledge(entry, log_end_offset):
             self._queue.release(done.size_bytes)
-            self.sent_bytes += done.size_bytes
+            self.sent_bytes += done.run.carried_bytes
             acknowledged = Acknowledged(
                 generation=done.generation,
                 log_end_offset=done.run.next_offset,
-                size_bytes=done.size_bytes,
+                size_bytes=done.run.carried_bytes,
                 record_count=done.run.record_count,
+                left_out_bytes=done.run.left_out_bytes,
+                left_out_records=done.run.left_out_records,
                 max_timestamp_ms=done.run.max_timestamp_ms,
             )
             self.on_appended(sent.key, done)

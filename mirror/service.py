@@ -73,6 +73,8 @@ class MirrorParts:
     nothing_carried: Callable[[], str] = lambda: ""
     # Which of MirrorMaker 2's topics cannot be written, and why.
     mirror_maker: Callable[[], str] = lambda: ""
+    # Groups that stay further on at the target than at the source, where they may have been reset, and why.
+    groups_left_ahead: Callable[[], Mapping[str, str]] = dict
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -249,6 +251,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         transactions=parts.transactions(),
         group_problems=problems,
         refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],
+        groups_left_ahead=dict(islice(sorted(parts.groups_left_ahead().items()), GROUP_PROBLEMS_SHOWN)),
         groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},
     )
 
@@ -281,4 +284,6 @@ def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int) -> pb.Mirro
         mirrored_bytes=facts.progress.mirrored_bytes,
         mirrored_records=facts.progress.mirrored_records,
         stalled_ms=stalled_ms,
+        left_out_bytes=facts.progress.left_out_bytes,
+        left_out_records=facts.progress.left_out_records,
     )

@@ -67,7 +67,8 @@ class StallWatch:
         now_ms = self._clock.monotonic_ms()
         rows = self._board.our_rows()
         self._liveness.keep(frozenset(key for key, _ in rows))
-        self._look_for_congestion(sum(row.facts.progress.mirrored_bytes for _, row in rows), now_ms)
+        moved_bytes = sum(row.facts.progress.mirrored_bytes + row.facts.progress.left_out_bytes for _, row in rows)
+        self._look_for_congestion(moved_bytes, now_ms)
         suspects = [
             key
             for key, row in rows
@@ -109,8 +110,8 @@ class StallWatch:
         elif remedy is Remedy.REPLACE_WORKERS:
             self._replace_workers(key, reason)
 
-    def _look_for_congestion(self, mirrored_bytes: int, now_ms: float) -> None:
+    def _look_for_congestion(self, moved_bytes: int, now_ms: float) -> None:
         waited_ms, before = self._waited_ms(), self._before
-        if waited_ms > before[0] and mirrored_bytes > before[1]:
+        if waited_ms > before[0] and moved_bytes > before[1]:
             self._congested_at_ms = now_ms
-        self._before = (waited_ms, mirrored_bytes)
+        self._before = (waited_ms, moved_bytes)

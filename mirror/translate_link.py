@@ -16,8 +16,10 @@ from prometheus_client import CollectorRegistry
 from mirror.acl_sync import AclSync
 from mirror.assembly import Ports
 from mirror.config import ExistingTarget, MirrorConfig
+from mirror.core.naming import NamingPolicy
 from mirror.core.transaction_cycle import CycleLimits
 from mirror.dialing import Dialing
+from mirror.group_notes import GroupNotes, OppositeGroupNotes
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaFetch
 from mirror.link_watch import LinkStanding, stand
@@ -33,6 +35,7 @@ from mirror.tail_reader import TailReader
 from mirror.transactional_append import TransactionalAppend
 from mirror.transactions import Transactions, end_transactions
 from mirror.translated_append import TranslatedAppend
+from mirror.translated_source import TranslatedSource
 from mirror.translated_target import TranslatedTarget
 from mirror.translations import Translations
 from mirror.verifier import TranslateVerifier
@@ -74,7 +77,7 @@ class TranslateLink:
         self._dialing = Dialing(config, client_id=client_id)
         self._source_client = _client(config.source_bootstrap_servers, self._dialing.source)
         self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
-        self._source = KafkaSite(config.source_bootstrap_servers, self._dialing.source)
+        self._source = self._make_source()
         self._target = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
         self._record = standing_of(config).record
         self._store = store = OffsetStore(
@@ -104,6 +107,13 @@ class TranslateLink:
             clock=clock,
             late_within_ms=config.request_timeout_ms,
         )
+        self._group_notes = GroupNotes(
+            self._target_client,
+            config.link_name,
+            source_alias=config.source_alias,
+            replication_factor=config.replication_factor,
+            clock=clock,
+        )
         self._copies = TranslatedTarget(
             source=self._source,
             target=self._target,
@@ -112,6 +122,7 @@ class TranslateLink:
             translations=self.translations,
             tails=self._tails,
             opposite=OppositeLinks(self._source_client, is_target=config.target_alias.__eq__, clock=clock),
+            group_notes=self._group_notes,
             carries=lambda topic: carries_topic(self._record, topic),
             replication_factor=config.replication_factor,
             is_syncing_configs=config.is_syncing_configs,
@@ -138,14 +149,16 @@ class TranslateLink:
                 self._target_client, self._store, clock=self._clock, timeout_ms=self._config.transaction_timeout_ms
             )
             await self.translations.load()
+        if self._config.is_syncing_groups:
+            await self._group_notes.load()
         await self._provenance.refresh()
         await self._have_producers()
         return standing_of(self._config)
 
     def share(self, ownership: Ownership) -> None:
         """Mirror what this daemon owns; others of the link have the rest."""
+        ownership.on_gain = self._read_again
         if self._transactions is None:
-            ownership.on_gain = self.translations.reload
             self.translations.owns = ownership.owns
         else:
             self._transactions.slots = lambda: ownership.slots
@@ -166,6 +179,8 @@ class TranslateLink:
         config = self._config
         target = self._copies
         workers = {"offset-map": self.translations.keep_saved, "mirror-maker": self._mirror_maker.run}
+        if config.is_syncing_groups:
+            workers["group-notes"] = self._group_notes.keep_saved
         if self._acls is not None:
             workers["acls"] = self._acls.run
         return Ports(
@@ -256,6 +271,22 @@ class TranslateLink:
             request_timeout_ms=config.request_timeout_ms,
         )
 
+    def _make_source(self) -> TranslatedSource:
+        config = self._config
+        opposite = (
+            None
+            if config.naming.policy is NamingPolicy.PREFIX or not config.is_syncing_groups
+            else OppositeGroupNotes(self._source_client, target_alias=config.target_alias, clock=self._clock)
+        )
+        return TranslatedSource(config.source_bootstrap_servers, self._dialing.source, opposite=opposite)
+
+    async def _read_again(self) -> None:
+        """What other daemons of the link have written."""
+        if self._transactions is None:
+            await self.translations.reload()
+        if self._config.is_syncing_groups:
+            await self._group_notes.load()
+
     def _make_acl_sync(self) -> AclSync:
         return AclSync(
             source=self._source_client,
@@ -283,13 +314,14 @@ class TranslateLink:
         return standing_of(self._config)
 
     async def _finish(self) -> None:
-        if self._transactions is not None:
-            return  # nothing counts that is not noted
         try:
             async with asyncio.timeout(LAST_SAVE_TIMEOUT_S):
-                await self.translations.save()
+                if self._transactions is None:  # else nothing counts that is not noted
+                    await self.translations.save()
+                if self._config.is_syncing_groups:
+                    await self._group_notes.save()
         except (TimeoutError, Unreachable) as error:
-            _log.info("the offset map was not saved a last time", reason=str(error) or "timed out")
+            _log.info("what the link knows was not saved a last time", reason=str(error) or "timed out")
 
 
 def standing_of(config: MirrorConfig) -> LinkStanding:

@@ -20,6 +20,7 @@ from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
 from mirror.core.translation import Translation
+from mirror.group_notes import GroupNotes
 from mirror.kafka_site import KafkaSite, reached
 from mirror.opposite_links import OppositeLinks, UnknownPlace
 from mirror.ports import (
@@ -30,6 +31,7 @@ from mirror.ports import (
     LogAnswer,
     LogEnds,
     Refused,
+    SeenAlike,
     SiteTopic,
     Unreachable,
 )
@@ -57,12 +59,16 @@ class TranslatedTarget:
         translations: Translations,
         tails: TailReader,
         opposite: OppositeLinks,
+        group_notes: GroupNotes,
         carries: Callable[[str], bool],
         replication_factor: int,
         is_syncing_configs: bool,
     ) -> None:
         self._carries = carries
         self._opposite = opposite
+        self._group_notes = group_notes
+        # What groups have at the target, as last read there.
+        self._read: dict[str, Mapping[PartitionKey, GroupOffset]] = {}
         self._unknown_places: set[str] = set()
         self._is_syncing_configs = is_syncing_configs
         self._source = source
@@ -121,6 +127,7 @@ class TranslatedTarget:
             return binding.source_id
         if binding is not None:
             _log.warning("the target's topic is another one than before: it is mirrored from the start", topic=name)
+            self._group_notes.forget_topic(target)
         await self._translations.bind(name, source_id, target, target_id)
         return source_id
 
@@ -239,25 +246,38 @@ class TranslatedTarget:
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
         """The group's offsets in copies, as offsets of the source."""
-        await self._look_opposite()
-        return self._in_source_offsets(await self._target.offsets(group))
+        return (await self.offsets_of([group])).by_group.get(group, {})
 
     async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
         """As `offsets`, of several groups at once."""
         await self._look_opposite()
         found = await self._target.offsets_of(groups)
-        known = {group: self._in_source_offsets(offsets) for group, offsets in found.by_group.items()}
-        return GroupReading(known, found.problems)
-
-    def _in_source_offsets(self, found: Mapping[PartitionKey, GroupOffset]) -> dict[PartitionKey, GroupOffset]:
+        self._read |= found.by_group
         by_target = {self._at_target(key): key for key, _ in self._translations.known()}
-        known: dict[PartitionKey, GroupOffset] = {}
-        for at_target, at in found.items():
-            key = by_target.get(at_target)
-            offset = None if key is None else self.upstream(key, at.offset)
-            if key is not None and offset is not None:
-                known[key] = GroupOffset(offset, -1, at.metadata)
-        return known
+        known: dict[str, dict[PartitionKey, GroupOffset]] = {}
+        seen_alike: dict[str, dict[PartitionKey, SeenAlike]] = {}
+        for group, offsets in found.by_group.items():
+            known[group], seen_alike[group] = {}, {}
+            for at_target, at in offsets.items():
+                key = by_target.get(at_target)
+                if key is None:
+                    continue
+                note = self._group_notes.of(group, at_target)
+                if note is not None:
+                    seen_alike[group][key] = SeenAlike(note.source_offset, note.target_offset == at.offset)
+                offset = self._as_noted(group, key, at.offset)
+                if offset is not None:
+                    known[group][key] = GroupOffset(offset, -1, at.metadata)
+        return GroupReading(known, found.problems, seen_alike)
+
+    def _as_noted(self, group: str, key: PartitionKey, target_offset: int) -> int | None:
+        """What a group's offset at the target is at the source; where the group has not moved, what was noted.
+
+        Between two records there are several of the source for one of the target.
+        """
+        note = self._group_notes.of(group, self._at_target(key))
+        is_unmoved = note is not None and note.target_offset == target_offset
+        return note.source_offset if note is not None and is_unmoved else self.upstream(key, target_offset)
 
     async def _look_opposite(self) -> None:
         if self._naming.policy is not NamingPolicy.PREFIX:  # there copies are topics of their own
@@ -304,13 +324,36 @@ class TranslatedTarget:
         await self._look_opposite()
         wanted: dict[TopicPartition, CommittedOffset] = {}
         for key, at in offsets.items():
-            offset = None if at is REMOVED else self.downstream(key, at.offset)
-            if offset is not None:
+            if at is REMOVED:
+                self._group_notes.forget(group, self._at_target(key))
+                continue
+            offset = self.downstream(key, at.offset)
+            if offset is not None and not self._is_passed(group, key, at.offset, offset):
                 wanted[self._at_target(key)] = CommittedOffset(offset, -1, at.metadata)
         outcomes = await reached(self._client.commit(group, wanted)) if wanted else {}
+        for key, at in offsets.items():
+            place = self._at_target(key)
+            if place in wanted and outcomes.get(place) is ErrorCode.none:
+                self._group_notes.note(group, place, source_offset=at.offset, target_offset=wanted[place].offset)
         left_out = {self._at_target(key) for key in offsets} - wanted.keys()
         outcomes |= dict.fromkeys(left_out, ErrorCode.none)
         return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
+
+    def _is_passed(self, group: str, key: PartitionKey, source_offset: int, offset: int) -> bool:
+        """Whether a step forward at the source were one back here: with an old map of the opposite link offsets come out too small."""
+        read = self._read.get(group, {}).get(self._at_target(key))
+        if read is None or offset >= read.offset:
+            return False
+        known = self._as_noted(group, key, read.offset)
+        return known is not None and source_offset > known
+
+    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+        """Keep it for the next daemon, where both offsets are each other's by the map: one that is old may take others for alike."""
+        read = self._read.get(group, {})
+        for key, at in offsets.items():
+            place = self._at_target(key)
+            if place in read and self.downstream(key, at.offset) == read[place].offset:
+                self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
         """Nobody here asks."""

@@ -427,6 +427,8 @@ class Flow:
             target_log_end_offset=max(before.target_log_end_offset, command.log_end_offset),
             mirrored_bytes=before.mirrored_bytes + command.size_bytes,
             mirrored_records=before.mirrored_records + command.record_count,
+            left_out_bytes=before.left_out_bytes + command.left_out_bytes,
+            left_out_records=before.left_out_records + command.left_out_records,
             mirrored_timestamp_ms=max(before.mirrored_timestamp_ms, command.max_timestamp_ms),
         )
         if facts.step is not Step.STREAMING:

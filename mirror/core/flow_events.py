@@ -152,12 +152,14 @@ class NotEnqueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """The target has everything below `log_end_offset`; bytes and records are those of the batches just taken."""
+    """The target has everything below `log_end_offset`; bytes and records are those of the batches just taken, and of those left out."""
 
     generation: int
     log_end_offset: int
     size_bytes: int = 0
     record_count: int = 0
+    left_out_bytes: int = 0
+    left_out_records: int = 0
     max_timestamp_ms: int = -1
 
 

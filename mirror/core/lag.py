@@ -28,6 +28,9 @@ class Progress(NamedTuple):
     mirrored_timestamp_ms: int = UNKNOWN
     mirrored_bytes: int = 0
     mirrored_records: int = 0
+    # What a translate link does not carry: aborted, markers, what came from its target.
+    left_out_bytes: int = 0
+    left_out_records: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

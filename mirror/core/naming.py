@@ -16,7 +16,7 @@ HEARTBEATS = "heartbeats"
 
 LEGAL_NAME = r"[A-Za-z0-9._-]{1,249}"
 
-INTERNAL_PATTERNS = (r"__.*", r"\..*", r"antipode-offset-map\..*")
+INTERNAL_PATTERNS = (r"__.*", r"\..*", r"antipode-(offset-map|group-offsets)\..*")
 """Topics that brokers and our mirrors keep for themselves; never mirrored by a translate link."""
 
 

@@ -1,12 +1,13 @@
 """Which offset of a consumer group the mirror writes at the target (invariants M3 and M4).
 
-Never ahead of what is mirrored and never behind the target's log start; never backwards, unless the group itself was seen
-to go back at the source (a reset); never while the group has members at the target. Called by the group sync for each
-group and partition, round by round.
+Never ahead of what is mirrored and never behind the target's log start; never backwards, unless the group itself is known
+to have gone back at the source (a reset) and not to have moved at the target since; never while the group has members at the
+target. Called by the group sync for each group and partition, round by round.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 
@@ -37,6 +38,17 @@ def clamp(committed: GroupOffset, target: TargetRange) -> GroupOffset:
     return committed if offset == committed.offset else GroupOffset(offset, -1, committed.metadata)
 
 
+class Stay(enum.Enum):
+    """Why nothing is written."""
+
+    ACTIVE = "the group has members at the target"
+    ALIKE = "the group stands at the same place at both"
+    AHEAD = "the group is further on at the target, and was not reset at the source"
+    FROM_TARGET = "what the source has came from the target"
+    UNKNOWN = "it may have been reset at the source, or have moved on at the target by itself: nobody knows which"
+    MOVED_ON = "it was reset at the source, but has moved at the target by itself"
+
+
 def offset_to_commit(
     *,
     source: GroupOffset,
@@ -44,22 +56,28 @@ def offset_to_commit(
     target_committed: GroupOffset | None,
     target: TargetRange,
     is_active_at_target: bool,
+    has_moved_at_target: bool = False,
+    is_from_target: bool = False,
     is_final: bool = False,
-) -> GroupOffset | None:
-    """The offset to write at the target, None for nothing.
+) -> GroupOffset | Stay:
+    """The offset to write at the target, or why it stays as it is.
 
-    `source_before` is what the source had when the mirror last looked, None when it has not looked before: then a lower
-    offset cannot be told from a late answer and is not carried. `is_final`: the source is fenced and its groups are the target's next,
-    or it has said the same for long, so that what it says is the last word, also a lower one.
+    `source_before` is what the source had when both were last seen to stand alike, None when nobody knows: then a lower offset cannot
+    be told from a late answer and is not carried. `has_moved_at_target`: since then, by itself. `is_from_target`: the source's offset
+    was brought there by a link in the other direction, so that it is no news. `is_final`: the source is fenced and its groups are
+    the target's next, or it has said the same for long, so that what it says is the last word, also a lower one.
     """
     if is_active_at_target:
-        return None
+        return Stay.ACTIVE
     wanted = clamp(source, target)
-    if target_committed is None:
+    if target_committed is not None and wanted.offset == target_committed.offset:
+        return wanted if wanted.metadata != target_committed.metadata else Stay.ALIKE
+    if is_from_target:
+        return Stay.FROM_TARGET
+    if target_committed is None or wanted.offset > target_committed.offset or is_final:
         return wanted
-    if wanted.offset > target_committed.offset:
-        return wanted
-    if wanted.offset == target_committed.offset:
-        return wanted if wanted.metadata != target_committed.metadata else None
-    was_reset = source_before is not None and source.offset < source_before.offset
-    return wanted if was_reset or is_final else None
+    if source_before is None:
+        return Stay.UNKNOWN
+    if source.offset >= source_before.offset:
+        return Stay.AHEAD
+    return Stay.MOVED_ON if has_moved_at_target else wanted

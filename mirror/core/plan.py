@@ -23,7 +23,9 @@ from wire.topic_requests import in_requests
 WAY_OUT = "`antipode links reset`"
 """What a person does about a copy that cannot be mirrored on."""
 
-MIRRORS_OWN: Final = re.compile(r"(.*\W)?heartbeats|mm2.*internal|.*checkpoints.internal|antipode-offset-map\..*")
+MIRRORS_OWN: Final = re.compile(
+    r"(.*\W)?heartbeats|mm2.*internal|.*checkpoints.internal|antipode-(offset-map|group-offsets)\..*"
+)
 """Topics at the source of a translate link that are there because mirrors are."""
 
 NameAtTarget = Callable[[str], str]

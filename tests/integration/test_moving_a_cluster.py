@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from kio.schema.errors import ErrorCode
 
+from mirror.core.mirror_maker_records import Heartbeat
+from runtime.clock import SystemClock
 from tests.integration.test_translate_operation import antipode
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
@@ -15,7 +18,8 @@ from tests.support.kafka_clients import Received, Record, librdkafka_consume, li
 from tests.support.mirror_sites import describe_mirror, mirror_ports, start_lone_site
 from tests.support.ports import LOOPBACK
 from tests.support.processes import Processes, RunningProcess
-from tests.support.translate_links import create_topic, start_translate_mirror, total_end
+from tests.support.translate_links import create_topic, read_partition, start_translate_mirror, total_end
+from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(240)]
@@ -43,6 +47,8 @@ async def test_groups_and_producers_move_to_antipode_and_back_and_read_each_reco
     await is_copied(back_again, "b-a")
     assert await total_end(old, TOPIC, PARTITIONS) == 200, "records came back"
 
+    both_since_ms = SystemClock().now_ms()
+
     # 4: one group moves, the other one stays
     await stands_alike(old, new, "shipping", read)
     read += await consume(new, "shipping", 80)
@@ -62,6 +68,19 @@ async def test_groups_and_producers_move_to_antipode_and_back_and_read_each_reco
     await is_copied(there, "a-b")
     assert await total_end(new, TOPIC, PARTITIONS) == await total_end(old, TOPIC, PARTITIONS) == 350
 
+    await is_each_heartbeat_there_once(old, Heartbeat(source_alias="b", target_alias="a", timestamp_ms=both_since_ms))
+    await is_each_heartbeat_there_once(new, Heartbeat(source_alias="a", target_alias="b", timestamp_ms=both_since_ms))
+
+    # A reset while neither mirror runs: what the one brought does not come back by the other.
+    await stands_alike(old, new, "billing", stayed)
+    for mirror in (there, back_again):
+        mirror.stop()
+    await reset(old, "billing")
+    for mirror in (there, back_again):
+        mirror.start()
+    await stands_alike(old, new, "billing", [])
+    await stands_alike(new, old, "billing", [])
+
 
 async def produce(bootstrap: str, name: str, count: int) -> list[str]:
     """Records with names of their own, in turns over the partitions."""
@@ -74,6 +93,23 @@ async def produce(bootstrap: str, name: str, count: int) -> list[str]:
 async def consume(bootstrap: str, group: str, count: int) -> list[Received]:
     """What the group reads next, and commits."""
     return await asyncio.to_thread(librdkafka_consume, bootstrap, TOPIC, count, group=group)
+
+
+async def is_each_heartbeat_there_once(bootstrap: str, like: Heartbeat) -> None:
+    """As MirrorMaker 2 has it: those of the direction that ends there, one an interval, whichever mirrors write them."""
+    beats = (await read_partition(bootstrap, "heartbeats", 0)).records
+    assert {beat.key for beat in beats[-5:]} == {like.key}
+    times_ms = [beat.timestamp_ms for beat in beats if beat.key == like.key and beat.timestamp_ms > like.timestamp_ms]
+    seconds = (times_ms[-1] - times_ms[0]) / 1000
+    assert 3 < len(times_ms) <= seconds + 2, f"{len(times_ms)} in {seconds} s"
+
+
+async def reset(bootstrap: str, group: str) -> None:
+    """Back to the beginning."""
+    async with KafkaClient(bootstrap) as client:
+        places = [(TOPIC, partition) for partition in range(PARTITIONS)]
+        outcomes = await client.commit(group, dict.fromkeys(places, CommittedOffset(0, -1, "")))
+    assert set(outcomes.values()) == {ErrorCode.none}
 
 
 def texts(received: Sequence[Received]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -35,7 +36,7 @@ from tests.support.translate_links import (
 )
 from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
-from wire.record_batch import Compression
+from wire.record_batch import HEADER_SIZE, Compression
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
@@ -117,6 +118,68 @@ public class TranslatedOffsets {
 }
 """
 """Kafka's own client of MirrorMaker 2's topics, asked at the target."""
+
+
+async def test_a_group_reset_at_the_source_while_the_mirror_was_down_goes_back_unless_it_has_worked_at_the_target(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    topic, groups = "went-back", ("resets", "resets-moved", "resets-live")
+    await create_topic(source, topic, 1)
+    await produce_batches(source, topic, 0, 0, 4)
+    await stand(source, topic, dict.fromkeys(groups, 20))
+    mirror = start_translate_mirror(
+        processes, tmp_path, "mirror", source, target, {"link.name": topic, "whitelist": topic, "groups": "resets.*"}
+    )
+    await eventually(lambda: do_stand(target, f"a.{topic}", dict.fromkeys(groups, 20)), 20_000)
+    mirror.stop()
+    await produce_batches(source, topic, 0, 4, 4)
+    await stand(source, topic, dict.fromkeys(groups, 5))
+    await stand(target, f"a.{topic}", {"resets-moved": 12})
+    with consuming(target, f"a.{topic}", "resets-live"):
+        mirror.start()
+        await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 5}), 20_000)
+        at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
+        described = await antipode("links", "describe", topic, *at)
+        reason = f"{topic}-0: 5 at the source; it was reset at the source, but has moved at the target by itself"
+        assert described["groups_left_ahead"] == {"resets-moved": reason}
+        assert "groups stay ahead of the source" in mirror.log_text()
+        await do_stand(target, f"a.{topic}", {"resets-moved": 12, "resets-live": 20})
+    # Killed, so that nothing is noted on its way out.
+    mirror.kill()
+    await stand(source, topic, {"resets": 2})
+    mirror.start()
+    await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 2, "resets-moved": 12}), 20_000)
+
+
+async def stand(bootstrap: str, topic: str, offsets: Mapping[str, int]) -> None:
+    """Give groups without members these offsets."""
+    async with KafkaClient(bootstrap) as client:
+        for group, offset in offsets.items():
+            outcomes = await client.commit(group, {(topic, 0): CommittedOffset(offset, -1, "")})
+            assert set(outcomes.values()) == {ErrorCode.none}, outcomes
+
+
+async def do_stand(bootstrap: str, topic: str, offsets: Mapping[str, int]) -> bool:
+    async with KafkaClient(bootstrap) as client:
+        found = {group: (await client.committed(group)).get((topic, 0)) for group in offsets}
+    assert {group: at and at.offset for group, at in found.items()} == offsets
+    return True
+
+
+@contextlib.contextmanager
+def consuming(bootstrap: str, topic: str, group: str) -> Iterator[None]:
+    """A member of the group that has partitions and commits nothing."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": "false"})
+    consumer.subscribe([topic])
+    try:
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        yield
+    finally:
+        consumer.close()
 
 
 async def test_a_mirror_maker_file_runs_as_it_is(
@@ -277,6 +340,13 @@ async def test_an_operator_pauses_resumes_and_verifies(
     states = {one["topic"]: one["state"] for one in described["partitions"]}
     assert states["operated"] == "PAUSED"
     assert described["mode"] == "translate"
+    counted = {one["partition"]: one for one in described["partitions"] if one["topic"] == "operated"}
+    for partition, (carried, left_out) in {0: (24, 12 + 9), 1: (25, 0)}.items():
+        one = counted[partition]
+        copies = (await read_partition(target, "a.operated", partition)).batches
+        assert one["mirrored_bytes"] == sum(HEADER_SIZE + len(records) for _, records in copies)
+        assert (one["mirrored_records"], one["left_out_records"]) == (carried, left_out), "aborted ones and markers"
+        assert bool(one["left_out_bytes"]) is bool(left_out)
     await produce_batches(source, "operated", 1, 5, 5)
     resumed = await antipode("links", "resume", "a-b", *at)
     assert resumed["paused_topics"] == []

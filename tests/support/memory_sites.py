@@ -29,6 +29,7 @@ from mirror.ports import (
     Leader,
     LogEnds,
     Refused,
+    SeenAlike,
     SiteTopic,
     Unreachable,
 )
@@ -84,6 +85,10 @@ class MemorySite:
         self.offset_requests = 0
         # How often its groups were listed.
         self.group_rounds = 0
+        # Where groups were seen to stand alike at the source and here; None: the site keeps nothing of that.
+        self.noted_alike: dict[str, dict[PartitionKey, GroupOffset]] | None = None
+        # Groups' offsets that came from the target.
+        self.from_target: dict[str, set[PartitionKey]] = {}
         self.synced_at_ms = -1
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
@@ -167,7 +172,13 @@ class MemorySite:
         self.offset_requests += 1
         out = {*self.moving_groups, *self.group_problems}
         problems = {group: self.group_problems[group] for group in groups if group in self.group_problems}
-        return GroupReading({group: await self.offsets(group) for group in groups if group not in out}, problems)
+        found = {group: await self.offsets(group) for group in groups if group not in out}
+        seen_alike = {
+            group: {key: SeenAlike(at.offset, found[group].get(key) == at) for key, at in noted.items()}
+            for group, noted in (self.noted_alike or {}).items()
+            if group in found
+        }
+        return GroupReading(found, problems, seen_alike, self.from_target)
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
@@ -181,8 +192,13 @@ class MemorySite:
         kept.update(offsets)
         for key in [key for key, offset in kept.items() if offset is REMOVED]:
             del kept[key]
+        self.note_alike(group, offsets)
         self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
         return dict.fromkeys(offsets, ErrorCode.none)
+
+    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+        if self.noted_alike is not None:
+            self.noted_alike.setdefault(group, {}).update(offsets)
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
         self._check()

@@ -7,11 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from mirror import opposite_links
+from mirror import followed_notes
 from mirror.core.partitions import PartitionKey
 from mirror.core.stored_map import Binding, StoredRecord, partition_records, producer_record, topic_record
 from mirror.core.translation import Translation
-from mirror.opposite_links import READ_AGAIN_MS, OppositeLinks, UnknownPlace
+from mirror.followed_notes import READ_AGAIN_MS
+from mirror.opposite_links import OppositeLinks, UnknownPlace
 from tests.support.clock import ManualClock
 
 KEY = PartitionKey("orders", 0)
@@ -28,7 +29,7 @@ class Notes:
         self._clock = ManualClock()
         client: Any = None
         self.links = OppositeLinks(client, is_target="there".__eq__, clock=self._clock)
-        monkeypatch.setattr(opposite_links, "read_topic", self._read)
+        monkeypatch.setattr(followed_notes, "read_topic", self._read)
 
     async def _read(self, client: object, topic: str, take: Any, *, first_offset: int = 0) -> int:
         for key, value in self.written[topic][first_offset:]:

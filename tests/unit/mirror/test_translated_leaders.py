@@ -52,6 +52,7 @@ def copies(source: MemorySite, target: MemorySite, naming: Naming) -> Translated
         translations=Bindings(),
         tails=None,
         opposite=None,
+        group_notes=None,
         carries=lambda topic: topic != "left-out",
         replication_factor=1,
         is_syncing_configs=False,

@@ -1,8 +1,8 @@
-"""Topics at the target of a translate link: made at once, each with an outcome of its own."""
+"""Topics and groups at the target of a translate link: made at once, each with an outcome of its own; told in the source's offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -11,11 +11,17 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mirror.core.naming import Naming, NamingPolicy
+from mirror.core.offsets import REMOVED, GroupOffset
+from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Action, CreateTopic, GrowTopic
 from mirror.core.stored_map import Binding
-from mirror.ports import Unreachable
+from mirror.core.translation import Translation
+from mirror.group_notes import GroupNotes
+from mirror.ports import GroupReading, SeenAlike, Unreachable
 from mirror.translated_target import TranslatedTarget
+from tests.support.clock import ManualClock
 from tests.support.scripted_broker import NO_TIME, ScriptedBroker
+from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 
 NOT_ASKED: Any = None
@@ -25,15 +31,24 @@ CREATIONS: list[Action] = [
 ]
 
 
-def target(client: KafkaClient, naming: Naming = NAMING, bindings: Sequence[Binding] = ()) -> TranslatedTarget:
+def target(
+    client: Any,
+    naming: Naming = NAMING,
+    bindings: Sequence[Binding] = (),
+    *,
+    site: Any = NOT_ASKED,
+    translations: Any = None,
+    group_notes: Any = NOT_ASKED,
+) -> TranslatedTarget:
     return TranslatedTarget(
         source=NOT_ASKED,
-        target=NOT_ASKED,
+        target=site,
         client=client,
         naming=naming,
-        translations=SimpleNamespace(bindings=bindings),
+        translations=translations or SimpleNamespace(bindings=bindings),
         tails=NOT_ASKED,
         opposite=NOT_ASKED,
+        group_notes=group_notes,
         carries=lambda _: True,
         replication_factor=1,
         is_syncing_configs=True,
@@ -86,3 +101,51 @@ async def test_a_target_that_cannot_be_reached_refuses_nothing(actions: list[Act
     async with KafkaClient(f"127.0.0.1:{unused_tcp_port}", retry_budget_ms=1) as client:
         with pytest.raises(Unreachable):
             await target(client).act(actions, link="a-b", link_epoch=1)
+
+
+KEY, COPY = PartitionKey("orders", 0), PartitionKey("a.orders", 0)
+
+
+class Groups:
+    """What the target's coordinators have, as client and as site."""
+
+    def __init__(self) -> None:
+        self.committed: dict[str, dict[PartitionKey, GroupOffset]] = {}
+
+    async def commit(
+        self, group: str, offsets: Mapping[PartitionKey, CommittedOffset]
+    ) -> dict[PartitionKey, ErrorCode]:
+        kept = self.committed.setdefault(group, {})
+        kept |= {key: GroupOffset(at.offset, -1, at.metadata) for key, at in offsets.items()}
+        return dict.fromkeys(offsets, ErrorCode.none)
+
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
+        return GroupReading({group: dict(self.committed.get(group, {})) for group in groups})
+
+
+async def test_a_group_s_place_reads_as_it_was_written_for_as_long_as_nobody_moves_it() -> None:
+    """Between two records, a marker for instance, there are several offsets of the source for one of the target."""
+    translation = Translation()
+    translation.map.append(0, 0, 5)
+    translation.map.append(8, 5, 5)
+    groups, notes = Groups(), GroupNotes(NOT_ASKED, "a-b", source_alias="a", replication_factor=1, clock=ManualClock())
+    known = SimpleNamespace(known=lambda: [(KEY, translation)], of=lambda _: translation, binding=lambda _: None)
+    copies = target(groups, site=groups, translations=known, group_notes=notes)
+    assert await copies.commit("billing", {KEY: GroupOffset(6)}, link="a-b", link_epoch=0) == {KEY: ErrorCode.none}
+    assert groups.committed["billing"] == {COPY: GroupOffset(5)}
+    read = await copies.offsets_of(["billing"])
+    assert (read.by_group["billing"], read.seen_alike["billing"]) == ({KEY: GroupOffset(6)}, {KEY: SeenAlike(6, True)})
+    groups.committed["billing"][COPY] = GroupOffset(7)
+    read = await copies.offsets_of(["billing"])
+    assert (read.by_group["billing"], read.seen_alike["billing"]) == (
+        {KEY: GroupOffset(10)},
+        {KEY: SeenAlike(6, False)},
+    )
+    copies.note_alike("billing", {KEY: GroupOffset(9)})
+    assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {KEY: SeenAlike(6, False)}, (
+        "not the same place"
+    )
+    copies.note_alike("billing", {KEY: GroupOffset(10)})
+    assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {KEY: SeenAlike(10, True)}
+    await copies.commit("billing", {KEY: REMOVED}, link="a-b", link_epoch=0)
+    assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {}

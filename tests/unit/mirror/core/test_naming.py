@@ -60,6 +60,7 @@ def test_a_table_that_says_nothing_or_two_things_is_refused(text: str) -> None:
         ("orders.internal", False),
         ("orders.replica", False),
         ("antipode-offset-map.x", True),
+        ("antipode-group-offsets.x", True),
         ("heartbeats", False),
     ],
 )

@@ -15,7 +15,7 @@ from mirror.core.answers import Appended, Refusal, SendAgain, judge_append
 from mirror.core.assignment import FetcherKey, assign_fetchers
 from mirror.core.flow_events import TargetRefusal
 from mirror.core.lag import Lag, Progress, measure, next_marker
-from mirror.core.offsets import GroupOffset, TargetRange, offset_to_commit
+from mirror.core.offsets import GroupOffset, Stay, TargetRange, offset_to_commit
 from mirror.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
 from mirror.core.plan import (
     Action,
@@ -58,9 +58,12 @@ def test_a_survey_says_what_the_whole_batches_cover() -> None:
 
 def test_a_survey_does_not_count_what_is_not_carried() -> None:
     """MirrorMaker's record count is of what the target gets: no aborted records, no markers, nothing that came from there."""
-    run = survey(batch([b"a", b"b"], base_offset=10) + batch([b"c"], base_offset=12), left_out=frozenset({10}))
+    left_out, carried = batch([b"a", b"b"], base_offset=10), batch([b"c"], base_offset=12)
+    run = survey(left_out + carried, left_out=frozenset({10}))
     assert run is not None
     assert (run.record_count, run.first_offset, run.next_offset) == (1, 10, 13)
+    assert (run.carried_bytes, run.left_out_bytes, run.left_out_records) == (len(carried), len(left_out), 2)
+    assert run.size_bytes == len(carried) + len(left_out), "all of it takes room in the queue"
 
 
 def test_a_survey_of_an_incomplete_batch_is_none() -> None:
@@ -181,26 +184,74 @@ def test_what_no_action_cures_is_found_with_both_ids() -> None:
 offsets = st.integers(min_value=0, max_value=100)
 
 
-@given(offsets, st.none() | offsets, st.none() | offsets, offsets, offsets, st.booleans())
+@given(
+    source=offsets,
+    before=st.none() | offsets,
+    at_target=st.none() | offsets,
+    start=offsets,
+    length=offsets,
+    is_active=st.booleans(),
+    has_moved=st.booleans(),
+    is_from_target=st.booleans(),
+)
 def test_a_group_is_never_ahead_never_behind_and_goes_back_only_after_a_reset(
-    source: int, before: int | None, at_target: int | None, start: int, length: int, is_active: bool
+    source: int,
+    before: int | None,
+    at_target: int | None,
+    start: int,
+    length: int,
+    is_active: bool,
+    has_moved: bool,
+    is_from_target: bool,
 ) -> None:
     """M3, M4."""
-    commit = offset_to_commit(
+    outcome = offset_to_commit(
         source=GroupOffset(source),
         source_before=None if before is None else GroupOffset(before),
         target_committed=None if at_target is None else GroupOffset(at_target),
         target=TargetRange(log_start_offset=start, log_end_offset=start + length),
         is_active_at_target=is_active,
+        has_moved_at_target=has_moved,
+        is_from_target=is_from_target,
     )
-    if is_active:
-        assert commit is None
-    if commit is None:
+    if isinstance(outcome, Stay):
+        assert is_active == (outcome is Stay.ACTIVE)
+        assert is_active or is_from_target or at_target is not None, "a group that the target has not is carried"
+        if outcome is Stay.MOVED_ON:
+            assert has_moved
         return
-    assert start <= commit.offset <= start + length
-    if at_target is not None and commit.offset < at_target:
+    assert not is_active
+    assert not is_from_target
+    assert start <= outcome.offset <= start + length
+    if at_target is not None and outcome.offset < at_target:
         assert before is not None
         assert source < before
+        assert not has_moved
+
+
+@pytest.mark.parametrize(
+    ("source", "before", "has_moved", "expected"),
+    [
+        (50, 100, False, GroupOffset(50)),
+        (50, 100, True, Stay.MOVED_ON),
+        (50, None, False, Stay.UNKNOWN),
+        (100, 100, True, Stay.AHEAD),
+        (120, 120, False, Stay.ALIKE),
+    ],
+)
+def test_a_group_behind_at_the_source_goes_back_only_when_that_was_a_reset_for_sure(
+    source: int, before: int | None, has_moved: bool, expected: GroupOffset | Stay
+) -> None:
+    """M4."""
+    outcome = offset_to_commit(
+        source=GroupOffset(source),
+        source_before=None if before is None else GroupOffset(before),
+        target_committed=GroupOffset(120),
+        target=TargetRange(log_start_offset=0, log_end_offset=200),
+        is_active_at_target=False,
+        has_moved_at_target=has_moved,
+    )
+    assert outcome == expected
 
 
 def test_a_group_at_offset_zero_is_carried() -> None:

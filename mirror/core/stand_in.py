@@ -1,0 +1,30 @@
+"""Whether a link writes the heartbeats of the opposite direction at its source.
+
+MirrorMaker 2 has a heartbeat connector for each direction, which writes at its own target, whether records are mirrored in that
+direction or not. A link of ours is one direction: its source gets heartbeats from the opposite link where there is one (ours or
+MirrorMaker's own), and from this one in its stead where there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SILENT_INTERVALS: Final = 3
+"""So many intervals without a heartbeat of somebody else's mean that there is nobody else."""
+
+
+class StandIn:
+    """Times are monotonic ms."""
+
+    def __init__(self, *, interval_ms: int, now_ms: float) -> None:
+        self._silence_ms = SILENT_INTERVALS * interval_ms
+        # Who begins at the same moment is heard within an interval.
+        self._heard_at_ms = now_ms - self._silence_ms + interval_ms
+
+    def hear(self, now_ms: float) -> None:
+        """Somebody else has written one."""
+        self._heard_at_ms = now_ms
+
+    def may_write(self, now_ms: float) -> bool:
+        """Nobody else has for long enough."""
+        return now_ms - self._heard_at_ms >= self._silence_ms

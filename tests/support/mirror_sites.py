@@ -105,6 +105,11 @@ class Pair:
         await self.source.adopt(record)
         await self.target.adopt(record)
 
+    def reached_by_line(self, number: int) -> dict[str, str]:
+        """Settings of a mirror that reaches each site that has lines by this one."""
+        ends = (("source", self.source), ("target", self.target))
+        return {f"{end}.bootstrap.servers": site.lines[number].address for end, site in ends if site.lines}
+
     def start_mirror(self, settings: Mapping[str, str] | None = None) -> RunningProcess:
         """A mirror process; not yet ready."""
         properties = {

@@ -91,8 +91,10 @@ async def sync_link_under(
     await pair.make_sync(policy, DEGRADES_AFTER_MS)
     await pair.create(TOPIC, PARTITIONS)
     pair.start_mirror(settings)
+    await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)  # else the topic may not be there yet
     with AcknowledgedLoad(pair.source.bootstrap, TOPIC, PARTITIONS, records_per_second=RECORDS_PER_SECOND) as load:
         await asyncio.to_thread(load.wait_acknowledged, SOME_RECORDS)
+        await in_sync_again(pair, LINK, HEALED_WITHIN_MS)
         for link in links:
             begun = load.acknowledged
             striking = asyncio.create_task(link.strike(lasting_s))
@@ -155,6 +157,7 @@ async def test_sync_links_outlast_long_faults(
             await pair.create(topic, PARTITIONS)
             await pair.add_link(topic)
             pair.start_mirror({**LINE, "link.name": topic, **pair.reached_by_line(number)})
+            await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
             load = AcknowledgedLoad(
                 pair.source.bootstrap,
                 topic,
@@ -164,6 +167,7 @@ async def test_sync_links_outlast_long_faults(
             )
             loads.append(running.enter_context(load))
             await asyncio.to_thread(load.wait_acknowledged, PARTITIONS)
+            await in_sync_again(pair, topic, HEALED_WITHIN_MS)
 
         async def mirrored(number: int) -> object:
             topic = f"{TOPIC}-{number}"

@@ -40,7 +40,7 @@ from tests.support.many_lines import (
     load_of,
     strike_all,
 )
-from tests.support.mirror_sites import start_struck_pair
+from tests.support.mirror_sites import keeps_up, start_struck_pair
 from tests.support.processes import Processes
 from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Toxiproxy
@@ -213,6 +213,8 @@ async def exact_links_under(
             await pair.check_prefix(topic, PARTITIONS)
             await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_AT_ONCE_WITHIN_MS)
 
+        for mirror in pair.mirrors:
+            await keeps_up(mirror, HEALED_AT_ONCE_WITHIN_MS)
         await strike_all(links, lasting_s, mirrored=mirrored, heal=heal)
     for number in range(len(links)):
         await pair.caught_up(f"{TOPIC}-{number}", PARTITIONS, within_ms=HEALED_WITHIN_MS)

@@ -27,7 +27,7 @@ from tests.support.link_faults import (
     SHORT_S,
 )
 from tests.support.many_lines import LINE, QUICK, StruckLink, links_at_once, links_in_turn, strike_all
-from tests.support.mirror_sites import LINK, Pair, start_struck_pair
+from tests.support.mirror_sites import LINK, Pair, keeps_up, start_struck_pair
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
 from wire.broker_requests import LATEST_TIMESTAMP
@@ -181,4 +181,6 @@ async def test_sync_links_outlast_long_faults(
             await asyncio.to_thread(loads[number].finish, HEALED_AT_ONCE_WITHIN_MS)
             await demand_both_have_all(pair, loads[number], topic)
 
+        for mirror in pair.mirrors:
+            await keeps_up(mirror, HEALED_AT_ONCE_WITHIN_MS)
         await strike_all(links, LONG_S, mirrored=mirrored, heal=heal)

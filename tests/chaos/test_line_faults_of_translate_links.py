@@ -37,7 +37,7 @@ from tests.support.many_lines import (
     strike_all,
     struck_at_one_end,
 )
-from tests.support.mirror_sites import start_lone_site
+from tests.support.mirror_sites import keeps_up, start_lone_site
 from tests.support.processes import Processes, RunningProcess
 from tests.support.secured_kafka import start_secured_kafka
 from tests.support.steady_batches import LARGE, SteadyBatches
@@ -352,6 +352,8 @@ async def translate_links_under(
             await demand_surplus_is_known(mirrors[number], target.bootstrap, topic, settings)
             mirrors[number].kill()  # its work is done, and that of the others is not
 
+        for mirror in mirrors:
+            await keeps_up(mirror, HEALED_AT_ONCE_WITHIN_MS)
         await strike_all(links, lasting_s, mirrored=mirrored, heal=heal)
 
 

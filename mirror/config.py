@@ -315,7 +315,7 @@ class MirrorConfig(Settings):
         alias="antipode.target.transactions.hold.ms",
         ge=10,
         le=60_000,
-        description="10 to 60000 ms that a commit waits for the rest of a transaction of the source",
+        description="10 to 60000 ms that a commit waits for the rest of a transaction of the source, or for appends that wait",
     )
     commit_bytes_max: int = Field(
         default=16 * _MIB,

@@ -11,7 +11,8 @@ records that came into being at a third site are refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 
 from kio.schema.errors import ErrorCode
 
@@ -78,8 +79,7 @@ class TransactionalAppend:
         await self._client.close()
 
     async def _append(self, node_id: int, parts: Sequence[AppendPart]) -> list[AppendAnswer]:
-        async with self._turns.setdefault(node_id, asyncio.Lock()):
-            transaction = await self._transactions.enter()
+        async with self._turn(node_id) as transaction:
             ours = [part for part in parts if self._transactions.holds(part.key)]
             others = [_left_to_others(part) for part in parts if not self._transactions.holds(part.key)]
             try:
@@ -102,6 +102,16 @@ class TransactionalAppend:
         self._transactions.leave(transaction)
         await asyncio.shield(transaction.over)
         return [*others, *(answered(part.part.key, ErrorCode.none, "", part.next_offset) for part in planned)]
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, node_id: int) -> AsyncIterator[Transaction]:
+        """The open transaction, for one call after the other: a partition's batches leave in order."""
+        with contextlib.ExitStack() as waiting:
+            waiting.enter_context(self._transactions.coming())
+            async with self._turns.setdefault(node_id, asyncio.Lock()):
+                transaction = await self._transactions.enter()
+                waiting.close()
+                yield transaction
 
     def _break_off(self, transaction: Transaction, error: BaseException) -> None:
         reason = str(error) or type(error).__name__

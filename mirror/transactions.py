@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
@@ -143,6 +143,7 @@ class Transactions:
         self._left_open: ProducerIdentity | None = None
         self._ending: asyncio.Task[None] | None = None
         self._beginnings: dict[int, asyncio.Lock] = {}
+        self._coming = 0
         self._changed = asyncio.Event()
         self.book: Book
 
@@ -167,6 +168,16 @@ class Transactions:
     def holds(self, key: PartitionKey) -> bool:
         """Whether this mirror claimed the partition when it opened its producer: else another one may be writing it."""
         return self._claim is not None and (self._claim.slots is None or slot_of(key) in self._claim.slots)
+
+    @contextlib.contextmanager
+    def coming(self) -> Iterator[None]:
+        """A writer waits for its turn to `enter`: a transaction whose time has come still takes it in."""
+        self._coming += 1
+        try:
+            yield
+        finally:
+            self._coming -= 1
+            self._changed.set()
 
     async def enter(self) -> Transaction:
         """The open transaction, or a new one, for a writer that will `leave` or `break_off`. As `ready`."""
@@ -207,6 +218,8 @@ class Transactions:
         if transaction is not self._current:
             raise Unreachable(f"the transaction was broken off: {self._reason}")
         if wanted:
+            # Notes will follow: asking for their place now saves the commit a question.
+            wanted = self._cycle.unadded([*wanted, self._place])
             await self._coordinator.add(transaction.stamp, wanted)
             if transaction is self._current:
                 self._cycle.add(wanted)
@@ -275,7 +288,7 @@ class Transactions:
         try:
             while transaction is self._current:
                 self._changed.clear()
-                wait_ms = self._cycle.due_in_ms(self._clock.monotonic_ms())
+                wait_ms = self._cycle.due_in_ms(self._clock.monotonic_ms(), is_writer_coming=self._coming > 0)
                 if wait_ms <= 0:
                     break
                 with contextlib.suppress(TimeoutError):

@@ -12,7 +12,8 @@
      beginning has the target abort what was open: nobody has to know how far the broken one came.
   c. Only of a transaction whose end was asked for is the outcome unknown; then (and at the beginning) what the target has noted must
      be read before anything else is written (`must_read`).
-  d. While a carried partition stands inside a transaction of the source, the end is put off, up to `hold_max_ms` and `bytes_max`.
+  d. While a carried partition stands inside a transaction of the source, the end is put off, up to `hold_max_ms` and `bytes_max`;
+     and as long for writers that wait already, so that on a long line a transaction holds more than its first writer brought.
 
 Pure: times are monotonic milliseconds. Called by `mirror/transactions.py`.
 """
@@ -41,7 +42,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleLimits:
-    """When a transaction is ended: after `interval_ms`, inside one of the source after `hold_max_ms`, and with `bytes_max` at once."""
+    """When a transaction is ended: after `interval_ms`, with more to come after `hold_max_ms` at the latest, with `bytes_max` at once."""
 
     interval_ms: int
     hold_max_ms: int
@@ -142,13 +143,15 @@ class TransactionCycle:
         """How long a transaction has been open; 0 while none is."""
         return now_ms - self._began_at_ms if self.phase in (Phase.FILLING, Phase.ENDING) else 0.0
 
-    def due_in_ms(self, now_ms: float) -> float:
-        """How long the open transaction may go on; 0 when it is to be ended."""
+    def due_in_ms(self, now_ms: float, *, is_writer_coming: bool = False) -> float:
+        """How long the open transaction may go on; 0 when it is to be ended. `is_writer_coming`: one that has not entered yet."""
         if self._size_bytes >= self._limits.bytes_max:
             return 0
         # What this transaction does not carry cannot be torn apart by its end.
         is_inside = any(key in self._inside for key in self.keys)
         last_ms = self._limits.hold_max_ms if is_inside else 0 if self._is_hastened else self._limits.interval_ms
+        if is_writer_coming and not self._is_hastened:
+            last_ms = max(last_ms, self._limits.hold_max_ms)
         return max(0.0, self._began_at_ms + last_ms - now_ms)
 
     def take_nobody(self) -> None:

@@ -18,6 +18,8 @@ import pytest
 
 from tests.support.link_faults import (
     BOTH_WAYS,
+    FLAPPING_LINES,
+    FLAPPING_S,
     HEALED_AT_ONCE_WITHIN_MS,
     HEALED_WITHIN_MS,
     LINE_FAULTS,
@@ -38,7 +40,7 @@ from tests.support.many_lines import (
     load_of,
     strike_all,
 )
-from tests.support.mirror_sites import start_struck_pair
+from tests.support.mirror_sites import keeps_up, start_struck_pair
 from tests.support.processes import Processes
 from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Toxiproxy
@@ -112,6 +114,29 @@ async def test_an_exact_link_whose_frames_are_large_outlasts_faults_that_strike_
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("end", ["source", "target", "both"])
+async def test_an_exact_link_gets_on_over_a_line_that_is_up_every_other_ten_seconds(
+    end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)
+    await pair.create(TOPIC, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
+    pair.start_mirror(LINE)
+    async with SteadyBatches(pair.source.bootstrap, TOPIC, PARTITIONS, batches_per_second=40) as load:
+        await load.wait_for(PARTITIONS)
+        await pair.caught_up_once(TOPIC, PARTITIONS)
+        for link in links_in_turn(pair.proxy, pair.target_proxy, FLAPPING_LINES):
+            begun = await pair.check_prefix(TOPIC, PARTITIONS)
+            await link.strike(FLAPPING_S)
+            over = await pair.check_prefix(TOPIC, PARTITIONS)
+            # Whatever was there when the line went down for the first time has arrived, and more.
+            assert all(end > had for (_, end), (had, _) in zip(over, begun, strict=True)), f"{link}: {begun}, {over}"
+            await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+            print(f"passed {link}: (source, target) {begun} before, {over} in the end", flush=True)
+    await pair.caught_up(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["source", "target"])
 async def test_large_frames_cross_a_line_that_brings_a_byte_or_three_at_a_time(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
@@ -175,12 +200,7 @@ async def exact_links_under(
             topic = f"{TOPIC}-{number}"
             await pair.create(topic, PARTITIONS, {"retention.ms": "-1"})  # the batches are dated 1970
             await pair.add_link(topic)
-            ends = {
-                f"{site_end}.bootstrap.servers": site.lines[number].address
-                for site_end, site in (("source", pair.source), ("target", pair.target))
-                if site.lines
-            }
-            pair.start_mirror({**settings, "link.name": topic, **ends})
+            pair.start_mirror({**settings, "link.name": topic, **pair.reached_by_line(number)})
             load = await running.enter_async_context(loads(link, pair.source.bootstrap, topic, PARTITIONS))
             await load.wait_for(1)
             await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
@@ -193,6 +213,8 @@ async def exact_links_under(
             await pair.check_prefix(topic, PARTITIONS)
             await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_AT_ONCE_WITHIN_MS)
 
+        for mirror in pair.mirrors:
+            await keeps_up(mirror, HEALED_AT_ONCE_WITHIN_MS)
         await strike_all(links, lasting_s, mirrored=mirrored, heal=heal)
     for number in range(len(links)):
         await pair.caught_up(f"{TOPIC}-{number}", PARTITIONS, within_ms=HEALED_WITHIN_MS)

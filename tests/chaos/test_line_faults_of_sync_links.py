@@ -8,6 +8,7 @@ is degraded any more, and every record is at both sites, once, in order, where i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,14 +17,17 @@ import pytest
 from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.eventually import eventually
 from tests.support.link_faults import (
+    FLAPPING_LINES,
+    FLAPPING_S,
     HEALED_AT_ONCE_WITHIN_MS,
     HEALED_WITHIN_MS,
     LINE_FAULTS,
     LONG_S,
     OUTLASTING_REQUESTS_S,
+    SHORT_S,
 )
-from tests.support.many_lines import LINE, QUICK, links_at_once, links_in_turn, strike_all
-from tests.support.mirror_sites import LINK, Pair, start_struck_pair
+from tests.support.many_lines import LINE, QUICK, StruckLink, links_at_once, links_in_turn, strike_all
+from tests.support.mirror_sites import LINK, Pair, keeps_up, start_struck_pair
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
 from wire.broker_requests import LATEST_TIMESTAMP
@@ -80,34 +84,65 @@ async def demand_both_have_all(pair: Pair, load: AcknowledgedLoad, topic: str) -
         await load.check_log(site.bootstrap)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("policy", [BLOCK, DEGRADE])
-@pytest.mark.parametrize("end", ["source", "target"])
-async def test_what_was_acknowledged_is_at_the_standby_whatever_befalls_the_line(
-    end: str, policy: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+async def sync_link_under(
+    links: Sequence[StruckLink], lasting_s: float, pair: Pair, policy: str, settings: Mapping[str, str]
 ) -> None:
-    pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)
+    """One link, struck in turn. A line that flaps lets some through each time that it is up."""
     await pair.make_sync(policy, DEGRADES_AFTER_MS)
     await pair.create(TOPIC, PARTITIONS)
-    pair.start_mirror(QUICK)
+    pair.start_mirror(settings)
+    await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)  # else the topic may not be there yet
     with AcknowledgedLoad(pair.source.bootstrap, TOPIC, PARTITIONS, records_per_second=RECORDS_PER_SECOND) as load:
         await asyncio.to_thread(load.wait_acknowledged, SOME_RECORDS)
-        for link in links_in_turn(pair.proxy, pair.target_proxy):
-            striking = asyncio.create_task(link.strike(OUTLASTING_REQUESTS_S))
+        await in_sync_again(pair, LINK, HEALED_WITHIN_MS)
+        for link in links:
+            begun = load.acknowledged
+            striking = asyncio.create_task(link.strike(lasting_s))
             while not striking.done():
                 await demand_promise_is_kept(pair, load, policy)
             await striking
+            meanwhile = load.acknowledged - begun
+            assert meanwhile > SOME_RECORDS or lasting_s < FLAPPING_S, f"{meanwhile} acknowledged under {link}"
             await in_sync_again(pair, LINK, HEALED_WITHIN_MS)
             await demand_promise_is_kept(pair, load, policy)
             await asyncio.to_thread(load.wait_acknowledged, SOME_RECORDS)
-            print(f"passed {link} for {OUTLASTING_REQUESTS_S} s, {load.acknowledged} acknowledged", flush=True)
+            print(f"passed {link} for {lasting_s} s, {meanwhile} acknowledged meanwhile", flush=True)
         await asyncio.to_thread(load.finish)
     await demand_both_have_all(pair, load, TOPIC)
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("policy", [BLOCK, DEGRADE])
+@pytest.mark.parametrize(
+    ("end", "lasting_s"),
+    [
+        ("source", OUTLASTING_REQUESTS_S),
+        ("target", OUTLASTING_REQUESTS_S),
+        ("both", SHORT_S),
+        ("both", OUTLASTING_REQUESTS_S),
+    ],
+)
+async def test_what_was_acknowledged_is_at_the_standby_whatever_befalls_the_line(
+    end: str, lasting_s: float, policy: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)
+    await sync_link_under(links_in_turn(pair.proxy, pair.target_proxy), lasting_s, pair, policy, QUICK)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("policy", [BLOCK, DEGRADE])
+@pytest.mark.parametrize("end", ["source", "target", "both"])
+async def test_a_sync_link_gets_on_over_a_line_that_is_up_every_other_ten_seconds(
+    end: str, policy: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)
+    links = links_in_turn(pair.proxy, pair.target_proxy, FLAPPING_LINES)
+    await sync_link_under(links, FLAPPING_S, pair, policy, LINE)
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("policy", [BLOCK, DEGRADE])
-@pytest.mark.parametrize("end", ["source", "target"])
+@pytest.mark.parametrize("end", ["source", "target", "both"])
 async def test_sync_links_outlast_long_faults(
     end: str, policy: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
@@ -121,9 +156,8 @@ async def test_sync_links_outlast_long_faults(
             topic = f"{TOPIC}-{number}"
             await pair.create(topic, PARTITIONS)
             await pair.add_link(topic)
-            site = pair.source if end == "source" else pair.target
-            reached = {f"{end}.bootstrap.servers": site.lines[number].address}
-            pair.start_mirror({**LINE, "link.name": topic, **reached})
+            pair.start_mirror({**LINE, "link.name": topic, **pair.reached_by_line(number)})
+            await pair.caught_up_once(topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
             load = AcknowledgedLoad(
                 pair.source.bootstrap,
                 topic,
@@ -133,6 +167,7 @@ async def test_sync_links_outlast_long_faults(
             )
             loads.append(running.enter_context(load))
             await asyncio.to_thread(load.wait_acknowledged, PARTITIONS)
+            await in_sync_again(pair, topic, HEALED_WITHIN_MS)
 
         async def mirrored(number: int) -> object:
             topic = f"{TOPIC}-{number}"
@@ -146,4 +181,6 @@ async def test_sync_links_outlast_long_faults(
             await asyncio.to_thread(loads[number].finish, HEALED_AT_ONCE_WITHIN_MS)
             await demand_both_have_all(pair, loads[number], topic)
 
+        for mirror in pair.mirrors:
+            await keeps_up(mirror, HEALED_AT_ONCE_WITHIN_MS)
         await strike_all(links, LONG_S, mirrored=mirrored, heal=heal)

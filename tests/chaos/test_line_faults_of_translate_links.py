@@ -17,6 +17,8 @@ import pytest
 from tests.support.apache_kafka import ApacheKafka, start_kafka_with_lines, start_proxied_kafka
 from tests.support.eventually import eventually
 from tests.support.link_faults import (
+    FLAPPING_LINES,
+    FLAPPING_S,
     HEALED_AT_ONCE_WITHIN_MS,
     HEALED_WITHIN_MS,
     LINE_FAULTS,
@@ -35,7 +37,7 @@ from tests.support.many_lines import (
     strike_all,
     struck_at_one_end,
 )
-from tests.support.mirror_sites import start_lone_site
+from tests.support.mirror_sites import keeps_up, start_lone_site
 from tests.support.processes import Processes, RunningProcess
 from tests.support.secured_kafka import start_secured_kafka
 from tests.support.steady_batches import LARGE, SteadyBatches
@@ -85,6 +87,17 @@ async def start_end(
         return LinkEnd(site.bootstrap, site.lines)
     kafka, proxies = start_kafka_with_lines(processes, tmp_path / name, toxiproxy, lines)
     return LinkEnd(kafka.bootstrap_servers, proxies)
+
+
+async def start_ends(
+    kinds: tuple[str, str], faulty: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy, lines: int
+) -> tuple[LinkEnd, LinkEnd]:
+    """Source and target, with so many lines to the faulty one or to both."""
+    source, target = [
+        await start_end(kind, end, processes, tmp_path, toxiproxy, lines if faulty in (end, "both") else 0)
+        for kind, end in zip(kinds, ("source", "target"), strict=True)
+    ]
+    return source, target
 
 
 def name_of(tmp_path: Path) -> str:
@@ -160,6 +173,41 @@ async def test_a_translate_link_delivers_once_and_in_order_over_two_bad_lines(
     kafka, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy)
     ends = (kafka.bootstrap_servers, site.lines[0].address)
     await translate_link_under(links_in_turn(proxy, site.lines[0]), SHORT_S, ends, settings, processes, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "settings", [pytest.param(SEQUENCES, id="sequences"), pytest.param(TRANSACTIONS, id="transactions")]
+)
+@pytest.mark.parametrize("faulty", ["source", "target", "both"])
+@pytest.mark.parametrize("kinds", PAIRS_OF_KINDS)
+@pytest.mark.usefixtures("kafka_programs")
+async def test_a_translate_link_gets_on_over_a_line_that_is_up_every_other_ten_seconds(
+    kinds: tuple[str, str],
+    faulty: str,
+    settings: Mapping[str, str],
+    processes: Processes,
+    tmp_path: Path,
+    toxiproxy: Toxiproxy,
+) -> None:
+    source, target = await start_ends(kinds, faulty, processes, tmp_path, toxiproxy, lines=1)
+    topic = f"lines-{name_of(tmp_path)}"
+    await create_topic(source.bootstrap, topic, PARTITIONS)
+    given = {"whitelist": topic, "link.name": topic, **LINE, **settings}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source.address(0), target.address(0), given)
+    lines = [end.lines[0] if end.lines else None for end in (source, target)]
+    for link in links_in_turn(*lines, FLAPPING_LINES):
+        async with SteadyBatches(source.bootstrap, topic, PARTITIONS, batches_per_second=40) as load:
+            await load.wait_for(2)
+            had = await total_end(source.bootstrap, topic, PARTITIONS)
+            await link.strike(FLAPPING_S)
+            mirrored = await total_end(target.bootstrap, f"a.{topic}", PARTITIONS)
+            assert mirrored > had, f"{link}: {mirrored} of {had} records after {FLAPPING_S} s"
+        has = await total_end(source.bootstrap, topic, PARTITIONS)
+        await wait_equal(source.bootstrap, target.bootstrap, topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
+        print(f"passed {link}: {had} records before, {mirrored} of {has} mirrored in the end", flush=True)
+    await demand_surplus_is_known(mirror, target.bootstrap, topic, settings)
 
 
 @pytest.mark.long
@@ -271,10 +319,7 @@ async def translate_links_under(
     toxiproxy: Toxiproxy,
 ) -> None:
     """A link, a mirror and a line (or one to each end) for each fault, all at once."""
-    source, target = [
-        await start_end(kind, end, processes, tmp_path, toxiproxy, len(LINE_FAULTS) if faulty in (end, "both") else 0)
-        for kind, end in zip(kinds, ("source", "target"), strict=True)
-    ]
+    source, target = await start_ends(kinds, faulty, processes, tmp_path, toxiproxy, len(LINE_FAULTS))
     links = links_at_once(source.lines, target.lines)
     name = name_of(tmp_path)
     loads: list[SteadyBatches] = []
@@ -307,6 +352,8 @@ async def translate_links_under(
             await demand_surplus_is_known(mirrors[number], target.bootstrap, topic, settings)
             mirrors[number].kill()  # its work is done, and that of the others is not
 
+        for mirror in mirrors:
+            await keeps_up(mirror, HEALED_AT_ONCE_WITHIN_MS)
         await strike_all(links, lasting_s, mirrored=mirrored, heal=heal)
 
 

@@ -14,8 +14,10 @@ from mirror.offset_store import TOPIC_PREFIX
 from tests.support.apache_kafka import start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
-from tests.support.mirror_sites import start_lone_site
+from tests.support.link_faults import BOTH_WAYS
+from tests.support.mirror_sites import describe_mirror, start_lone_site
 from tests.support.processes import Processes
+from tests.support.toxiproxy import Toxiproxy
 from tests.support.translate_links import create_topic, produce_batches, total_end, wait_equal
 from tests.support.translate_transactions import TRANSACTIONS, MakeLink, demand_whole_transactions_under_kills
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -64,6 +66,27 @@ async def test_many_producers_begin_their_partitions_one_after_the_other(
         await link.produce(number, batches=1)
     await link.wait_equal()
     assert "NETWORK_EXCEPTION" not in mirror.log_text()
+
+
+async def test_a_transaction_on_a_long_line_takes_in_what_is_on_hand(
+    transactional_link: MakeLink, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
+) -> None:
+    """Its commit comes after several ways there and back; it is not to be that of a single request each time."""
+    site = await start_lone_site(processes, tmp_path, "far", toxiproxy=toxiproxy, lines=1)
+    (line,) = site.lines
+    for stream in BOTH_WAYS:
+        await asyncio.to_thread(line.add, "latency", stream=stream, latency=15, jitter=0)
+    settings = {
+        "antipode.target.transactions.commit.interval.ms": "10",
+        "max.partition.fetch.bytes": "1024",
+        "num.producers": "1",
+    }
+    link = await transactional_link("long-line", target=line.address, partitions=1, settings=settings)
+    await link.produce(0, 100)
+    mirror = link.start_mirror()
+    await link.wait_equal()
+    committed = (await describe_mirror(mirror)).transactions.committed
+    assert committed <= 50, "100 batches, as many requests, five of them under way at once"
 
 
 @targets(APACHE_KAFKA, LONG_ANTIPODE)

@@ -21,6 +21,8 @@ LONG_S = 43.0
 LONGER_S = (150.0, 660.0)
 """Longer than what has a time limit in the path by default: requests, transactions, deliveries, fetch sessions and copies of metadata; and
 longer than ten minutes, after which brokers end connections that are idle and Apache Kafka looks which producers it forgets."""
+FLAPPING_S = 130.0
+"""Down seven times and up six times, for ten seconds each."""
 HEALED_WITHIN_MS = 60_000
 HEALED_AT_ONCE_WITHIN_MS = 240_000
 """All lines heal at the same moment."""
@@ -42,8 +44,8 @@ class LineFault:
     @property
     def stops_everything(self) -> bool:
         """Whether nothing at all can be mirrored over the line while it lasts."""
-        is_cut_for_good = not self.toxic and self.strikes == 1
-        return is_cut_for_good or self.toxic == "timeout" or self.attributes.get("rate") == 0
+        lets_nothing_through = not self.toxic or self.toxic == "timeout" or self.attributes.get("rate") == 0
+        return lets_nothing_through and self.strikes == 1
 
 
 def _each_way(name: str, toxic: str, **attributes: int) -> list[LineFault]:
@@ -67,6 +69,13 @@ LINE_FAULTS: tuple[LineFault, ...] = (
     LineFault("a flapping line", strikes=4),
 )
 """The table of faults; upstream is towards the broker."""
+
+FLAPPING_LINES: tuple[LineFault, ...] = (
+    LineFault("a line that is cut again and again", strikes=7),
+    LineFault("a black hole again and again", "timeout", BOTH_WAYS, {"timeout": 0}, strikes=7),
+    LineFault("no bandwidth again and again", "bandwidth", BOTH_WAYS, {"rate": 0}, strikes=7),
+)
+"""What is up for long enough to get on; connections end each time, or only hang."""
 
 
 async def strike(proxy: Proxy, fault: LineFault, lasting_s: float) -> None:

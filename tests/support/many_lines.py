@@ -85,14 +85,19 @@ class StruckLink:
         await asyncio.gather(*(strike(line, fault, lasting_s) for fault, line in self.lines))
 
 
-def struck_at_one_end(lines: Sequence[Proxy]) -> list[StruckLink]:
+def struck_at_one_end(lines: Sequence[Proxy], faults: Sequence[LineFault] = LINE_FAULTS) -> list[StruckLink]:
     """A link for each fault of the table."""
-    return [StruckLink(((fault, line),)) for fault, line in zip(LINE_FAULTS, lines, strict=True)]
+    return [StruckLink(((fault, line),)) for fault, line in zip(faults, lines, strict=True)]
 
 
-def struck_at_both_ends(chance: random.Random, source: Sequence[Proxy], target: Sequence[Proxy]) -> list[StruckLink]:
+def struck_at_both_ends(
+    chance: random.Random,
+    source: Sequence[Proxy],
+    target: Sequence[Proxy],
+    faults: Sequence[LineFault] = LINE_FAULTS,
+) -> list[StruckLink]:
     """A link for each pair of faults: every fault of the table once at each end, half of them the same one at both."""
-    there = list(LINE_FAULTS)
+    there = list(faults)
     chance.shuffle(there)
     others = there[len(there) // 2 :]
     back = [*there[: len(there) // 2], *chance.sample(others, len(others))]
@@ -107,15 +112,18 @@ def chance_of_run() -> random.Random:
     return random.Random(seed)
 
 
-def links_in_turn(source: Proxy | None, target: Proxy | None) -> list[StruckLink]:
+def links_in_turn(
+    source: Proxy | None, target: Proxy | None, faults: Sequence[LineFault] = LINE_FAULTS
+) -> list[StruckLink]:
     """One link under all faults at one end, in an order by chance, or under some pairs of them at both."""
     chance = chance_of_run()
-    count = len(LINE_FAULTS)
+    count = len(faults)
     if source is not None and target is not None:
-        return chance.sample(struck_at_both_ends(chance, [source] * count, [target] * count), PAIRS_IN_TURN)
+        pairs = struck_at_both_ends(chance, [source] * count, [target] * count, faults)
+        return chance.sample(pairs, min(PAIRS_IN_TURN, count))
     line = source or target
     assert line is not None
-    return chance.sample(struck_at_one_end([line] * count), count)
+    return chance.sample(struck_at_one_end([line] * count, faults), count)
 
 
 def links_at_once(source: Sequence[Proxy], target: Sequence[Proxy]) -> list[StruckLink]:

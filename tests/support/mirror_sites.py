@@ -37,6 +37,8 @@ from wire.record_batch import iterate_headers
 LINK = "a-b"
 CHECK_BYTES = 8 * 1024 * 1024
 DESCRIBED_WITHIN_S = 30
+KEEPS_UP_RECORDS = 100
+"""Of a load that goes on, what is on its way at any moment."""
 
 
 @dataclass
@@ -104,6 +106,11 @@ class Pair:
         record.topic_whitelist[:] = [topic]
         await self.source.adopt(record)
         await self.target.adopt(record)
+
+    def reached_by_line(self, number: int) -> dict[str, str]:
+        """Settings of a mirror that reaches each site that has lines by this one."""
+        ends = (("source", self.source), ("target", self.target))
+        return {f"{end}.bootstrap.servers": site.lines[number].address for end, site in ends if site.lines}
 
     def start_mirror(self, settings: Mapping[str, str] | None = None) -> RunningProcess:
         """A mirror process; not yet ready."""
@@ -298,6 +305,19 @@ async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorRe
         mirror, lambda stub: stub.DescribeMirror(request, timeout=2)
     )
     return reply
+
+
+async def keeps_up(mirror: RunningProcess, within_ms: float) -> None:
+    """Wait until a mirror holds next to nothing that its target has not: what is left over from before would go on arriving."""
+
+    async def holds_little() -> bool:
+        reply = await describe_mirror(mirror)
+        lags = [partition.lag_records for partition in reply.partitions]
+        assert lags, "it mirrors nothing yet"
+        assert all(0 <= lag <= KEEPS_UP_RECORDS for lag in lags), lags
+        return True
+
+    await eventually(holds_little, within_ms)
 
 
 async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2.VerifiedPartition]:

@@ -63,6 +63,24 @@ def test_the_end_is_put_off_while_a_transaction_of_the_source_goes_on_but_not_fo
     assert cycle.due_in_ms(1000) == 0
 
 
+def test_the_end_is_put_off_for_writers_that_wait_already_but_not_for_ever() -> None:
+    cycle = opened()
+    cycle.enter(0)
+    carry(cycle, header())
+    assert cycle.due_in_ms(100, is_writer_coming=True) == 900
+    assert cycle.due_in_ms(100) == 0
+    assert cycle.due_in_ms(1000, is_writer_coming=True) == 0
+
+
+def test_the_end_is_not_put_off_for_writers_where_it_is_waited_for_or_the_transaction_is_full() -> None:
+    full, waited_for = opened(), opened()
+    for cycle in (full, waited_for):
+        cycle.enter(0)
+    carry(full, header(), size_bytes=LIMITS.bytes_max)
+    waited_for.hasten()
+    assert full.due_in_ms(0, is_writer_coming=True) == waited_for.due_in_ms(0, is_writer_coming=True) == 0
+
+
 def test_a_transaction_of_the_source_that_was_too_long_is_still_known_in_the_next_one() -> None:
     cycle = opened()
     cycle.enter(0)

@@ -288,13 +288,15 @@ class Flow:
             return self._halt(FlowState.FAULTED, f"{divergence}{self._way_out}")
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
+        progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
         is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
         if expired and self._gap_policy is GapPolicy.HALT:
             gap = (
                 f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.chain_offset}: "
                 f"{expired} offsets expired before they were mirrored{self._way_out}{SKIPPING if self._way_out else ''}"
             )
-            return self._wait(gap, state=FlowState.GAP) if is_in_hand else self._halt(FlowState.GAP, gap)
+            halted = self._wait(gap, state=FlowState.GAP) if is_in_hand else self._halt(FlowState.GAP, gap)
+            return replace(halted, facts=halted.facts._replace(progress=progress))
         if missing and is_in_hand:
             return self._wait(
                 f"the source's log starts at {command.log_start_offset}: what came before is delivered first"
@@ -306,7 +308,6 @@ class Flow:
             reason += f"; {expired} offsets before it had expired at the source"
         elif missing:
             reason += "; what was before it had been deleted at the source when the copy was made"
-        progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
         new = facts._replace(
             state=self._running_label(),
             reason=reason,

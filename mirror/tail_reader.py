@@ -34,6 +34,8 @@ READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
 LOOKING_BACK_GROWS = 64
 """By how much more of the target's log is looked at each time, where it does not tell yet how much of it is kept."""
+STRANGERS_PASSED_MAX = 4096
+"""So many of the target's last offsets without a batch of ours are nothing that came after a loss."""
 
 _log = get_logger("mirror.translate")
 
@@ -138,18 +140,19 @@ class TailReader:
 
     async def _end_of_copy(self, key: PartitionKey, position: Position, end: LogEnds) -> int:
         """Looks back from the log's end until there is a batch of ours from before it was lost."""
-        ours = self._ours()
         noted_end, size = min(end.end_offset, position.target_next), 1
         while True:
             first = max(end.log_start_offset, noted_end - size)
             headers = [
                 header
                 for header in await self._headers(key, first, noted_end)
-                if header.producer_id in ours and header.base_sequence >= 0 and not header.is_control
+                if header.producer_id in position.sequences and header.base_sequence >= 0 and not header.is_control
             ]
             if first == end.log_start_offset or any(is_before(position, header) for header in headers):
                 kept = end_of_copy(position, headers)
                 return noted_end if kept is None else kept
+            if not headers and size >= STRANGERS_PASSED_MAX:
+                return noted_end
             size *= LOOKING_BACK_GROWS
 
     def _ours(self) -> frozenset[int]:

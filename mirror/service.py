@@ -281,4 +281,5 @@ def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int) -> pb.Mirro
         mirrored_bytes=facts.progress.mirrored_bytes,
         mirrored_records=facts.progress.mirrored_records,
         stalled_ms=stalled_ms,
+        complete_ms_ago=board.complete_ms_ago(key),
     )

@@ -38,6 +38,8 @@ Until = Annotated[
     typer.Option("--until", help="Unix milliseconds, ISO 8601 (2026-01-31T12:00:00Z), or now: when the command began."),
 ]
 NEVER_TEXT = "not known"
+MIRROR_HEARS_WITHIN_MS = 3_000
+"""What a mirror knows of its source is of a moment ago; so soon a healthy one has heard of the present."""
 
 
 def complete(
@@ -65,6 +67,7 @@ def complete(
         if mirror is None:
             found = _ask_sites(name, agents(environment, site), until_ms, topic or [".*"], wait_ms, show)
         else:
+            wait_ms = max(wait_ms, MIRROR_HEARS_WITHIN_MS)
             found = _ask_mirror(name, mirror, environment, until_ms, topic or [".*"], wait_ms, show)
     if not found:
         print_error(f"link {name} carries no topic that is meant")

@@ -201,6 +201,17 @@ class FlowBoard:
             return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
         return measure(facts.progress, now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
 
+    def now_ms(self) -> int:
+        """The time that flows are told when they are told something."""
+        return self._clock.now_ms()
+
+    def complete_ms_ago(self, key: PartitionKey) -> int | None:
+        """Everything that the source had so long ago is at the target; None when that is not known of any time."""
+        facts = self._rows[key].facts
+        if facts.state is FlowState.PROMOTED or facts.progress.caught_up_at_ms == UNKNOWN:
+            return None
+        return max(0, self._noted_now_ms() - facts.progress.caught_up_at_ms)
+
     def is_stalled(self, key: PartitionKey) -> bool:
         """True while the partition is not mirrored, or its source is silent: what was measured before says nothing of now."""
         state = self._rows[key].facts.state

@@ -286,4 +286,5 @@ def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int) -> pb.Mirro
         stalled_ms=stalled_ms,
         left_out_bytes=facts.progress.left_out_bytes,
         left_out_records=facts.progress.left_out_records,
+        complete_ms_ago=board.complete_ms_ago(key),
     )

@@ -34,6 +34,8 @@ READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
 LOOKING_BACK_GROWS = 64
 """By how much more of the target's log is looked at each time, where it does not tell yet how much of it is kept."""
+STRANGERS_PASSED_MAX = 4096
+"""So many of the target's last offsets without a batch of ours are nothing that came after a loss."""
 
 _log = get_logger("mirror.translate")
 
@@ -108,7 +110,7 @@ class TailReader:
         await self._translations.have_producer(self._naming.source_alias)
         self._translations.demand(key, era)
         if self._translations.is_new(key):
-            translation = Translation()
+            translation = self._translations.begun(key)
             if end.end_offset > end.log_start_offset:
                 await self._compare(key, translation, end)
                 self._translations.demand(key, era)
@@ -138,19 +140,23 @@ class TailReader:
 
     async def _end_of_copy(self, key: PartitionKey, position: Position, end: LogEnds) -> int:
         """Looks back from the log's end until there is a batch of ours from before it was lost."""
-        ours = {*self._translations.producers.values(), *self._translations.writers}
         noted_end, size = min(end.end_offset, position.target_next), 1
         while True:
             first = max(end.log_start_offset, noted_end - size)
             headers = [
                 header
                 for header in await self._headers(key, first, noted_end)
-                if header.producer_id in ours and header.base_sequence >= 0 and not header.is_control
+                if header.producer_id in position.sequences and header.base_sequence >= 0 and not header.is_control
             ]
             if first == end.log_start_offset or any(is_before(position, header) for header in headers):
                 kept = end_of_copy(position, headers)
                 return noted_end if kept is None else kept
+            if not headers and size >= STRANGERS_PASSED_MAX:
+                return noted_end
             size *= LOOKING_BACK_GROWS
+
+    def _ours(self) -> frozenset[int]:
+        return frozenset({*self._translations.producers.values(), *self._translations.writers})
 
     async def _headers(self, key: PartitionKey, offset: int, end: int) -> list[BatchHeader]:
         """Of the target's batches from the one that `offset` lies in on."""
@@ -234,6 +240,8 @@ class TailReader:
         Where the source has records from there, this is the way back: what it adds belongs beside them.
         """
         likeness = Likeness()
+        has_others = False
+        ours = self._ours() if self._translations.is_rebound(key) else frozenset()
         target, offset = self._naming.target_name(key.topic), end.log_start_offset
         while offset < end.end_offset:
             records, no_copies = await self._read_target(target, key.partition, offset)
@@ -241,7 +249,10 @@ class TailReader:
             if not places:
                 raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
             for place, header in places:
-                if header.base_offset not in no_copies:
+                if header.producer_id in ours:
+                    translation.surplus.between += header.last_offset_delta + 1
+                elif header.base_offset not in no_copies:
+                    has_others = True
                     likeness.see_target(fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
         offset, is_the_way_back = 0, False
@@ -256,7 +267,8 @@ class TailReader:
                     is_the_way_back |= self._sieve.came_from_target(header)
                     likeness.see_source(None if is_left_out else fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
-        if not likeness.matched_batches and not is_the_way_back and not self._may_append_to_others:
+        is_known = likeness.matched_batches or is_the_way_back or not has_others
+        if not is_known and not self._may_append_to_others:
             raise HistoryMismatch(
                 f"{target} has records up to offset {end.end_offset} that this link has no note of and that are not the "
                 "source's; delete the topic, name it otherwise, or set antipode.target.existing=append"

@@ -22,7 +22,7 @@ from mirror.core.stored_map import (
     tombstones,
     topic_record,
 )
-from mirror.core.translation import Surplus, Translation
+from mirror.core.translation import Position, Surplus, Translation
 from mirror.kafka_site import reached
 from mirror.offset_store import OffsetStore
 from mirror.ports import Unreachable
@@ -54,6 +54,9 @@ class Translations:
         self._saved_chunk: dict[PartitionKey, int] = {}
         self._source_starts: dict[PartitionKey, int] = {}
         self._target_starts: dict[PartitionKey, int] = {}
+        # Partitions whose copy is another topic than before, with the sequences that go on there: what came to it before that was noticed
+        # came under those before.
+        self._rebound: dict[PartitionKey, dict[int, tuple[int, int]]] = {}
         # Of each partition, whichever translation stands for it.
         self._surplus: defaultdict[PartitionKey, Surplus] = defaultdict(Surplus)
         self._allocating = asyncio.Lock()
@@ -143,6 +146,12 @@ class Translations:
         }
         if before is not None:
             records += [tombstones(key, self._chunks_written(key), with_position=True) for key in places]
+            for key in places:
+                known = self.of(key)
+                known.renew_epochs()
+                self._rebound[key] = known.position.sequences
+                # What changes of it from now on is not noted behind the tombstones.
+                self._by_key.pop(key)
         if self._transactions is None:
             await self._store.save(records, now_ms=self._clock.now_ms())
         else:
@@ -152,8 +161,9 @@ class Translations:
             for key in places:
                 self._stored.positions.pop(key, None)
                 self._stored.chunks.pop(key, None)
-                self._by_key.pop(key, None)
-                self._saved_chunk.pop(key, None)
+                if key in self._rebound:  # else it has begun anew meanwhile
+                    self._by_key.pop(key, None)
+                    self._saved_chunk.pop(key, None)
                 self._target_starts.pop(key, None)
 
     def _chunks_written(self, key: PartitionKey) -> list[int]:
@@ -172,13 +182,23 @@ class Translations:
     def put(self, key: PartitionKey, translation: Translation) -> None:
         """Begin with a translation; it is noted with the next save."""
         translation.is_dirty = True
+        self._surplus[key].between += translation.surplus.between
         translation.surplus = self._surplus[key]
         self._by_key[key] = translation
         self._saved_chunk[key] = 0
+        self._rebound.pop(key, None)
 
     def is_new(self, key: PartitionKey) -> bool:
         """Nothing is known of the partition."""
-        return key not in self._by_key and key not in self._stored.positions
+        return key in self._rebound or (key not in self._by_key and key not in self._stored.positions)
+
+    def begun(self, key: PartitionKey) -> Translation:
+        """One for a partition of which nothing is known, under sequences that its copy does not know either."""
+        return Translation(Position(sequences=dict(self._rebound.get(key, {}))))
+
+    def is_rebound(self, key: PartitionKey) -> bool:
+        """Whether its copy is another topic than before: batches of ours that are there already were meant for that one."""
+        return key in self._rebound
 
     def note_source_start(self, key: PartitionKey, log_start_offset: int) -> None:
         """The source's log begins here: what lies before need not be translated once the target has forgotten it too."""

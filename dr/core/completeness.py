@@ -120,6 +120,8 @@ def _newest(position: PartitionPosition, asked_at_ms: int) -> int:
 
 def _told(one: MirrorPartition, asked_at_ms: int) -> int:
     """A mirror that has brought nothing yet, or does not know how far it is, has a lag since its own start only."""
+    if one.HasField("complete_ms_ago"):
+        return asked_at_ms - one.complete_ms_ago
     has_begun = one.lag_records == 0 or one.mirrored_records > 0
     return asked_at_ms - one.lag_ms if one.lag_records != UNKNOWN and one.lag_ms >= 0 and has_begun else NEVER
 

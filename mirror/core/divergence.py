@@ -5,6 +5,7 @@ from __future__ import annotations
 from mirror.core.flow_events import SourceChecked
 from mirror.core.flow_state import FlowFacts
 from mirror.core.lag import UNKNOWN
+from mirror.core.partitions import BatchRun
 
 
 def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
@@ -37,3 +38,9 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
         f"histories diverge at offset {min(source.epoch_end_offset, end)}: the mirror ends at {end} under leader epoch "
         f"{epoch}, the source's epoch {source.epoch} ends at {source.epoch_end_offset}"
     )
+
+
+def begins_within(facts: FlowFacts, run: BatchRun) -> bool:
+    """The copy begins where the source's log does, and that is inside a batch (DeleteRecords): it comes whole, as it lies there."""
+    is_beginning = facts.chain_epoch == -1 and facts.chain_offset == facts.restart_offset
+    return is_beginning and run.first_offset < facts.chain_offset < run.next_offset

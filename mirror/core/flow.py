@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from mirror.core.divergence import find_divergence, promised_from
+from mirror.core.divergence import begins_within, find_divergence, promised_from
 from mirror.core.flow_events import (
     Acknowledged,
     AppendRefused,
@@ -65,8 +65,7 @@ from mirror.core.flow_events import (
     TopicReplaced,
 )
 from mirror.core.flow_state import TRANSITIONS, FlowFacts, FlowState, GapPolicy, InvariantBroken, Step
-from mirror.core.lag import UNKNOWN, Progress, next_marker, put_back, without_ends
-from mirror.core.partitions import BatchRun
+from mirror.core.lag import UNKNOWN, Progress, moved, put_back, without_ends
 from mirror.core.tombstones import tombstone_doubt
 
 STORY_LENGTH = 16
@@ -260,7 +259,7 @@ class Flow:
             chain_offset=command.log_end_offset,
             chain_epoch=command.last_epoch,
             target_log_start_offset=command.log_start_offset,
-            progress=_moved(facts.progress, target_log_end_offset=command.log_end_offset),
+            progress=moved(facts.progress, target_log_end_offset=command.log_end_offset),
         )
         return Decision(new, (CheckSource(generation=facts.generation, epoch=command.last_epoch),))
 
@@ -288,13 +287,15 @@ class Flow:
             return self._halt(FlowState.FAULTED, f"{divergence}{self._way_out}")
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
+        progress = _heard(facts.progress, command, now_ms)
         is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
         if expired and self._gap_policy is GapPolicy.HALT:
             gap = (
                 f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.chain_offset}: "
                 f"{expired} offsets expired before they were mirrored{self._way_out}{SKIPPING if self._way_out else ''}"
             )
-            return self._wait(gap, state=FlowState.GAP) if is_in_hand else self._halt(FlowState.GAP, gap)
+            halted = self._wait(gap, state=FlowState.GAP) if is_in_hand else self._halt(FlowState.GAP, gap)
+            return replace(halted, facts=halted.facts._replace(progress=progress))
         if missing and is_in_hand:
             return self._wait(
                 f"the source's log starts at {command.log_start_offset}: what came before is delivered first"
@@ -306,7 +307,6 @@ class Flow:
             reason += f"; {expired} offsets before it had expired at the source"
         elif missing:
             reason += "; what was before it had been deleted at the source when the copy was made"
-        progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
         new = facts._replace(
             state=self._running_label(),
             reason=reason,
@@ -342,22 +342,22 @@ class Flow:
         run = command.run
         if facts.step is not Step.STREAMING or command.fetch_offset != facts.chain_offset:
             return self._ignore()
-        begins_within = _begins_within(facts, run)
-        if (run.first_offset < facts.chain_offset and not begins_within) or run.first_epoch < facts.chain_epoch:
+        is_within = begins_within(facts, run)
+        if (run.first_offset < facts.chain_offset and not is_within) or run.first_epoch < facts.chain_epoch:
             return self._halt(
                 FlowState.FAULTED,
                 f"the source's batch at offset {run.first_offset} (leader epoch {run.first_epoch}) does not continue the "
                 f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch}){self._way_out}",
             )
         doubt = tombstone_doubt(facts, run, now_ms=now_ms)
-        expected = run.first_offset if begins_within else facts.chain_offset
+        expected = run.first_offset if is_within else facts.chain_offset
         new = facts._replace(
             reason=doubt or facts.reason,
-            restart_offset=expected if begins_within else facts.restart_offset,
+            restart_offset=expected if is_within else facts.restart_offset,
             chain_offset=run.next_offset,
             chain_epoch=run.last_epoch,
             source_log_start_offset=command.log_start_offset,
-            progress=_moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms),
+            progress=_heard(facts.progress, command, now_ms),
             may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
             is_resuming=False,
         )
@@ -376,7 +376,7 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.STREAMING:
             return self._ignore()
-        progress = _moved(facts.progress, source_high_watermark=command.high_watermark, source_heard_at_ms=now_ms)
+        progress = _heard(facts.progress, command, now_ms)
         is_complete = progress.target_log_end_offset >= facts.chain_offset
         new = facts._replace(
             source_log_start_offset=command.log_start_offset,
@@ -422,7 +422,7 @@ class Flow:
     def _acknowledged(self, command: Acknowledged, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         before = facts.progress
-        progress = _moved(
+        progress = moved(
             before,
             target_log_end_offset=max(before.target_log_end_offset, command.log_end_offset),
             mirrored_bytes=before.mirrored_bytes + command.size_bytes,
@@ -582,13 +582,11 @@ _NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
 _STICKY = _NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}
 
 
-def _begins_within(facts: FlowFacts, run: BatchRun) -> bool:
-    """The copy begins where the source's log does, and that is inside a batch (DeleteRecords): it comes whole, as it lies there."""
-    is_beginning = facts.chain_epoch == -1 and facts.chain_offset == facts.restart_offset
-    return is_beginning and run.first_offset < facts.chain_offset < run.next_offset
-
-
-def _moved(progress: Progress, **changes: int) -> Progress:
-    moved = progress._replace(**changes)
-    caught_up_at_ms, marker_offset, marker_at_ms = next_marker(moved)
-    return moved._replace(caught_up_at_ms=caught_up_at_ms, marker_offset=marker_offset, marker_at_ms=marker_at_ms)
+def _heard(progress: Progress, command: SourceChecked | BatchesFetched | NothingFetched, now_ms: int) -> Progress:
+    asked_at_ms = now_ms if command.asked_at_ms == UNKNOWN else command.asked_at_ms
+    return moved(
+        progress,
+        source_high_watermark=command.high_watermark,
+        source_heard_at_ms=now_ms,
+        source_asked_at_ms=asked_at_ms,
+    )

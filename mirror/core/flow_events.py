@@ -98,6 +98,8 @@ class SourceChecked:
     high_watermark: int
     epoch: int
     epoch_end_offset: int
+    # When the source was asked (Unix ms), for all that it says of itself; -1: just now.
+    asked_at_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,7 @@ class BatchesFetched:
     run: BatchRun
     high_watermark: int
     log_start_offset: int
+    asked_at_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +129,7 @@ class NothingFetched:
     generation: int
     high_watermark: int
     log_start_offset: int
+    asked_at_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ class Progress(NamedTuple):
 
     source_high_watermark: int = UNKNOWN
     source_heard_at_ms: int = UNKNOWN
+    # When it was asked for the high watermark: what it got after that need not be in it, however late the answer came.
+    source_asked_at_ms: int = UNKNOWN
     target_log_end_offset: int = UNKNOWN
     # When everything that the source had at that moment was known to be at the target.
     caught_up_at_ms: int = UNKNOWN
@@ -56,24 +58,32 @@ def next_marker(progress: Progress) -> tuple[int, int, int]:
     if progress.source_high_watermark == UNKNOWN or progress.target_log_end_offset == UNKNOWN:
         return caught_up_at_ms, marker_offset, marker_at_ms
     if progress.target_log_end_offset >= progress.source_high_watermark:
-        return max(caught_up_at_ms, progress.source_heard_at_ms), UNKNOWN, UNKNOWN
+        return max(caught_up_at_ms, progress.source_asked_at_ms), UNKNOWN, UNKNOWN
     if marker_offset == UNKNOWN:
-        return caught_up_at_ms, progress.source_high_watermark, progress.source_heard_at_ms
+        return caught_up_at_ms, progress.source_high_watermark, progress.source_asked_at_ms
     if progress.target_log_end_offset >= marker_offset:
-        return max(caught_up_at_ms, marker_at_ms), progress.source_high_watermark, progress.source_heard_at_ms
+        return max(caught_up_at_ms, marker_at_ms), progress.source_high_watermark, progress.source_asked_at_ms
     return caught_up_at_ms, marker_offset, marker_at_ms
+
+
+def moved(progress: Progress, **changes: int) -> Progress:
+    """With changed ends, and the marker that follows from them."""
+    changed = progress._replace(**changes)
+    caught_up_at_ms, marker_offset, marker_at_ms = next_marker(changed)
+    return changed._replace(caught_up_at_ms=caught_up_at_ms, marker_offset=marker_offset, marker_at_ms=marker_at_ms)
 
 
 def without_ends(progress: Progress) -> Progress:
     """Both ends unknown, as long as there is no copy; what was mirrored stays counted, and the time lag goes on."""
-    unknown = {"source_high_watermark": UNKNOWN, "source_heard_at_ms": UNKNOWN, "target_log_end_offset": UNKNOWN}
-    return progress._replace(**unknown, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
+    unknown = {"source_high_watermark": UNKNOWN, "source_heard_at_ms": UNKNOWN, "source_asked_at_ms": UNKNOWN}
+    return progress._replace(**unknown, target_log_end_offset=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
 
 
 def put_back(progress: Progress, by_ms: int) -> Progress:
     """The same moments by a clock that was put back."""
     noted = {
         "source_heard_at_ms": progress.source_heard_at_ms,
+        "source_asked_at_ms": progress.source_asked_at_ms,
         "caught_up_at_ms": progress.caught_up_at_ms,
         "marker_at_ms": progress.marker_at_ms,
     }

@@ -402,6 +402,32 @@ async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_
     await eventually(is_all_there, 30_000)
 
 
+async def test_a_copy_that_somebody_deleted_and_made_again_gets_everything_whatever_came_to_it_first(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """Consumers make topics that are not there: what comes next is written before the mirror has heard that this is another topic."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    await create_topic(source, "replaced", 1)
+    await produce_batches(source, "replaced", 0, 0, 40, records=1)
+    settings = {"whitelist": "replaced", "topics.refresh.interval.ms": "4000"}
+    start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    await wait_equal(source, target, "replaced")
+    async with KafkaClient(target) as client:
+        await client.delete_topics(["a.replaced"])
+        await eventually(lambda: is_gone(client, "a.replaced"))
+    await create_topic(target, "a.replaced", 1)
+    for first in range(40, 140, 20):
+        await produce_batches(source, "replaced", 0, first, 20, records=1)
+        await asyncio.sleep(1)
+
+    async def is_all_there() -> bool:
+        theirs, ours = await read_partition(source, "replaced", 0), await read_partition(target, "a.replaced", 0)
+        assert ours.records[-len(theirs.records) :] == theirs.records
+        return True
+
+    await eventually(is_all_there, 60_000)
+
+
 async def state_of(mirror: RunningProcess, topic: str, wanted: str) -> str:
     """Wait until the topic's first partition is in a state; its reason."""
 

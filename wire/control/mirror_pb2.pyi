@@ -13,7 +13,7 @@ class DescribeMirrorRequest(_message.Message):
     def __init__(self, link: _Optional[str] = ...) -> None: ...
 
 class MirrorPartition(_message.Message):
-    __slots__ = ("topic", "partition", "state", "reason", "source_high_watermark", "target_log_end_offset", "lag_records", "lag_bytes", "lag_ms", "mirrored_bytes", "mirrored_records", "stalled_ms", "left_out_bytes", "left_out_records")
+    __slots__ = ("topic", "partition", "state", "reason", "source_high_watermark", "target_log_end_offset", "lag_records", "lag_bytes", "lag_ms", "mirrored_bytes", "mirrored_records", "stalled_ms", "left_out_bytes", "left_out_records", "complete_ms_ago")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class MirrorPartition(_message.Message):
     STALLED_MS_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     state: str
@@ -42,7 +43,8 @@ class MirrorPartition(_message.Message):
     stalled_ms: int
     left_out_bytes: int
     left_out_records: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., source_high_watermark: _Optional[int] = ..., target_log_end_offset: _Optional[int] = ..., lag_records: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., mirrored_bytes: _Optional[int] = ..., mirrored_records: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., left_out_bytes: _Optional[int] = ..., left_out_records: _Optional[int] = ...) -> None: ...
+    complete_ms_ago: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., source_high_watermark: _Optional[int] = ..., target_log_end_offset: _Optional[int] = ..., lag_records: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., mirrored_bytes: _Optional[int] = ..., mirrored_records: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., left_out_bytes: _Optional[int] = ..., left_out_records: _Optional[int] = ..., complete_ms_ago: _Optional[int] = ...) -> None: ...
 
 class RefusedChange(_message.Message):
     __slots__ = ("topic", "reason", "way_out", "since_ms")

@@ -170,6 +170,7 @@ async def test_a_gap_halts_and_says_what_is_missing() -> None:
         assert (
             "the source's log starts at 72, the mirror ends at 60: 12 offsets" in mirror.board.row(FIRST).facts.reason
         )
+        assert mirror.board.lag(FIRST).records == 18
         assert world.target.logs[FIRST].end == 60
 
 

@@ -14,6 +14,8 @@ from mirror.core.flow_events import (
     Acknowledged,
     BatchesFetched,
     Command,
+    LinkRole,
+    LinkTurned,
     NothingFetched,
     Settled,
     SourceChecked,
@@ -94,6 +96,20 @@ def test_a_source_is_not_heard_because_a_clock_was_put_back(board: FlowBoard, cl
     clock.advance(1_500)
     assert (board.lag(KEY).records, board.lag(KEY).ms) == (-1, 1_500)
     assert board.is_stalled(KEY)
+
+
+def test_what_the_source_had_is_complete_as_of_when_it_was_asked(board: FlowBoard, clock: ManualClock) -> None:
+    """An answer may take long, and says nothing of what came after it was given."""
+    asked_at_ms = clock.now_ms()
+    clock.advance(40_000)
+    tell(board, NothingFetched(generation=1, asked_at_ms=asked_at_ms, **END))
+    assert (board.lag(KEY).records, board.lag(KEY).ms) == (0, 0)
+    assert board.complete_ms_ago(KEY) == 40_000
+    tell(board, NothingFetched(generation=1, asked_at_ms=clock.now_ms(), **END))
+    clock.advance(300)
+    assert board.complete_ms_ago(KEY) == 300
+    tell(board, LinkTurned(role=LinkRole.TURNED, reason="promoted"))
+    assert board.complete_ms_ago(KEY) is None
 
 
 def test_a_clock_that_goes_ahead_may_be_that_of_a_machine_that_stood_still(

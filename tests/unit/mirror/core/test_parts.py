@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from mirror.core.answers import Appended, Refusal, SendAgain, judge_append
 from mirror.core.assignment import FetcherKey, assign_fetchers
 from mirror.core.flow_events import TargetRefusal
-from mirror.core.lag import Lag, Progress, measure, next_marker
+from mirror.core.lag import Lag, Progress, measure, moved
 from mirror.core.offsets import GroupOffset, Stay, TargetRange, offset_to_commit
 from mirror.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
 from mirror.core.plan import (
@@ -298,14 +298,11 @@ def test_lag_in_bytes_comes_from_the_mean_record() -> None:
 
 
 def test_lag_in_time_counts_from_the_last_moment_with_everything() -> None:
-    def moved(progress: Progress, **changes: int) -> Progress:
-        changed = progress._replace(**changes)
-        caught_up, marker, marker_at = next_marker(changed)
-        return changed._replace(caught_up_at_ms=caught_up, marker_offset=marker, marker_at_ms=marker_at)
-
-    progress = moved(Progress(), source_high_watermark=5, source_heard_at_ms=100, target_log_end_offset=5)
-    progress = moved(progress, source_high_watermark=8, source_heard_at_ms=200)
-    progress = moved(progress, source_high_watermark=20, source_heard_at_ms=300)
+    progress = moved(
+        Progress(), source_high_watermark=5, source_heard_at_ms=110, source_asked_at_ms=100, target_log_end_offset=5
+    )
+    progress = moved(progress, source_high_watermark=8, source_heard_at_ms=210, source_asked_at_ms=200)
+    progress = moved(progress, source_high_watermark=20, source_heard_at_ms=310, source_asked_at_ms=300)
     assert measure(progress, now_ms=400, stale_after_ms=500).ms == 300
     progress = moved(progress, target_log_end_offset=8)
     assert measure(progress, now_ms=400, stale_after_ms=500).ms == 200

@@ -299,6 +299,7 @@ class Mirror:
             stalls=self._stalls,
             name_at_target=self._ports.name_at_target,
             owned_slots=self._ports.owned_slots,
+            names_formats=self._config.figure_names,
         )
 
     def _make_groups(self, registry: CollectorRegistry) -> GroupSync:
@@ -312,7 +313,13 @@ class Mirror:
             link=self.link,
             clock=self._clock,
             interval_ms=self._config.group_sync_interval_ms,
-            metrics=CheckpointMetrics(registry, source=link.source_site, target=link.site, clock=self._clock)
+            metrics=CheckpointMetrics(
+                registry,
+                source=link.source_site,
+                target=link.site,
+                clock=self._clock,
+                names_formats=self._config.figure_names,
+            )
             if is_measured
             else None,
         )

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mirror.core.flow_state import GapPolicy
 from mirror.core.mirror_maker_file import Flow, Verdict, is_mirror_maker_file, read_mirror_maker_file
-from mirror.core.mirror_maker_keys import UnusableFile
+from mirror.core.mirror_maker_keys import NamesFormat, UnusableFile
 from mirror.core.naming import Naming, NamingPolicy, parse_table
 from mirror.core.own_keys import NAMING_TABLE, SHARING, TRANSACTIONAL, idle_keys
 from mirror.core.sharing import Strategy
@@ -185,6 +185,12 @@ class MirrorConfig(Settings):
     )
     metrics_listener: HostPort | None = Field(
         default=None, alias="antipode.metrics.listener", description="host:port, or empty for none"
+    )
+    figure_names: tuple[NamesFormat, ...] = Field(
+        default=(NamesFormat.LEGACY,),
+        min_length=1,
+        alias="metric.names.formats",
+        description="legacy, new or both, comma-separated: by which of MirrorMaker 2's names its figures are shown",
     )
     grpc_listener: HostPort | None = Field(
         default=None, alias="antipode.grpc.listener", description="host:port, or empty for none"
@@ -438,6 +444,7 @@ class MirrorConfig(Settings):
         "high_priority_topics",
         "low_priority_topics",
         "acl_principal_blacklist",
+        "figure_names",
         mode="before",
     )
     @classmethod

@@ -7,7 +7,7 @@ cannot be known is NaN, never zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
@@ -17,11 +17,13 @@ from prometheus_client.registry import Collector
 from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
 from mirror.core.lag import UNKNOWN
+from mirror.core.mirror_maker_keys import NamesFormat
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import NameAtTarget
 from mirror.core.refusals import Refusal
 from mirror.core.sharing import SLOTS
 from mirror.core.window import QueuedBatches
+from mirror.figure_names import in_formats
 from mirror.link_watch import LinkStanding
 from mirror.pace import Pace, oldest_by_partition
 from mirror.queue import ByteQueue
@@ -34,6 +36,7 @@ GROUPS_SHOWN = 100
 TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 TRANSACTION_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60)
 
+_LEGACY_NAMES = (NamesFormat.LEGACY,)
 _SOURCE_CONNECTOR = "kafka_connect_mirror_mirrorsourceconnector"
 _CHECKPOINT_CONNECTOR = "kafka_connect_mirror_mirrorcheckpointconnector"
 _OF_PARTITION = ("source", "target", "topic", "partition")
@@ -62,7 +65,9 @@ class MirrorMetrics(Collector):
         stalls: StallWatch,
         name_at_target: NameAtTarget | None = None,
         owned_slots: Callable[[], int] | None = None,
+        names_formats: Collection[NamesFormat] = _LEGACY_NAMES,
     ) -> None:
+        self._names_formats = names_formats
         self._owned_slots = owned_slots
         self._unacknowledged = unacknowledged
         # As MirrorMaker does, its families name the copy and not the topic that it is of.
@@ -111,7 +116,8 @@ class MirrorMetrics(Collector):
             yield share
         yield from self._partition_families()
         yield from self._stall_families()
-        yield from self._mirror_maker_families(oldest_by_partition(unacknowledged))
+        families = self._mirror_maker_families(oldest_by_partition(unacknowledged))
+        yield from in_formats(families, self._names_formats)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: names do not clash with those of the process collectors."""
@@ -324,7 +330,16 @@ class CheckpointMetrics(Collector):
     Of a translate link those are MirrorMaker's checkpoints, of an exact link the groups' own offsets.
     """
 
-    def __init__(self, registry: CollectorRegistry, *, source: str, target: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        source: str,
+        target: str,
+        clock: Clock,
+        names_formats: Collection[NamesFormat] = _LEGACY_NAMES,
+    ) -> None:
+        self._names_formats = names_formats
         self._ends = (source, target)
         self._clock = clock
         self._latencies: dict[tuple[str, PartitionKey], Rolling] = {}
@@ -348,7 +363,8 @@ class CheckpointMetrics(Collector):
             for (group, key), rolling in tuple(self._latencies.items())
         }
         text = "Time from asking for a group's offsets at the source until the target has them."
-        yield from _figures(f"{_CHECKPOINT_CONNECTOR}_checkpoint_latency_ms", text, _OF_GROUP, found)
+        families = _figures(f"{_CHECKPOINT_CONNECTOR}_checkpoint_latency_ms", text, _OF_GROUP, found)
+        yield from in_formats(families, self._names_formats)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance, as `MirrorMetrics`."""

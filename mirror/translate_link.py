@@ -127,16 +127,7 @@ class TranslateLink:
             replication_factor=config.replication_factor,
             is_syncing_configs=config.is_syncing_configs,
         )
-        self._mirror_maker = MirrorMakerTopics(
-            config,
-            source=self._source_client,
-            target=self._target_client,
-            source_groups=self._source,
-            translations=self.translations,
-            downstream=self._copies.downstream,
-            metrics=CheckpointMetrics(registry, source=config.source_alias, target=config.target_alias, clock=clock),
-            clock=clock,
-        )
+        self._mirror_maker = self._make_mirror_maker(registry)
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None
 
     async def open(self) -> LinkStanding:
@@ -286,6 +277,25 @@ class TranslateLink:
             await self.translations.reload()
         if self._config.is_syncing_groups:
             await self._group_notes.load()
+
+    def _make_mirror_maker(self, registry: CollectorRegistry) -> MirrorMakerTopics:
+        config = self._config
+        return MirrorMakerTopics(
+            config,
+            source=self._source_client,
+            target=self._target_client,
+            source_groups=self._source,
+            translations=self.translations,
+            downstream=self._copies.downstream,
+            metrics=CheckpointMetrics(
+                registry,
+                source=config.source_alias,
+                target=config.target_alias,
+                clock=self._clock,
+                names_formats=config.figure_names,
+            ),
+            clock=self._clock,
+        )
 
     def _make_acl_sync(self) -> AclSync:
         return AclSync(

@@ -13,6 +13,13 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 
+class NamesFormat(enum.Enum):
+    """Values of `metric.names.formats` (KIP-1280): by which names MirrorMaker's figures are shown."""
+
+    LEGACY = "legacy"
+    NEW = "new"
+
+
 class Fate(enum.Enum):
     """What became of a key."""
 
@@ -76,6 +83,7 @@ RENAMED: Final[Mapping[str, str]] = {
     "emit.offset-syncs.enabled": "emit.offset-syncs.enabled",
     "heartbeats.replication.enabled": "heartbeats.replication.enabled",
     "offset-syncs.topic.location": "offset-syncs.topic.location",
+    "metric.names.formats": "metric.names.formats",
 }
 """Keys of MirrorMaker and our names for the same thing."""
 BESIDE: Final[Mapping[str, str]] = {
@@ -236,7 +244,6 @@ _AS_IT_IS_ANYWAY: Final[Mapping[str, tuple[str, str]]] = {
         "org.apache.kafka.clients.admin.forwardingadmin",
         "topics are made through the target's own Admin API",
     ),
-    "metric.names.formats": ("legacy", "MirrorMaker's figures have the names of its legacy format"),
     "add.source.alias.to.metrics": ("true", "MirrorMaker's figures have the label source"),
     "transforms": ("", "records pass as they are"),
 }

@@ -40,6 +40,7 @@ VALUES = {
     "isolation.level": "read_committed",
     "offset-syncs.topic.location": "target",
     "exactly.once.source.support": "enabled",
+    "metric.names.formats": "legacy,new",
     "enabled": "true",
 }
 """Where any number is not a value."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from prometheus_client.core import UnknownMetricFamily
 
 from deploy import jar_sets
+from mirror.core.mirror_maker_keys import NamesFormat
+from mirror.figure_names import in_formats
 from tests.support.java_clients import KafkaPrograms
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
@@ -86,6 +89,73 @@ public class MirrorMakerFigures {
 }
 """
 """Prints `group name tags` of every figure that MirrorMaker has by default."""
+
+
+NEW_FIGURES = """
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Method;
+import java.util.Map;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.metrics.PluginMetrics;
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.connect.runtime.ConnectMetrics;
+import org.apache.kafka.connect.runtime.standalone.StandaloneConfig;
+import org.apache.kafka.connect.util.ConnectorTaskId;
+
+public class NewFigures {
+    private static final String MIRROR = "org.apache.kafka.connect.mirror.";
+    private static final Map<String, String> TASK = Map.of("name", "m", "connector.class", "none", "source.cluster.alias", "a",
+        "target.cluster.alias", "b", "task.assigned.partitions", "orders-0", "task.assigned.groups", "billing");
+
+    public static void main(String[] none) throws Exception {
+        String json = "org.apache.kafka.connect.json.JsonConverter";
+        ConnectMetrics metrics = new ConnectMetrics("w", new StandaloneConfig(Map.of("bootstrap.servers", "localhost:1",
+            "key.converter", json, "value.converter", json, "offset.storage.file.filename", "f")), Time.SYSTEM, "c");
+        Method ofTask = ConnectMetrics.class.getDeclaredMethod("taskPluginMetrics", ConnectorTaskId.class);
+        ofTask.setAccessible(true);
+        for (String kind : new String[] {"Source", "Checkpoint"}) {
+            Class<?> config = Class.forName(MIRROR + "Mirror" + kind + "TaskConfig");
+            Constructor<?> made = Class.forName(MIRROR + "Mirror" + kind + "Metrics")
+                .getDeclaredConstructor(PluginMetrics.class, config);
+            made.setAccessible(true);
+            Object figures = made.newInstance(ofTask.invoke(metrics, new ConnectorTaskId("Mirror" + kind + "Connector", 0)),
+                config.getConstructor(Map.class).newInstance(TASK));
+            if (kind.equals("Checkpoint")) {
+                Method latency = figures.getClass()
+                    .getDeclaredMethod("checkpointLatency", TopicPartition.class, String.class, long.class);
+                latency.setAccessible(true);
+                latency.invoke(figures, new TopicPartition("a.orders", 0), "billing", 5L);
+            }
+        }
+        metrics.metrics().metrics().keySet().stream().filter(name -> name.tags().containsKey("source")).forEach(name ->
+            System.out.println(name.group() + " " + name.name() + " " + name.tags().toString().replace(" ", "")));
+        System.exit(0);
+    }
+}
+"""
+"""Prints `group name {tag=value,...}` of every figure that MirrorMaker has by metric.names.formats=new."""
+
+
+def test_so_is_every_figure_by_its_new_name(kafka_programs: KafkaPrograms, tmp_path: Path) -> None:
+    program = tmp_path / "NewFigures.java"
+    program.write_text(NEW_FIGURES, encoding="utf-8")
+    theirs = {}
+    for line in kafka_programs.run_source(program).decode().splitlines():
+        if line.startswith("plugins "):
+            group, name, tags = line.split()
+            labels = dict(tag.split("=") for tag in tags.strip("{}").split(","))
+            theirs[f"kafka_connect_{group}_{name.replace('-', '_')}"] = labels
+    values = {"source": "a", "target": "b", "topic": "a.orders", "partition": "0", "group": "billing"}
+    legacy = []
+    for line in METRICS_PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `kafka_connect_mirror_"):
+            _, name, _, told, *_ = (cell.strip() for cell in line.split("|"))
+            labels = {label: values[label] for label in told.replace("`", "").replace(" ", "").split(",")}
+            legacy.append(UnknownMetricFamily(name.strip("`"), "Text.", labels=list(labels)))
+            legacy[-1].add_metric(list(labels.values()), 1)
+    ours = {sample.name: sample.labels for family in in_formats(legacy, [NamesFormat.NEW]) for sample in family.samples}
+    assert ours == theirs
+    assert len(theirs) == 16
 
 
 def test_every_figure_of_mirror_maker_is_shown_by_the_name_of_the_jmx_exporter_s_usual_rules(

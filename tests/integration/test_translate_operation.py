@@ -275,6 +275,8 @@ def _are_both_on_one_page(port: int) -> bool:
     for source, target in (("A", "B"), ("B", "A")):
         place = f'{{partition="0",source="{source}",target="{target}",topic="{source}_sample-of-{source.lower()}"}}'
         assert f"kafka_connect_mirror_mirrorsourceconnector_record_count{place} 10.0" in page
+        labels = place.strip("{}").replace('",topic', '",task="0",topic')
+        assert f'kafka_connect_plugins_record_count{{connector="MirrorSourceConnector",{labels}}} 10.0' in page
     return True
 
 
@@ -299,9 +301,10 @@ emit.heartbeats.interval.seconds = 5
 replication.policy.internal.topic.separator.enabled = false
 emit.checkpoints.interval.seconds = 1
 refresh.topics.interval.seconds = 1
+metric.names.formats = legacy, new
 antipode.metrics.listener = {metrics}
 """
-"""Kafka's config/connect-mirror-maker.properties, with four lines more; topics are those of the test."""
+"""Kafka's config/connect-mirror-maker.properties, with five lines more; topics are those of the test."""
 
 TOPICS_OF_MIRROR_MAKER = """
 import java.time.Duration;

@@ -11,6 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
+from mirror.config import load_config
 from mirror.core.flow_state import FlowState
 from mirror.core.lag import Progress
 from mirror.core.partitions import BatchRun, PartitionKey
@@ -18,6 +19,7 @@ from mirror.core.plan import NameAtTarget
 from mirror.core.window import QueuedBatches
 from mirror.metrics import CheckpointMetrics, MirrorMetrics, TransactionMetrics
 from mirror.rolling import WINDOW_MS
+from runtime.configuration import ConfigurationError
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
@@ -124,6 +126,38 @@ def test_mirror_maker_s_families_name_the_copy_as_mirror_maker_does() -> None:
     scene.acknowledge(latency_ms=10)
     assert scene.figures(topic="a.t") == [10, 10, 10, 10]
     assert all(math.isnan(value) for value in scene.figures(topic="t"))
+
+
+@pytest.mark.parametrize(
+    ("formats", "expected"),
+    [
+        ("legacy", {"kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms": set()}),
+        ("new", {"kafka_connect_plugins_checkpoint_latency_ms": {"connector", "task"}}),
+        (
+            "new, legacy",
+            {
+                "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms": set(),
+                "kafka_connect_plugins_checkpoint_latency_ms": {"connector", "task"},
+            },
+        ),
+    ],
+)
+def test_mirror_maker_s_figures_have_the_names_that_are_asked_for(formats: str, expected: dict[str, set[str]]) -> None:
+    config = load_config({"link.name": "a-b", "site.agents": "h:1", "metric.names.formats": formats})
+    registry = CollectorRegistry()
+    metrics = CheckpointMetrics(
+        registry, source="a", target="b", clock=ManualClock(), names_formats=config.figure_names
+    )
+    metrics.observe("billing", KEY, asked_at_ms=0)
+    of_group = {"source", "target", "group", "topic", "partition"}
+    found = {one.name: set(one.labels) - of_group for family in registry.collect() for one in family.samples}
+    assert {name: labels for name, labels in found.items() if name.endswith("_ms")} == expected
+
+
+@pytest.mark.parametrize("formats", ["", "newest", "legacy;new"])
+def test_another_format_of_names_is_refused(formats: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"metric\.names\.formats.*legacy, new or both"):
+        load_config({"link.name": "a-b", "site.agents": "h:1", "metric.names.formats": formats})
 
 
 def test_latencies_of_a_partition_of_which_nothing_came_for_a_minute_are_not_known() -> None:

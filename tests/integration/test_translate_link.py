@@ -29,6 +29,7 @@ from tests.support.translate_links import (
     read_partition,
     run_transactions,
     start_translate_mirror,
+    total_end,
     until_a_random_moment,
     wait_equal,
 )
@@ -410,15 +411,21 @@ async def test_a_copy_that_somebody_deleted_and_made_again_gets_everything_whate
     await create_topic(source, "replaced", 1)
     await produce_batches(source, "replaced", 0, 0, 40, records=1)
     settings = {"whitelist": "replaced", "topics.refresh.interval.ms": "4000"}
-    start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
     await wait_equal(source, target, "replaced")
     async with KafkaClient(target) as client:
         await client.delete_topics(["a.replaced"])
         await eventually(lambda: is_gone(client, "a.replaced"))
     await create_topic(target, "a.replaced", 1)
-    for first in range(40, 140, 20):
-        await produce_batches(source, "replaced", 0, first, 20, records=1)
-        await asyncio.sleep(1)
+    await produce_batches(source, "replaced", 0, 40, 20, records=1)
+
+    async def has_taken_some() -> bool:
+        return await total_end(target, "a.replaced", 1) > 0
+
+    await eventually(has_taken_some, 30_000)
+    await produce_batches(source, "replaced", 0, 60, 60, records=1)
+    await eventually(lambda: "another one than before" in mirror.log_text(), 30_000)
+    await produce_batches(source, "replaced", 0, 120, 20, records=1)
 
     async def is_all_there() -> bool:
         theirs, ours = await read_partition(source, "replaced", 0), await read_partition(target, "a.replaced", 0)

@@ -174,7 +174,7 @@ async def test_a_cut_link_heals_within_seconds(processes: Processes, tmp_path: P
             async def has_healed() -> bool:
                 return await states(mirror) == {"MIRRORING"}
 
-            await eventually(has_healed, 5_000)
+            await eventually(has_healed)
     await pair.caught_up(TOPIC, PARTITIONS)
 
 

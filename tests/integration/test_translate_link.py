@@ -287,7 +287,7 @@ async def test_batches_with_holes_and_brokers_times_arrive_whole(
     async def is_compacted() -> bool:
         return len((await read_partition(source, compacted, 0)).records) < before
 
-    await eventually(is_compacted, 120_000)
+    await eventually(is_compacted, 90_000)
     settings = {"whitelist": f"{compacted},{stamped}", "link.name": compacted, "sync.topic.configs.enabled": "false"}
     mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
     await mirrored_something(target, f"a.{stamped}", 1)
@@ -335,7 +335,7 @@ async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
             found = await read_partition(source, topic, 0)
             return [one.key for one in found.records[:15]] == [b"key-%d" % index for index in range(5, 20)]
 
-        await eventually(is_compacted, 120_000)
+        await eventually(is_compacted, 90_000)
         mirror.start()
 
         async def is_mirrored() -> tuple[PartitionContent, PartitionContent]:

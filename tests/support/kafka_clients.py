@@ -7,8 +7,11 @@ expectations. What a test is about, it sets itself through `settings` (the clien
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import time
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 WITHIN_MS = 30_000
@@ -205,6 +208,19 @@ async def aiokafka_consume(
     return received
 
 
+@contextlib.contextmanager
+def sockets_left_open() -> Iterator[None]:
+    """For functions with a client of kafka-python in them: 3.0 leaves the socket of a connection that is being made when the client
+    is closed. It is collected with the function's end, where the warning fails no test that has nothing to do with it."""
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+
+@sockets_left_open()
 def kafka_python_produce(
     bootstrap_servers: str,
     topic: str,
@@ -230,6 +246,7 @@ def kafka_python_produce(
     return [Acknowledged(place.partition, place.offset) for place in places]
 
 
+@sockets_left_open()
 def kafka_python_consume(
     bootstrap_servers: str,
     topic: str,

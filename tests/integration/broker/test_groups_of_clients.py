@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.java_clients import CONSUMER_GROUPS, KafkaPrograms
-from tests.support.kafka_clients import Record, librdkafka_produce
+from tests.support.kafka_clients import Record, librdkafka_produce, sockets_left_open
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 
@@ -159,6 +159,7 @@ async def test_aiokafka_joins_commits_and_resumes(broker: LoneBroker, topic: str
 def test_kafka_python_joins_commits_and_resumes(broker: LoneBroker, topic: str) -> None:
     from kafka import KafkaConsumer
 
+    @sockets_left_open()
     def read(count: int) -> set[bytes]:
         consumer = KafkaConsumer(
             topic,

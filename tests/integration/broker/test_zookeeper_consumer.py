@@ -381,7 +381,9 @@ async def test_members_that_cannot_take_part_are_refused_and_the_others_go_on(si
                     await greedy.create_streams({topic: 1, second: 1})
         await site.produce(topic, 0, 10, 2)
         await read.has(10)
-        assert (len(sound.reading), sound.failure) == (2, None)
+        # somebody went a moment ago: it may be in the middle of a rebalance
+        await eventually(lambda: len(sound.reading) == 2, WITHIN_MS)
+        assert sound.failure is None
 
 
 async def test_a_partition_that_somebody_keeps_fails_the_rebalance_and_leaves_nothing_behind(site: Site) -> None:

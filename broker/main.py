@@ -360,6 +360,7 @@ class Broker:
                 self._ports[listener.name] = self._bind(listener.name, listener.address)
             await self._open_logs()
             self._control.on_image(self._quotas.on_image)
+            self._control.on_image(self._replicas.on_image)
             self._control.on_image(self._fetchers.on_image)
             self._control.on_image(self._proposals.on_image)
             self._control.on_image(self._doubts.on_image)

@@ -153,6 +153,12 @@ class Replicas:
             self._tell_offline()
         return failures
 
+    async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Deletions wait for living followers, and others live now."""
+        if before.brokers.keys() != after.brokers.keys():
+            for hosted in self:
+                self.deletes.notify(hosted.key)
+
     def _tell_offline(self) -> None:
         if self.on_offline_changed is not None:
             self.on_offline_changed()

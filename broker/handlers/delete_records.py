@@ -97,7 +97,7 @@ class _Followers:
             deletes.forget(entry)
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        """A follower fetched, or the leadership changed; True when no partition is waited for any more."""
+        """A follower fetched or went, or the leadership changed; True when no partition is waited for any more."""
         self._look()
         return not self._waited
 

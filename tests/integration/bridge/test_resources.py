@@ -107,7 +107,14 @@ def test_a_bridge_that_is_stopped_answers_what_it_has_taken(start_bridge: Callab
         while b'"offset":1' not in received:
             received += streaming.recv(65536)
         reading = thread.submit(waiting.get, "records")
-        eventually_sync(lambda: waiting.get("assignments").status_code == 409)
+
+        def is_reading() -> bool:
+            nonlocal reading
+            if reading.done():  # one look at the instance was there first, and the read was refused
+                reading = thread.submit(waiting.get, "records")
+            return waiting.get("assignments").status_code == 409
+
+        eventually_sync(is_reading)
         bridge.process.stop()
         assert reading.result().status_code == 200
         while piece := streaming.recv(65536):

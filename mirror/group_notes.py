@@ -6,7 +6,6 @@ a group's offset at the target is not the noted one, and the group is left where
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
@@ -14,17 +13,13 @@ from uuid import UUID
 from mirror.core.group_notes import GroupNote, StoredGroups, note_record
 from mirror.core.partitions import PartitionKey
 from mirror.followed_notes import FollowedNotes
-from mirror.offset_store import LinkTopic, read_topic
-from mirror.ports import Unreachable
+from mirror.offset_store import LinkTopic, keep_saved, read_topic
 from runtime.clock import Clock
-from runtime.logs import get_logger
 from wire.client import KafkaClient
 
 GROUPS_TOPIC_PREFIX: Final = "antipode-group-offsets."
 
 SAVE_INTERVAL_S: Final = 0.25
-
-_log = get_logger("mirror.translate")
 
 
 class GroupNotes:
@@ -84,16 +79,7 @@ class GroupNotes:
 
     async def keep_saved(self) -> None:
         """Save each interval until cancelled."""
-        is_failing = False
-        while True:
-            await asyncio.sleep(SAVE_INTERVAL_S)
-            try:
-                await self.save()
-                is_failing = False
-            except Unreachable as error:
-                if not is_failing:
-                    _log.warning("where groups stand cannot be noted at the target", reason=str(error))
-                is_failing = True
+        await keep_saved(self.save, interval_s=SAVE_INTERVAL_S, told="where groups stand cannot be noted at the target")
 
 
 class OppositeGroupNotes:

@@ -6,7 +6,8 @@ producer ids in it too (`provenance.py`), which is how a mirror recognises what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
@@ -16,6 +17,7 @@ from mirror.core.renumbering import Stamp
 from mirror.core.stored_map import StoredLink, StoredRecord, is_claim
 from mirror.kafka_site import reached
 from mirror.ports import Unreachable
+from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -37,6 +39,22 @@ SETTLING_MS_MAX = 5_000
 
 _READ_BYTES = 4 * 1024 * 1024
 _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(16 * 1024 * 1024)}
+
+_log = get_logger("mirror.translate")
+
+
+async def keep_saved(save: Callable[[], Awaitable[None]], *, interval_s: float, told: str) -> None:
+    """Save each interval until cancelled; `told` is logged when it begins to fail."""
+    is_failing = False
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await save()
+            is_failing = False
+        except Unreachable as error:
+            if not is_failing:
+                _log.warning(told, reason=str(error))
+            is_failing = True
 
 
 class LinkTopic:

@@ -34,8 +34,6 @@ READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
 LOOKING_BACK_GROWS = 64
 """By how much more of the target's log is looked at each time, where it does not tell yet how much of it is kept."""
-STRANGERS_PASSED_MAX = 4096
-"""So many of the target's last offsets without a batch of ours are nothing that came after a loss."""
 
 _log = get_logger("mirror.translate")
 
@@ -139,34 +137,35 @@ class TailReader:
         _log.warning("the target lost what it had; it is mirrored again", partition=str(key), lost_offsets=lost)
 
     async def _end_of_copy(self, key: PartitionKey, position: Position, end: LogEnds) -> int:
-        """Looks back from the log's end until there is a batch of ours from before it was lost."""
+        """Looks back from the log's end until there is a batch of ours from before it was lost, however much others wrote since."""
         noted_end, size = min(end.end_offset, position.target_next), 1
+        looked_from, ours = noted_end, list[BatchHeader]()
         while True:
             first = max(end.log_start_offset, noted_end - size)
-            headers = [
-                header
-                for header in await self._headers(key, first, noted_end)
-                if header.producer_id in position.sequences and header.base_sequence >= 0 and not header.is_control
-            ]
-            if first == end.log_start_offset or any(is_before(position, header) for header in headers):
-                kept = end_of_copy(position, headers)
+            found = await self._sequenced(key, position, first, looked_from)
+            ours += found
+            if first == end.log_start_offset or any(is_before(position, header) for header in found):
+                kept = end_of_copy(position, ours)
                 return noted_end if kept is None else kept
-            if not headers and size >= STRANGERS_PASSED_MAX:
-                return noted_end
+            looked_from = first
             size *= LOOKING_BACK_GROWS
 
     def _ours(self) -> frozenset[int]:
         return frozenset({*self._translations.producers.values(), *self._translations.writers})
 
-    async def _headers(self, key: PartitionKey, offset: int, end: int) -> list[BatchHeader]:
-        """Of the target's batches from the one that `offset` lies in on."""
+    async def _sequenced(self, key: PartitionKey, position: Position, offset: int, end: int) -> list[BatchHeader]:
+        """Of the target's batches from the one that `offset` lies in on: those under producers that the position knows."""
         target, found = self._naming.target_name(key.topic), list[BatchHeader]()
         while offset < end:
             records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
             headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
             if not headers:
                 raise Unreachable(f"{target}-{key.partition} has nothing at offset {offset}")
-            found += headers
+            found += [
+                header
+                for header in headers
+                if header.producer_id in position.sequences and header.base_sequence >= 0 and not header.is_control
+            ]
             offset = headers[-1].next_offset
         return found
 

@@ -34,9 +34,8 @@ class TranslatedSource(KafkaSite):
         """As the site's, and which of them are no news at the target."""
         if self._opposite is None:
             return await super().offsets_of(groups)
-        await self._opposite.refresh(
-            self._topic_ids
-        )  # before: what is noted later may be of an offset that was not read yet
+        # Before: what is noted later may be of an offset that was not read yet.
+        await self._opposite.refresh(self._topic_ids)
         read = await super().offsets_of(groups)
         is_from_target = self._opposite.is_from_target
         from_target = {

@@ -24,7 +24,7 @@ from mirror.core.stored_map import (
 )
 from mirror.core.translation import Position, Surplus, Translation
 from mirror.kafka_site import reached
-from mirror.offset_store import OffsetStore
+from mirror.offset_store import OffsetStore, keep_saved
 from mirror.ports import Unreachable
 from mirror.transactions import Transactions
 from runtime.clock import Clock
@@ -287,16 +287,9 @@ class Translations:
 
     async def keep_saved(self) -> None:
         """Save each interval until cancelled."""
-        is_failing = False
-        while True:
-            await asyncio.sleep(SAVE_INTERVAL_S)
-            try:
-                await self.save()
-                is_failing = False
-            except Unreachable as error:
-                if not is_failing:
-                    _log.warning("the offset map cannot be saved; the target's log stands for it", reason=str(error))
-                is_failing = True
+        await keep_saved(
+            self.save, interval_s=SAVE_INTERVAL_S, told="the offset map cannot be saved; the target's log stands for it"
+        )
 
     def known(self) -> Iterable[tuple[PartitionKey, Translation]]:
         """All partitions of this daemon that have been looked at."""

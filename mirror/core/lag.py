@@ -87,8 +87,8 @@ def put_back(progress: Progress, by_ms: int) -> Progress:
         "caught_up_at_ms": progress.caught_up_at_ms,
         "marker_at_ms": progress.marker_at_ms,
     }
-    moved = {name: at_ms - by_ms for name, at_ms in noted.items() if at_ms != UNKNOWN}
-    return progress._replace(**moved, started_at_ms=progress.started_at_ms - by_ms)
+    earlier = {name: at_ms - by_ms for name, at_ms in noted.items() if at_ms != UNKNOWN}
+    return progress._replace(**earlier, started_at_ms=progress.started_at_ms - by_ms)
 
 
 def measure(progress: Progress, *, now_ms: int, stale_after_ms: int) -> Lag:

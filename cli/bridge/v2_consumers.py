@@ -112,10 +112,10 @@ class V2Consumers:
         """Records, as many as come within the time and go into the size."""
         parts, instance = self._parts, self._instance(request, has_records=True)
         media_type = negotiate_records(request.headers.get("accept"), instance.embedded)
-        limits = self._limits(request, instance)
         async with parts.bodies.whole(request):  # clients send empty ones
             pass
         async with instance.used():
+            limits = self._limits(request, instance)  # a stop before this is seen here; a later one interrupts the read
             leaving = asyncio.ensure_future(_until_gone(request, instance))
             messages: list[Message] = []
             try:

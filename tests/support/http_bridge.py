@@ -63,7 +63,9 @@ class BridgeClient:
 
     def has_leaders(self, topic: str, partitions: int) -> bool:
         """Whether every partition has a leader."""
-        found = self.http.get(f"/topics/{topic}/partitions").json()
+        answer = self.http.get(f"/topics/{topic}/partitions")
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
         return len(found) == partitions and all(item["leader"] >= 0 for item in found)
 
     def produce(
@@ -190,7 +192,8 @@ class HttpBridge(BridgeClient):
 
     def figure(self, name: str) -> float:
         """The sum of a figure's samples."""
-        text = httpx.get(f"http://{LOOPBACK}:{self.metrics_port}/metrics", trust_env=False).text
+        page = f"http://{LOOPBACK}:{self.metrics_port}/metrics"
+        text = httpx.get(page, timeout=TIMEOUT_S, trust_env=False).text
         return sum(_values(text, f"antipode_bridge_{name}"))
 
 

@@ -24,8 +24,12 @@ def test_a_topic_is_made_grown_described_and_deleted(bridge: BridgeClient) -> No
     assert topic["metadata"]["resource_name"].endswith(f"/topic={name}")
     assert bridge.http.get(topic["partitions"]["related"]).json()["data"][1]["partition_id"] == 1
     assert bridge.http.patch(path, json={"partitions_count": 3}).json()["partitions_count"] == 3
-    replicas = bridge.http.get(f"{path}/partitions/2/replicas").json()["data"]
-    assert [(item["broker_id"], item["is_leader"], item["is_in_sync"]) for item in replicas] == [(1, True, True)]
+
+    def is_led() -> bool:
+        replicas = bridge.http.get(f"{path}/partitions/2/replicas").json()["data"]
+        return [(item["broker_id"], item["is_leader"], item["is_in_sync"]) for item in replicas] == [(1, True, True)]
+
+    eventually_sync(is_led)
     again = bridge.http.post(f"{bridge.cluster}/topics", json={"topic_name": name})
     assert (again.status_code, again.json()["error_code"]) == (400, 40002)
     assert bridge.http.delete(path).status_code == 204
@@ -97,7 +101,8 @@ def test_a_bridge_that_is_stopped_answers_what_it_has_taken(start_bridge: Callab
     bridge.produce(topic, [{"value": 1}])
     instance = bridge.instance(group).subscribed(topic)
     instance.read_until(1)
-    waiting = bridge.instance(group, fetch_min_bytes=-1).subscribed(topic)
+    # in a group of its own: it would take the partition over, and then be the one that reads what comes next
+    waiting = bridge.instance(f"{group}-waiting", fetch_min_bytes=-1).subscribed(topic)
     with concurrent.futures.ThreadPoolExecutor(1) as thread, bridge.connect() as streaming:
         head = f"POST {bridge.cluster}/topics/{topic}/records HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\n"
         record = json.dumps({"value": {"type": "JSON", "data": 2}}).encode()

@@ -39,7 +39,6 @@ SLICE_S = 0.1
 MESSAGES_PER_TURN = 200
 IDLE_S = 1.0
 """How long after its last poll an instance is tended."""
-SEEK_TRIES = 50
 CALL_TIMEOUT_S = 15.0
 _HARMLESS = {
     KafkaError._PARTITION_EOF,
@@ -324,13 +323,21 @@ class ConsumerInstance:
             self.consumer.store_offsets(offsets=[TopicPartition(*place, target)])
 
     def _seek_once_possible(self, target: TopicPartition) -> None:
-        """librdkafka refuses to seek until a new partition's first offset is known; polling lets it find out."""
-        for attempt in range(SEEK_TRIES + 1):
+        """librdkafka refuses to seek until a new partition's first offset is known; polling lets it find out.
+
+        Other partitions may bring records all the while: a few are kept, so that what waits here does not grow with what they bring.
+        """
+        deadline_s = time.monotonic() + CALL_TIMEOUT_S
+        while True:
             try:
                 self.consumer.seek(target)
             except KafkaException as error:
-                if error_of(error).code() != KafkaError._STATE or attempt == SEEK_TRIES:
+                is_over = self._is_closing or time.monotonic() > deadline_s
+                if error_of(error).code() != KafkaError._STATE or is_over:
                     raise
-                self._poll(SLICE_S)
+                if len(self._pending) < MESSAGES_PER_TURN:
+                    self._poll(SLICE_S)
+                else:
+                    time.sleep(SLICE_S)
             else:
                 return

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, Cluster, connect, result_of
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, Cluster, answer_of, connect
 from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from cli.topics import offsets_at, parse_at
 from runtime.process import OperationalFailure
@@ -32,7 +32,7 @@ def list_all(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Outp
     """
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        found = result_of(cluster.client.list_consumer_groups(), "groups cannot be listed")
+        found = answer_of(cluster.client.list_consumer_groups, "groups cannot be listed")
         if found.errors:
             raise OperationalFailure(f"not every broker lists its groups: {'; '.join(map(str, found.errors))}")
     rows = sorted((group.group_id, group.state.name.lower()) for group in found.valid)
@@ -52,7 +52,7 @@ def describe(
     """
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        description = result_of(cluster.client.describe_consumer_groups([group])[group], f"group {group}")
+        description = answer_of(lambda: cluster.client.describe_consumer_groups([group])[group], f"group {group}")
         rows = _positions(cluster, group, _owners(description))
         if description.state.name == FORGOTTEN and not rows:
             raise OperationalFailure(f"group {group} is not there: `antipode groups list` shows those that are")
@@ -124,7 +124,7 @@ def delete(
         typer.confirm(f"Delete group {group} and its offsets?", abort=True, err=True)
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        result_of(cluster.client.delete_consumer_groups([group])[group], f"group {group} cannot be deleted")
+        answer_of(lambda: cluster.client.delete_consumer_groups([group])[group], f"group {group} cannot be deleted")
     if output is OutputFormat.JSON:
         print_json({"group": group})
     else:
@@ -154,8 +154,10 @@ def _commit(cluster: Cluster, group: str, topic: str, wanted: dict[int, int]) ->
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     places = [TopicPartition(topic, partition, offset) for partition, offset in sorted(wanted.items())]
-    asked = cluster.client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])
-    moved = result_of(asked[group], f"offsets of group {group} cannot be moved")
+    asked = [ConsumerGroupTopicPartitions(group, places)]
+    moved = answer_of(
+        lambda: cluster.client.alter_consumer_group_offsets(asked)[group], f"offsets of group {group} cannot be moved"
+    )
     refused = [
         f"{place.topic}-{place.partition}: {place.error.str()}" for place in moved.topic_partitions if place.error
     ]
@@ -175,8 +177,8 @@ def _owners(description: Any) -> dict[tuple[str, int], str]:
 def _positions(cluster: Cluster, group: str, owners: dict[tuple[str, int], str]) -> list[dict[str, Any]]:
     from confluent_kafka import ConsumerGroupTopicPartitions
 
-    asked = cluster.client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    found = result_of(asked[group], f"offsets of group {group}")
+    asked = [ConsumerGroupTopicPartitions(group)]
+    found = answer_of(lambda: cluster.client.list_consumer_group_offsets(asked)[group], f"offsets of group {group}")
     committed = {(place.topic, place.partition): place.offset for place in found.topic_partitions}
     ends = {topic: offsets_at(cluster, topic, "latest") for topic in {topic for topic, _ in (*committed, *owners)}}
     rows = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 10.0
 RETRY_BUDGET_MS = 5_000
+LOADING_PAUSE_S = 0.1
 
 BootstrapServer = Annotated[
     str,
@@ -117,6 +119,31 @@ def result_of(outcome: Future[Result], what: str) -> Result:
         raise OperationalFailure(f"{what}: {reason(error)}") from error
     except TimeoutError as error:
         raise OperationalFailure(f"{what}: no answer within {TIMEOUT_S:g} s") from error
+
+
+def answer_of(ask: Callable[[], Future[Result]], what: str) -> Result:
+    """`result_of`, for what coordinators are asked: asked again while one is loading what it has just become the coordinator of."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        outcome = ask()
+        if not _is_loading(outcome) or time.monotonic() > deadline:
+            return result_of(outcome, what)
+        time.sleep(LOADING_PAUSE_S)
+
+
+def _is_loading(outcome: Future[Any]) -> bool:
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        answered = outcome.result(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        errors = [error]
+    except TimeoutError:
+        return False
+    else:
+        errors = getattr(answered, "errors", None) or []
+    found = {(error.args[0] if isinstance(error, KafkaException) else error).code() for error in errors}
+    return found == {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 def settings(pairs: list[str] | None, option: str) -> Mapping[str, str]:

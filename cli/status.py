@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 HEALTHY_MIRROR_STATES = ("PREPARING", "MIRRORING", "PROMOTING", "PROMOTED")
 NOBODY = -1
+MIRROR_TIMEOUT_S = 3.0
+"""As long as a site has: a mirror that is slow to answer is not one that is gone."""
 
 
 def status(
@@ -153,7 +155,8 @@ async def _link(
 
     seen = known.model_copy(update={"links": (link,)})
     said = [one for one in entries if one.status is not None and one.status.record.name == link.name]
-    sample: LagSample = await LagProbe(seen, link.name, channels, SystemClock()).sample()
+    probe = LagProbe(seen, link.name, channels, SystemClock())
+    sample: LagSample = await probe.sample(mirror_timeout_s=MIRROR_TIMEOUT_S)
     return {
         "name": link.name,
         "source": link.source,

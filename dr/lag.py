@@ -24,6 +24,7 @@ from wire.links import supersedes
 
 SAMPLE_INTERVAL_S = 0.5
 MIRROR_TIMEOUT_S = 0.5
+"""Of one look of many; whoever looks once has more patience."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +69,9 @@ class LagProbe:
             raise OperationalFailure(f"site {site!r} is not part of link {self._link}: {', '.join(self._clients)}")
         return self._clients[site]
 
-    async def sample(self) -> LagSample:
+    async def sample(self, *, mirror_timeout_s: float = MIRROR_TIMEOUT_S) -> LagSample:
         """One look at both sites and the mirror."""
-        describing = asyncio.create_task(self._describe_mirror())
+        describing = asyncio.create_task(self._describe_mirror(mirror_timeout_s))
         replies = await asyncio.gather(*(self._describe(client) for client in self._clients.values()))
         mirror = await describing
         at_sites = dict(zip(self._clients, replies, strict=True))
@@ -101,13 +102,11 @@ class LagProbe:
         except OperationalFailure:
             return None
 
-    async def _describe_mirror(self) -> DescribeMirrorReply | None:
+    async def _describe_mirror(self, timeout_s: float) -> DescribeMirrorReply | None:
         if self._mirror is None:
             return None
         try:
-            reply: DescribeMirrorReply = await self._mirror.DescribeMirror(
-                DescribeMirrorRequest(), timeout=MIRROR_TIMEOUT_S
-            )
+            reply: DescribeMirrorReply = await self._mirror.DescribeMirror(DescribeMirrorRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:
             return None
         return reply

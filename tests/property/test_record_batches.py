@@ -101,7 +101,7 @@ def test_keys_are_read_from_the_middle_of_a_buffer(
     assert tombstone_count == sum(record.value is None for record in records)
 
 
-@settings(max_examples=400, deadline=1000)
+@settings(max_examples=400)
 @given(body=st.binary(max_size=60), record_count=st.integers(0, 4))
 def test_bodies_of_random_bytes_are_records_or_invalid(body: bytes, record_count: int) -> None:
     keys: dict[bytes | None, int] = {}
@@ -117,7 +117,7 @@ def test_bodies_of_random_bytes_are_records_or_invalid(body: bytes, record_count
 
 
 @pytest.mark.parametrize("codec", Compression)
-@settings(max_examples=200, deadline=2000)
+@settings(max_examples=200)
 @given(records=RECORDS, data=st.data())
 def test_damaged_batches_are_only_ever_invalid(codec: Compression, records: list[Record], data: st.DataObject) -> None:
     batch = bytearray(encode_batch(records, compression=codec))
@@ -130,7 +130,7 @@ def test_damaged_batches_are_only_ever_invalid(codec: Compression, records: list
             continue
 
 
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=200)
 @given(buffer=st.binary(max_size=200))
 def test_random_bytes_are_only_ever_invalid_batches(buffer: bytes) -> None:
     try:

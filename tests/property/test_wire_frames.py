@@ -79,7 +79,7 @@ def read_hostile(frame: bytes) -> Any:
         return None
 
 
-@settings(max_examples=1500, deadline=2000)
+@settings(max_examples=1500)
 @given(
     api=apis(),
     body=st.binary(max_size=300) | st.lists(st.sampled_from(b"\0\1\2\x0f\x7f\x80\xff"), max_size=200).map(bytes),
@@ -89,7 +89,7 @@ def test_random_bytes_are_only_ever_malformed(api: tuple[int, int], body: bytes)
     read_hostile(body)
 
 
-@settings(max_examples=500, deadline=2000)
+@settings(max_examples=500)
 @given(
     api_key=API_KEYS | st.integers(-(2**15), 2**15 - 1),
     version=st.integers(-(2**15), 2**15 - 1) | st.integers(-1, 20),

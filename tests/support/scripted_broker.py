@@ -11,6 +11,7 @@ from typing import Any, Self
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
+from tests.support.ports import free_port
 from wire import frames, schemas
 from wire.entity_building import build_entity
 from wire.frames import RequestHeader, VersionRange
@@ -45,7 +46,9 @@ class ScriptedBroker:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen, at the same port as before if there was one."""
+        """Listen, at the same port as before if there was one: no connection of anybody's gets that while nobody listens there."""
+        if self.address.port == 0:
+            self.address = self.address._replace(port=free_port())
         self._server = await asyncio.start_server(self._serve, *self.address)
         self.address = HostPort(*self._server.sockets[0].getsockname()[:2])
 

@@ -58,10 +58,22 @@ async def test_what_comes_while_a_fetcher_rests_comes_in_one_answer(
 
 
 @pytest.mark.parametrize("is_sync", [False, True])
-async def test_only_a_link_that_nobody_waits_for_rests(is_sync: bool) -> None:
+async def test_only_a_link_that_nobody_waits_for_rests(monkeypatch: pytest.MonkeyPatch, is_sync: bool) -> None:
+    rests: list[bool] = []
+    rest_ms = Fetcher._rest_ms
+
+    def noted(fetcher: Fetcher) -> float:
+        rests.append(rest_ms(fetcher) > 0)
+        return rest_ms(fetcher)
+
+    monkeypatch.setattr(Fetcher, "_rest_ms", noted)
     world = world_with(partitions=1, batches=1)
     if is_sync:
         world.record.sync_policy = SyncPolicy.BLOCK.value
-    async with mirroring(world, **SETTINGS) as mirror:
-        await eventually(world.is_equal)
-        assert [fetcher._rest_ms() > 0 for fetcher in mirror.fetchers] == [not is_sync]
+    async with mirroring(world, **SETTINGS):
+        for _ in range(2):
+            before = len(rests)
+            world.source.produce("orders", 0, 1)
+            await eventually(world.is_equal)
+            await eventually(lambda before=before: len(rests) > before)
+    assert any(rests) is not is_sync

@@ -77,7 +77,7 @@ async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_bus
             reports.acknowledged(OTHER)
             return len([one for one in told if quiet in one]) > 2
 
-        await eventually(has_heard_more_than_once, 5_000)
+        await eventually(has_heard_more_than_once)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running

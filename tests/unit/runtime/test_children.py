@@ -51,7 +51,7 @@ def test_a_child_is_found_by_its_pid_file_and_stopped(tmp_path: Path, children: 
     pid = child.start()
     _wait_for_output(child)
     assert child.pid() == pid
-    assert child.stop()
+    assert child.stop(timeout_ms=60_000)
     assert child.pid() is None
     assert child.exit_code() == -signal.SIGTERM
 
@@ -95,12 +95,12 @@ def test_a_paused_child_can_be_stopped(tmp_path: Path, children: list[Child]) ->
     child.start()
     _wait_for_output(child)
     child.send(signal.SIGSTOP)
-    assert child.stop()
+    assert child.stop(timeout_ms=60_000)
 
 
 def test_the_log_tail_tells_why_a_child_ended(tmp_path: Path, children: list[Child]) -> None:
     child = _child(tmp_path, "raise SystemExit('no such port')", children)
     child.start()
-    assert child.wait_ended(timeout_ms=10_000)
+    assert child.wait_ended(timeout_ms=60_000)
     assert child.log_tail() == "no such port"
     assert child.exit_code() == 1

@@ -22,7 +22,7 @@ def _after(calls: int, result: Result) -> Callable[[], Result | None]:
 
 
 def test_the_first_true_result_is_returned() -> None:
-    assert eventually_sync(_after(3, "there"), 5_000) == "there"
+    assert eventually_sync(_after(3, "there"), 60_000) == "there"
 
 
 async def test_a_coroutine_function_is_awaited() -> None:
@@ -32,11 +32,11 @@ async def test_a_coroutine_function_is_awaited() -> None:
         tries.append(1)
         return len(tries) if len(tries) == 3 else 0
 
-    assert await eventually(condition, 5_000) == 3
+    assert await eventually(condition, 60_000) == 3
 
 
 async def test_a_plain_function_works_inside_a_loop() -> None:
-    assert await eventually(_after(2, 7), 5_000) == 7
+    assert await eventually(_after(2, 7), 60_000) == 7
 
 
 def test_a_failed_assertion_in_the_condition_means_not_yet() -> None:
@@ -47,7 +47,7 @@ def test_a_failed_assertion_in_the_condition_means_not_yet() -> None:
         assert len(tries) > 2
         return True
 
-    assert eventually_sync(condition, 5_000)
+    assert eventually_sync(condition, 60_000)
 
 
 def test_the_deadline_shows_the_last_assertion() -> None:
@@ -63,4 +63,4 @@ async def test_another_error_ends_the_wait_at_once() -> None:
         raise KeyError("topic")
 
     with pytest.raises(KeyError):
-        await eventually(condition, 5_000)
+        await eventually(condition, 60_000)

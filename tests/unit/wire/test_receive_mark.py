@@ -15,7 +15,7 @@ import pytest
 from wire.frame_stream import FrameStream
 from wire.receive_mark import MARK_BYTES_MAX, ReceiveMark
 
-WAIT_S = 5
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def numbers(consumer: Consumer, chunks: Sequence[Chunk]) -> list[int]:
 
 async def read(consumer: Consumer, count: int) -> list[int]:
     found: list[int] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found += numbers(consumer, await consumer.poll(1000))
     return found
@@ -254,16 +254,17 @@ async def test_a_batch_that_does_not_open_is_not_passed_and_neither_is_what_lies
         await eventually(lambda: consumer._prefetch.used_bytes > 0)
         found: list[int] = []
 
-        async def read_records() -> None:
-            async for _, record in consumer.records(timeout_ms=500):
-                found.append(int(record.value or b""))
+        async def read_records(count: int) -> None:
+            while len(found) < count:  # on a busy machine nothing may come for so long, and then the rest
+                async for _, record in consumer.records(timeout_ms=500):
+                    found.append(int(record.value or b""))
 
         for _ in range(4):
             with pytest.raises(InvalidBatch):
-                await read_records()
+                await read_records(20)
             assert consumer.positions()[P0].offset == 4
         cluster.logs[0].batches[4] = sound
-        await read_records()
+        await read_records(20)
         assert sorted(found) == [*range(10), *range(100, 110)]
 
 
@@ -362,7 +363,9 @@ async def test_records_are_opened_at_the_edge_until_nothing_comes_any_more() -> 
     async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
         cluster.fill(0, 20, batch=5)
         consumer.assign({P0: Start(Position(3))})
-        found = [(place, record.offset) async for place, record in consumer.records(timeout_ms=500)]
+        found: list[tuple[Place, int]] = []
+        while len(found) < 17:  # on a busy machine nothing may come for so long, and then the rest
+            found += [(place, record.offset) async for place, record in consumer.records(timeout_ms=500)]
         assert found == [(P0, offset) for offset in range(3, 20)]
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.core import comparison
 from spark_jobs.core.schemas import BATCH_SCHEMA, RECORD_SCHEMA
+
+pytestmark = pytest.mark.timeout(360)
 
 
 def batches(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:

@@ -23,7 +23,7 @@ from wire.client import KafkaClient, NewTopic
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(480),
     pytest.mark.skipif(
         not jar_sets.SPARK_KAFKA.is_there,
         reason=f"Spark's Kafka connector {jar_sets.SPARK_KAFKA.version} is not in the parts folder: `make setup-java` "
@@ -31,7 +31,7 @@ pytestmark = [
     ),
 ]
 
-STREAM_WITHIN_S = 90
+STREAM_WITHIN_S = 150
 NOW_MS = round(time.time() * 1000)
 
 

@@ -24,7 +24,7 @@ from tests.support.log_batches import Record
 from tests.support.log_batches import batch as batch_of
 from tests.support.ports import free_port
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(360)
 
 REPOSITORY = Path(__file__).parents[2]
 NOW_MS = round(time.time() * 1000)
@@ -231,7 +231,7 @@ def test_the_job_runs_under_spark_submit(logs: TwoLogs, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=300,
     )
     assert ended.returncode == 1, ended.stderr
     assert json.loads((tmp_path / "report.json").read_text())["offsets_by_kind"] == {"missing": 10}

@@ -24,7 +24,7 @@ from tests.support.kafka_clients import (
     librdkafka_produce,
 )
 
-WITHIN_S = 40
+WITHIN_S = 80
 
 Read = tuple[int, bytes]
 """Offset and value of a record."""

@@ -23,7 +23,8 @@ from wire.produce_codec import (
 )
 from wire.schemas import request_type
 
-TIMEOUT_S = 10
+TIMEOUT_S = 60
+"""More than any answer here takes that comes at all."""
 PRODUCE, FETCH, METADATA = 0, 1, 3
 
 

@@ -11,7 +11,7 @@ from tests.support.apache_kafka import ApacheKafka
 from tests.support.java_clients import KafkaPrograms
 from tests.support.kafka_clients import Record
 
-pytestmark = [pytest.mark.integration, pytest.mark.java]
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(240)]
 
 RECORDS = [Record(value=b"value-%d" % number, key=b"key", partition=0) for number in range(100)]
 VALUES = [record.value for record in RECORDS]

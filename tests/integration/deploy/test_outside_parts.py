@@ -22,7 +22,7 @@ pytestmark = pytest.mark.integration
 @contextmanager
 def _session(connect: str) -> Iterator[KazooClient]:
     client = KazooClient(connect)
-    client.start(timeout=15)
+    client.start(timeout=60)
     try:
         yield client
     finally:

@@ -22,7 +22,7 @@ from tests.support.kafka_clients import librdkafka_consume
 from tests.support.site_comparison import caught_up, log_ends, site_client
 from wire.client import KafkaClient, NewTopic
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 BY_NAME = {client.name: client for client in FOREIGN_CLIENTS}
 

@@ -11,7 +11,7 @@ from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.site_comparison import caught_up, site_client
 from wire.client import NewTopic
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
 async def create_topic(sites: EmbeddedSites, name: str, *, site: str = "a", partitions: int = 1) -> None:

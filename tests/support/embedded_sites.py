@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -137,6 +138,10 @@ class EmbeddedSites:
     def broker(self, site: str, index: int = 0) -> RunningProcess:
         """A broker of a site."""
         return self.process(self._broker_entries(site)[index].name)
+
+    def unanswered_questions(self, site: str) -> int:
+        """How often the first broker says that it went on without an answer of the other site, for which it waits a second or two."""
+        return len(re.findall("could not be handed on.*no answer within", self.broker(site).log_text()))
 
     def zookeeper(self, site: str) -> RunningProcess:
         """The ZooKeeper of a site."""

@@ -88,19 +88,15 @@ class PassiveSite:
     def asking_a(self, act: Callable[[], Result]) -> Result:
         """What the act comes to when a answers b's question: on a busy machine b goes on without that after a second or two."""
         while True:
-            before = self._without_an_answer()
+            before = self.sites.unanswered_questions("b")
             try:
                 outcome = act()
             except KafkaException:
-                if self._without_an_answer() == before:
+                if self.sites.unanswered_questions("b") == before:
                     raise
             else:
-                if self._without_an_answer() == before:
+                if self.sites.unanswered_questions("b") == before:
                     return outcome
-
-    def _without_an_answer(self) -> int:
-        """How often b's log says that."""
-        return len(re.findall("could not be handed on.*no answer within", self.sites.broker("b").log_text()))
 
     def create(self, topic: str, **settings: Any) -> None:
         """Create a topic through b."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka_clients import Record, librdkafka_produce
 
 ANSWERED_WITHIN_S = 10
+_COORDINATOR_AWAY = (
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "_TIMED_OUT",
+    "_TRANSPORT",
+    "_WAIT_COORD",
+)
 
 
 class GroupLoad:
@@ -38,6 +46,11 @@ class GroupLoad:
         except TimeoutError as error:
             # librdkafka may still wait for a coordinator that was killed; it is asked anew.
             raise AssertionError(f"nobody tells the offsets of group {self._group}") from error
+        except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].name() in _COORDINATOR_AWAY:
+                raise AssertionError(f"the offsets of group {self._group} are not told yet: {error}") from error
+            raise
+        assert all(position.error is None for position in found.topic_partitions or ()), found.topic_partitions
         now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
         for partition, offset in self._committed.items():
             assert now[partition] >= offset, f"a commit of partition {partition} is lost: {offset} was there, {now}"

@@ -23,7 +23,8 @@ from wire.produce_codec import (
 )
 from wire.schemas import request_type
 
-TIMEOUT_S = 10
+TIMEOUT_S = 30
+"""A hang is to be seen; a machine that stands still for some seconds is none."""
 PRODUCE, FETCH, METADATA = 0, 1, 3
 
 

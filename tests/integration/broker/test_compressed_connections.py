@@ -43,7 +43,8 @@ def tally() -> CompressionTally:
 async def client(broker: LoneBroker, tally: CompressionTally) -> AsyncIterator[KafkaClient]:
     options = ConnectionOptions(compression=Compression(level=3, tally=tally))
     async with KafkaClient(broker.bootstrap, options) as compressed:
-        await compressed.create_topics([NewTopic(name=TOPIC, partition_count=1, replication_factor=1)])
+        kept = NewTopic(name=TOPIC, partition_count=1, replication_factor=1, configs={"retention.ms": "-1"})
+        await compressed.create_topics([kept])
         yield compressed
 
 

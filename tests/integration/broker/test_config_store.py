@@ -19,7 +19,7 @@ Taken = list[tuple[dict[str, str], dict[str, str]]]
 
 @pytest.fixture
 async def zookeeper(zookeeper_connect: str) -> AsyncIterator[ZooKeeper]:
-    client = ZooKeeper(zookeeper_connect, session_timeout_ms=4000)
+    client = ZooKeeper(zookeeper_connect, session_timeout_ms=30_000)
     await client.start()
     yield client
     await client.stop()

@@ -21,7 +21,7 @@ from wire.connection import Connection, ConnectionOptions, connected
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.private import CODEC_ZSTD, COMPRESS_CONNECTION, CompressConnectionRequest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 TOPIC = "orders"
 FETCH_BYTES = 4 * 1024 * 1024

@@ -12,7 +12,7 @@ from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
 from wire import znodes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 Taken = list[tuple[dict[str, str], dict[str, str]]]
 

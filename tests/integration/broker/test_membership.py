@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 from tests.support.zookeeper import ZooKeeperProcess
 from wire import znodes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 SESSION_MS = 10_000
 """Longer than this machine stands still: no session ends that a test does not end."""

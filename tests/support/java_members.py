@@ -34,7 +34,7 @@ class JavaMember:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith(b"{"):
+            if line.startswith(b"{") and line.endswith(b"}\n"):  # a member that is killed may be in the middle of one
                 self.events.append(json.loads(line))
 
     def of(self, name: str) -> list[dict[str, Any]]:

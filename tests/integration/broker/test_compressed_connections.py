@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 import struct
@@ -149,5 +150,6 @@ async def test_bytes_that_are_no_chunks_cost_their_sender_the_connection(
         hostile.sendall(frames.encode_request(COMPRESS_CONNECTION, 0, 1, "hostile", request))
         assert hostile.recv(100)
         hostile.sendall(struct.pack(">II", 50, 2**31) + bytes(50))
-        assert hostile.recv(100) == b""
+        with contextlib.suppress(ConnectionResetError):  # if the broker closed before it had read all of that
+            assert hostile.recv(100) == b""
     await client.produce(TOPIC, 0, batch([(None, b"still here")]))

@@ -18,6 +18,10 @@ _COORDINATOR_AWAY = (
 )
 
 
+class CommitLost(Exception):
+    """What a group had committed is not there any more. No AssertionError: whoever waits must not wait until it is made good."""
+
+
 class GroupLoad:
     """Records with running numbers, and where the group's commits are."""
 
@@ -38,7 +42,7 @@ class GroupLoad:
         self.count += more
 
     def committed(self) -> dict[int, int]:
-        """Offsets of the group now; AssertionError when one went back, or when they are not told."""
+        """Offsets of the group now; AssertionError when they are not told. CommitLost when one went back, which ends any wait."""
         wanted = [TopicPartition(self._topic, index) for index in range(self._partition_count)]
         asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
         try:
@@ -53,6 +57,7 @@ class GroupLoad:
         assert all(position.error is None for position in found.topic_partitions or ()), found.topic_partitions
         now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
         for partition, offset in self._committed.items():
-            assert now[partition] >= offset, f"a commit of partition {partition} is lost: {offset} was there, {now}"
+            if now[partition] < offset:
+                raise CommitLost(f"partition {partition}: {offset} was there, now {now}")
         self._committed = now
         return now

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError
+from kazoo.protocol.states import WatchedEvent
 
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
@@ -53,6 +54,7 @@ class ZooKeeperConfigStore:
         self._node_id = node_id
         self._take: Taker | None = None
         self._is_stale = asyncio.Event()
+        self._reading = asyncio.Lock()
         self._loops = Supervisor()
 
     async def follow(self, take: Taker) -> None:
@@ -65,13 +67,15 @@ class ZooKeeperConfigStore:
 
     async def _read(self) -> None:
         assert self._take is not None
-        for_all = await self._stored("")
-        for_this = await self._stored(str(self._node_id))
-        self._take(for_all, for_this)
+        # one after the other: a reading that began before a change must not be taken after one that has seen it
+        async with self._reading:
+            for_all = await self._stored("")
+            for_this = await self._stored(str(self._node_id))
+            self._take(for_all, for_this)
 
     async def _stored(self, name: str) -> Stored:
         path = znodes.broker_config_path(name)
-        found = await self._zookeeper.get_or_none(path, watch=lambda _: self._is_stale.set())
+        found = await self._zookeeper.get_or_none(path, watch=self._on_changed)
         if found is None:
             return {}
         try:
@@ -79,6 +83,9 @@ class ZooKeeperConfigStore:
         except znodes.MalformedZnode as error:
             log.warning("stored broker configs are left out", reason=str(error))
             return {}
+
+    def _on_changed(self, _: WatchedEvent) -> None:
+        self._is_stale.set()
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka_clients import Record, librdkafka_produce
 
 ANSWERED_WITHIN_S = 10
+_COORDINATOR_AWAY = (
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "_TIMED_OUT",
+    "_TRANSPORT",
+    "_WAIT_COORD",
+)
+
+
+class CommitLost(Exception):
+    """What a group had committed is not there any more. No AssertionError: whoever waits must not wait until it is made good."""
 
 
 class GroupLoad:
@@ -30,7 +42,7 @@ class GroupLoad:
         self.count += more
 
     def committed(self) -> dict[int, int]:
-        """Offsets of the group now; AssertionError when one went back, or when they are not told."""
+        """Offsets of the group now; AssertionError when they are not told. CommitLost when one went back, which ends any wait."""
         wanted = [TopicPartition(self._topic, index) for index in range(self._partition_count)]
         asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
         try:
@@ -38,8 +50,14 @@ class GroupLoad:
         except TimeoutError as error:
             # librdkafka may still wait for a coordinator that was killed; it is asked anew.
             raise AssertionError(f"nobody tells the offsets of group {self._group}") from error
+        except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].name() in _COORDINATOR_AWAY:
+                raise AssertionError(f"the offsets of group {self._group} are not told yet: {error}") from error
+            raise
+        assert all(position.error is None for position in found.topic_partitions or ()), found.topic_partitions
         now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
         for partition, offset in self._committed.items():
-            assert now[partition] >= offset, f"a commit of partition {partition} is lost: {offset} was there, {now}"
+            if now[partition] < offset:
+                raise CommitLost(f"partition {partition}: {offset} was there, now {now}")
         self._committed = now
         return now

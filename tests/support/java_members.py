@@ -15,12 +15,14 @@ from tests.support.java_clients import VERIFIABLE_CONSUMER, KafkaPrograms
 class JavaMember:
     """Kafka's VerifiableConsumer: a line of JSON for everything that happens to it."""
 
-    def __init__(self, programs: KafkaPrograms, bootstrap_servers: str, topic: str, protocol: str) -> None:
+    def __init__(
+        self, programs: KafkaPrograms, bootstrap_servers: str, topic: str, protocol: str, *, session_ms: int = 45_000
+    ) -> None:
         arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--group-id", "java"]
         arguments += ["--group-protocol", protocol]
         if protocol == "classic":
             assignor = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-            arguments += ["--session-timeout", "6000", "--assignment-strategy", assignor]
+            arguments += ["--session-timeout", str(session_ms), "--assignment-strategy", assignor]
         self._process = subprocess.Popen(
             programs.command(VERIFIABLE_CONSUMER, *arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -32,7 +34,7 @@ class JavaMember:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith(b"{"):
+            if line.startswith(b"{") and line.endswith(b"}\n"):  # a member that is killed may be in the middle of one
                 self.events.append(json.loads(line))
 
     def of(self, name: str) -> list[dict[str, Any]]:

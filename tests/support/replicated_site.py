@@ -71,7 +71,7 @@ class ReplicatedSite:
     def create(self, topic: str, partitions: int, **configs: str) -> None:
         """A topic with three replicas, all in sync."""
         named = {name.replace("_", "."): value for name, value in configs.items()}
-        self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(20)
+        self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(60)
         self.wait_in_sync(topic)
 
     def leaders(self, topic: str) -> dict[int, int]:
@@ -98,7 +98,9 @@ class ReplicatedSite:
                 found = asker.list_topics(topic, timeout=1).topics[topic].partitions.values()
             except KafkaException:
                 return False
-            return all(set(partition.isrs) == set(NODES) and partition.leader in NODES for partition in found)
+            return bool(found) and all(
+                set(partition.isrs) == set(NODES) and partition.leader in NODES for partition in found
+            )
 
         eventually_sync(lambda: all(is_whole(asker) for asker in self._askers), within_ms)
 
@@ -120,9 +122,11 @@ class ReplicatedSite:
         def ask() -> ClusterMetadata | None:
             for asker in self._askers:
                 try:
-                    return asker.list_topics(topic, timeout=1)
+                    found = asker.list_topics(topic, timeout=1)
                 except KafkaException:
                     continue
+                if topic is None or found.topics[topic].partitions:
+                    return found  # a broker that has not heard of a topic yet knows no partitions of it
             return None
 
         return eventually_sync(ask, SETTLE_WITHIN_MS)

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 
 from deploy.zookeeper_server import EnsembleMember, ZooKeeperServer
 from tests.support.ports import free_ports
-from tests.support.processes import Processes, RunningProcess
+from tests.support.processes import READY_WITHIN_MS, Processes, RunningProcess
 from tests.support.site_network import HERE, Place
 
 
@@ -32,7 +32,7 @@ class ZooKeeperProcess:
         """The connect string."""
         return self.server.connect
 
-    def wait_serving(self, within_ms: float = 60_000) -> None:
+    def wait_serving(self, within_ms: float = READY_WITHIN_MS) -> None:
         """Wait until it answers requests."""
         self.process.wait_ready(self.server.is_serving, within_ms)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 import struct
@@ -21,7 +22,7 @@ from wire.connection import Connection, ConnectionOptions, connected
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.private import CODEC_ZSTD, COMPRESS_CONNECTION, CompressConnectionRequest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 TOPIC = "orders"
 FETCH_BYTES = 4 * 1024 * 1024
@@ -43,7 +44,8 @@ def tally() -> CompressionTally:
 async def client(broker: LoneBroker, tally: CompressionTally) -> AsyncIterator[KafkaClient]:
     options = ConnectionOptions(compression=Compression(level=3, tally=tally))
     async with KafkaClient(broker.bootstrap, options) as compressed:
-        await compressed.create_topics([NewTopic(name=TOPIC, partition_count=1, replication_factor=1)])
+        kept = NewTopic(name=TOPIC, partition_count=1, replication_factor=1, configs={"retention.ms": "-1"})
+        await compressed.create_topics([kept])
         yield compressed
 
 
@@ -148,5 +150,6 @@ async def test_bytes_that_are_no_chunks_cost_their_sender_the_connection(
         hostile.sendall(frames.encode_request(COMPRESS_CONNECTION, 0, 1, "hostile", request))
         assert hostile.recv(100)
         hostile.sendall(struct.pack(">II", 50, 2**31) + bytes(50))
-        assert hostile.recv(100) == b""
+        with contextlib.suppress(ConnectionResetError):  # if the broker closed before it had read all of that
+            assert hostile.recv(100) == b""
     await client.produce(TOPIC, 0, batch([(None, b"still here")]))

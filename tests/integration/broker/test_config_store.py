@@ -12,14 +12,14 @@ from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
 from wire import znodes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 Taken = list[tuple[dict[str, str], dict[str, str]]]
 
 
 @pytest.fixture
 async def zookeeper(zookeeper_connect: str) -> AsyncIterator[ZooKeeper]:
-    client = ZooKeeper(zookeeper_connect, session_timeout_ms=4000)
+    client = ZooKeeper(zookeeper_connect, session_timeout_ms=30_000)
     await client.start()
     yield client
     await client.stop()

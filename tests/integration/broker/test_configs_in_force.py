@@ -15,7 +15,7 @@ from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1

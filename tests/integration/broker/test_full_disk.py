@@ -69,12 +69,12 @@ def test_a_disk_that_runs_full_refuses_writes_serves_reads_and_goes_on_when_ther
     ballast.write_bytes(bytes(DISK_BYTES // 2))
     broker = start_broker(log_dirs=str(small_disk / "data"))
     with RawClient(broker.port) as client:
-        create(client, "t")
+        create(client, "t", retention_ms="-1")
         error_code, acknowledged = produce_until_refused(client, "t")
         assert error_code == KAFKA_STORAGE_ERROR
         assert acknowledged > 0
         assert offsets_read(client, "t") == list(range(acknowledged))
-        assert "No space left on device" in broker.process.log_text()
+        eventually_sync(lambda: "No space left on device" in broker.process.log_text())
         ballast.unlink()
 
         def is_taken() -> bool:
@@ -95,7 +95,7 @@ def test_a_broker_killed_on_a_full_disk_says_so_and_has_everything_when_there_is
 ) -> None:
     broker = start_broker(log_dirs=str(small_disk / "data"))
     with RawClient(broker.port) as client:
-        create(client, "t")
+        create(client, "t", retention_ms="-1")
         _, acknowledged = produce_until_refused(client, "t")
     rest = small_disk / "rest"
     with pytest.raises(OSError, match="No space left"):

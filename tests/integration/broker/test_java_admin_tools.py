@@ -24,7 +24,7 @@ from tests.support.java_clients import (
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.processes import Processes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 Tool = Callable[..., str]
 

@@ -19,7 +19,7 @@ from tests.support.java_clients import (
 )
 from tests.support.site_broker import SiteBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 Run = Callable[..., Awaitable[str]]
 

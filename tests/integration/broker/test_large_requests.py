@@ -11,7 +11,7 @@ import pytest
 from tests.support.connection_servers import Held, Starter, connection_servers, framed
 from tests.support.eventually import eventually
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

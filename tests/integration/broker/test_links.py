@@ -21,7 +21,7 @@ from wire.fetch_requests import FetchRequest
 from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 from wire.private import SITE_METADATA
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 LINK, TOPIC = "a-b", "orders"
 PEER = 2001
@@ -55,9 +55,13 @@ class LinkedSite:
                 controller_epoch=1,
                 brokers=[self._own()],
                 links=[link],
-                topics=[cluster_pb2.TopicInfo(name=TOPIC, topic_id=self.topic_id, partitions=[state])],
+                topics=[self._topic(state)],
             )
         )
+
+    def _topic(self, state: cluster_pb2.PartitionState) -> cluster_pb2.TopicInfo:
+        kept = {"retention.ms": "-1"}  # the tests' records are old
+        return cluster_pb2.TopicInfo(name=TOPIC, topic_id=self.topic_id, partitions=[state], configs=kept)
 
     def _own(self) -> cluster_pb2.BrokerInfo:
         endpoint = cluster_pb2.Endpoint(listener="CLIENT", host="127.0.0.1", port=self.broker.port)

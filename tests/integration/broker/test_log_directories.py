@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -52,6 +51,12 @@ def move(client: RawClient, tmp_path: Path, topic: str, target: str) -> Any:
     return result.partitions[0].error_code
 
 
+def break_directory(path: Path) -> None:
+    """All of it is gone at once: to delete it file by file would meet the broker that writes its checkpoints there."""
+    path.rename(f"{path}-before")
+    path.write_text("not a directory any more")
+
+
 def test_a_log_moves_to_another_directory_while_it_is_written(broker: LoneBroker, tmp_path: Path) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
     with RawClient(broker.port) as client:
@@ -62,7 +67,7 @@ def test_a_log_moves_to_another_directory_while_it_is_written(broker: LoneBroker
         assert move(client, tmp_path, topic, "nowhere") is ErrorCode.log_dir_not_found
         assert move(client, tmp_path, topic, target) is ErrorCode.none
         librdkafka_produce(broker.bootstrap, topic, records(20_000, 5_000))
-        eventually_sync(lambda: homes(client, topic)[0] == [(target, False)], 30_000)
+        eventually_sync(lambda: homes(client, topic)[0] == [(target, False)])
         librdkafka_produce(broker.bootstrap, topic, records(25_000, 10))
     got = librdkafka_consume(broker.bootstrap, topic, 25_010, group=topic)
     assert [record.offset for record in got] == list(range(25_010))
@@ -77,8 +82,7 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(broker: LoneBr
         at = {partition: place[0][0] for partition, place in homes(client, topic).items()}
         assert set(at.values()) == {"one", "two"}
         lost = next(partition for partition, home in at.items() if home == "two")
-        shutil.rmtree(tmp_path / "two")
-        (tmp_path / "two").write_text("not a directory any more")
+        break_directory(tmp_path / "two")
 
         def is_offline() -> bool:
             results = client.call(35, 4, {"topics": None}).results
@@ -86,7 +90,7 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(broker: LoneBr
                 ErrorCode.kafka_storage_error
             ]
 
-        eventually_sync(is_offline, 20_000)
+        eventually_sync(is_offline)
         librdkafka_produce(broker.bootstrap, topic, [Record(b"on", partition=1 - lost)])
         response = client.call(
             2,
@@ -113,8 +117,7 @@ def test_a_broker_without_any_log_directory_left_ends(start_broker: Callable[...
     broker = start_broker(log_dirs=f"{tmp_path}/only", replica_high_watermark_checkpoint_interval_ms="200")
     with RawClient(broker.port) as client:
         create(client, "t")
-    shutil.rmtree(tmp_path / "only")
-    (tmp_path / "only").write_text("not a directory any more")
+    break_directory(tmp_path / "only")
     assert broker.process.wait_ended() == 1
     assert "every log directory has failed" in broker.process.log_text()
 
@@ -134,7 +137,7 @@ def test_deleted_records_stay_deleted_after_a_kill(broker: LoneBroker) -> None:
         create(client, topic)
         librdkafka_produce(broker.bootstrap, topic, records(0, 10))
         wanted = {"name": topic, "partitions": [{"partition_index": 0, "offset": 4}]}
-        deleted = client.call(21, 2, {"topics": [wanted], "timeout": i32Timedelta.parse(timedelta(seconds=1))})
+        deleted = client.call(21, 2, {"topics": [wanted], "timeout": i32Timedelta.parse(timedelta(seconds=30))})
         assert deleted.topics[0].partitions[0].low_watermark == 4
     assert earliest() == 4
     broker.process.kill()

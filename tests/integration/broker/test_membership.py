@@ -19,14 +19,17 @@ from tests.support.eventually import eventually
 from tests.support.zookeeper import ZooKeeperProcess
 from wire import znodes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+SESSION_MS = 10_000
+"""Longer than this machine stands still: no session ends that a test does not end."""
 
 REGISTRATION = znodes.BrokerRegistration(
     node_id=7, endpoints=(znodes.BrokerEndpoint(listener="CLIENT", host="h", port=9),), grpc_address="h:10"
 )
 
 
-def settings(connect: str, session_timeout_ms: int = 2000) -> BrokerSettings:
+def settings(connect: str, session_timeout_ms: int = SESSION_MS) -> BrokerSettings:
     return load_broker_settings(
         {
             "node.id": "7",
@@ -40,13 +43,13 @@ def settings(connect: str, session_timeout_ms: int = 2000) -> BrokerSettings:
 
 @pytest.fixture
 async def zookeeper(zookeeper_connect: str) -> AsyncIterator[ZooKeeper]:
-    client = ZooKeeper(zookeeper_connect, session_timeout_ms=2000)
+    client = ZooKeeper(zookeeper_connect, session_timeout_ms=SESSION_MS)
     await client.start()
     yield client
     await client.stop()
 
 
-def membership(connect: str, zookeeper: ZooKeeper, session_timeout_ms: int = 2000) -> Membership:
+def membership(connect: str, zookeeper: ZooKeeper, session_timeout_ms: int = SESSION_MS) -> Membership:
     return Membership(settings(connect, session_timeout_ms), zookeeper, SystemClock())
 
 
@@ -62,7 +65,7 @@ async def test_a_broker_registers_and_leaves(zookeeper_connect: str, zookeeper: 
 
 async def test_a_node_id_of_a_live_broker_is_refused(zookeeper_connect: str, zookeeper: ZooKeeper) -> None:
     await membership(zookeeper_connect, zookeeper).register(REGISTRATION)
-    other = ZooKeeper(zookeeper_connect, session_timeout_ms=2000)
+    other = ZooKeeper(zookeeper_connect, session_timeout_ms=SESSION_MS)
     await other.start()
     try:
         with pytest.raises(OperationalFailure, match=r"node\.id=7 is taken"):
@@ -72,11 +75,13 @@ async def test_a_node_id_of_a_live_broker_is_refused(zookeeper_connect: str, zoo
 
 
 async def test_a_node_id_that_a_dead_session_left_is_waited_for(zookeeper_connect: str, zookeeper: ZooKeeper) -> None:
-    dead = ZooKeeper(zookeeper_connect, session_timeout_ms=2000)
+    dead = ZooKeeper(zookeeper_connect, session_timeout_ms=SESSION_MS)
     await dead.start()
     await membership(zookeeper_connect, dead).register(REGISTRATION)
     registering = membership(zookeeper_connect, zookeeper).register(REGISTRATION)
     waiting = asyncio.create_task(registering)
+    await eventually(lambda: zookeeper._client._data_watchers)
+    assert not waiting.done()
     await dead.stop()
     await waiting
 
@@ -104,7 +109,7 @@ async def test_an_expired_session_registers_again_with_a_new_broker_epoch(
     double.start(timeout=30)
     double.stop()
     double.close()
-    await eventually(lambda: member.broker_epoch > first, within_ms=20_000)
+    await eventually(lambda: member.broker_epoch > first)
     stat = await zookeeper.exists("/brokers/ids/7")
     assert stat is not None
     assert stat.czxid == member.broker_epoch

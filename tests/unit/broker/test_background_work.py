@@ -258,6 +258,54 @@ async def test_broker_configs_are_read_again_after_a_failure_to_take_them(regist
     await store.stop()
 
 
+class SlowConfigs:
+    """Two nodes of broker configs; the answer about one broker's own is held back once the test says so."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+        self.watches: dict[str, Any] = {}
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def ensure_path(self, path: str) -> None:
+        """It is there."""
+
+    def on_session(self, listener: Callable[[SessionState], None]) -> None:
+        """The session stays."""
+
+    async def get_or_none(self, path: str, *, watch: Any = None) -> tuple[bytes, NodeStat] | None:
+        if watch is not None:
+            self.watches[path] = watch
+        found = self.data.get(path)
+        if path == znodes.broker_config_path("1") and not self.may_answer.is_set():
+            self.asked.set()
+            await self.may_answer.wait()
+        stat = NodeStat(version=0, czxid=0, mzxid=0, created_at_ms=0, ephemeral_owner=0)
+        return None if found is None else (found, stat)
+
+    async def create(self, path: str, value: bytes, *, make_path: bool) -> None:
+        assert path not in self.data
+        self.data[path] = value
+        self.may_answer.set()  # from here on both readings go on, the one that began before the change last
+
+
+async def test_a_reading_that_began_before_a_change_does_not_take_the_change_back() -> None:
+    configs = SlowConfigs()
+    zookeeper: Any = configs
+    store, taken = ZooKeeperConfigStore(zookeeper, 1), list[dict[str, str]]()
+    await store.follow(lambda for_all, _: taken.append(dict(for_all)))
+    configs.may_answer.clear()
+    configs.watches[znodes.broker_config_path("")](None)
+    await configs.asked.wait()
+    await store.change("", lambda stored: {**stored, "log.retention.ms": "5"})
+    assert taken[-1] == {"log.retention.ms": "5"}
+    for _ in range(10):
+        await asyncio.sleep(0)  # whatever else was under way
+    assert taken[-1] == {"log.retention.ms": "5"}
+    await store.stop()
+
+
 async def test_an_image_that_one_listener_does_not_survive_reaches_the_others_and_the_controller_hears_of_it() -> None:
     cluster = Cluster(ClusterImage(site="a", node_id=1))
     parts: Any = (1, cluster, NoReplicas())

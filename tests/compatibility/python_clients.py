@@ -11,6 +11,7 @@ from typing import Any
 from tests.compatibility.cells import Row
 from tests.compatibility.checks import Read, TopicShape, row_of
 from tests.support.kafka_clients import (
+    METADATA_AGE_MS_MAX,
     Received,
     Record,
     aiokafka_consume,
@@ -283,6 +284,7 @@ class KafkaPython(PythonPackage):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             isolation_level="read_committed",
+            metadata_max_age_ms=METADATA_AGE_MS_MAX,
         )
         with closing(self._transactional(servers, identity)) as producer, closing(consumer):
             copied = 0

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 WITHIN_MS = 60_000
+METADATA_AGE_MS_MAX = 1000
+"""Of kafka-python's consumers: leading a group, 3.0 may assign before it knows any partition, and tries again with its next metadata."""
 
 
 class Record(NamedTuple):
@@ -265,7 +267,7 @@ def kafka_python_consume(
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        **(settings or {}),
+        **{"metadata_max_age_ms": METADATA_AGE_MS_MAX, **(settings or {})},
     )
     received: list[Received] = []
     deadline = time.monotonic() + within_ms / 1000

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.java_clients import CONSUMER_GROUPS, KafkaPrograms
-from tests.support.kafka_clients import Record, librdkafka_produce, sockets_left_open
+from tests.support.kafka_clients import METADATA_AGE_MS_MAX, Record, librdkafka_produce, sockets_left_open
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 
@@ -166,6 +166,7 @@ def test_kafka_python_joins_commits_and_resumes(broker: LoneBroker, topic: str) 
             group_id="kp",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            metadata_max_age_ms=METADATA_AGE_MS_MAX,
         )
         found: set[bytes] = set()
 

@@ -23,7 +23,8 @@ from wire.produce_codec import (
 )
 from wire.schemas import request_type
 
-TIMEOUT_S = 10
+TIMEOUT_S = 60
+"""Longer than any request of a test may take on a machine that stands still now and then."""
 PRODUCE, FETCH, METADATA = 0, 1, 3
 
 

@@ -27,7 +27,7 @@ class SiteBroker:
             "listeners": "CLIENT://127.0.0.1:0",
             "log.dirs": str(directory),
             "zookeeper.connect": connect,
-            "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.session.timeout.ms": "20000",
             "antipode.site.name": "a",
             "antipode.site.number": "0",
             "offsets.topic.num.partitions": "4",
@@ -53,7 +53,7 @@ class SiteBroker:
         port = await self.server.start()
         await self.candidate.start(grpc_address=f"127.0.0.1:{port}")
         await self.broker.start(grpc_port=port)
-        await asyncio.wait_for(self.broker.ready.wait(), 20)
+        await asyncio.wait_for(self.broker.ready.wait(), 60)
 
     @property
     def bootstrap(self) -> str:

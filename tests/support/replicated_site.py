@@ -22,6 +22,8 @@ from tests.support.site_node import SiteNode
 
 NODES = (1001, 1002, 1003)
 SETTLE_WITHIN_MS = 40_000
+CALM = {"zookeeper.session.timeout.ms": "6000", "replica.lag.time.max.ms": "6000"}
+"""For tests of one leader: a machine that stands still for seconds costs no broker its session and no replica its place in sync."""
 ASKED_MS = 1_500
 """librdkafka asks the broker that it used last, so it must give a connection up soon that leads to a paused one."""
 
@@ -83,6 +85,11 @@ class ReplicatedSite:
         """In-sync replicas by partition as metadata has them."""
         found = self._metadata(topic).topics[topic]
         return {index: set(partition.isrs) for index, partition in found.partitions.items()}
+
+    def replicas(self, topic: str) -> list[list[int]]:
+        """Replicas of each partition as metadata has them."""
+        found = self._metadata(topic).topics[topic].partitions
+        return [list(found[index].replicas) for index in sorted(found)]
 
     def wait_in_sync(self, topic: str, nodes: tuple[int, ...] = NODES) -> None:
         """Wait until exactly these nodes are in sync in every partition."""

@@ -120,7 +120,9 @@ def consume_all(broker: LoneBroker, topic: str, client: str) -> tuple[float, Thr
             "throttle_cb": throttles,
         }
     )
-    assigned: list[float] = []  # nothing is fetched before: the client does so in threads of its own, while nobody reads
+    assigned: list[
+        float
+    ] = []  # nothing is fetched before: the client does so in threads of its own, while nobody reads
     consumer.subscribe([topic], on_assign=lambda *_: assigned.append(time.monotonic()))
     count = 0
     while count < RECORDS:
@@ -293,7 +295,9 @@ def test_topics_beyond_the_quota_of_mutations_are_refused_until_the_debt_is_paid
 
     limited.limit(controller_mutation_rate=10)
     eventually_sync(lambda: asked(second) is ErrorCode.none)
-    limited.limit(controller_mutation_rate=1)  # the bucket holds eleven: the debt of what comes next lasts most of a minute
+    limited.limit(
+        controller_mutation_rate=1
+    )  # the bucket holds eleven: the debt of what comes next lasts most of a minute
     more = {"topics": [{"name": second, "count": 60, "assignments": None}], "validate_only": False}
 
     def is_grown() -> bool:

@@ -130,9 +130,7 @@ def test_a_fetch_waits_for_a_record_and_no_longer(lone_broker: LoneBroker, topic
 def test_a_fetch_waits_for_min_bytes(lone_broker: LoneBroker, topic: str) -> None:
     with RawClient(lone_broker.port) as waiting, RawClient(lone_broker.port) as producing:
         size = len(records())
-        waiting.send_fetch(
-            FetchRequest([want(topic)], max_wait_ms=LONGER_THAN_A_CLIENT_WAITS_MS, min_bytes=3 * size)
-        )
+        waiting.send_fetch(FetchRequest([want(topic)], max_wait_ms=LONGER_THAN_A_CLIENT_WAITS_MS, min_bytes=3 * size))
         for _ in range(3):
             producing.produce(topic, records())
         frame = waiting.read_frame()

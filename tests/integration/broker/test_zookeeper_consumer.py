@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from kio.schema.errors import ErrorCode
 
 from runtime.zookeeper import ZooKeeper
@@ -27,7 +26,7 @@ from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.processes import Processes
 from tests.support.site_node import SiteNode
 from tests.support.toxiproxy import Toxiproxy
-from tests.support.zookeeper import ZooKeeperProcess
+from tests.support.zookeeper import ZooKeeperProcess, expire_session
 from wire.client import KafkaClient, NewTopic
 from wire.client_errors import broker_error
 from wire.clients.core.classic_group import UnequalSubscriptions
@@ -93,7 +92,7 @@ def site(
 def options_of(group: str, **options: Any) -> ZooKeeperConsumerOptions:
     given = {
         "rebalance_backoff_ms": 50,
-        "rebalance_attempts_max": 40,
+        "rebalance_attempts_max": 1000,  # another member may be slow to let go
         "auto_commit_interval_ms": 60_000,
         "session_timeout_ms": 4000,
         "reader": ReaderOptions(policy=ResetPolicy.EARLIEST, max_wait_ms=50, leader_backoff_ms=50),
@@ -275,11 +274,7 @@ async def test_an_expired_session_is_begun_anew(site: Site) -> None:
         await read.has(10)
         await consumer.commit()
         before = consumer.rebalances
-        kazoo = consumer._zookeeper._client
-        taking_over = KazooClient(site.connect, client_id=kazoo.client_id)
-        await asyncio.to_thread(taking_over.start)
-        await asyncio.to_thread(taking_over.stop)
-        taking_over.close()
+        await expire_session(consumer._zookeeper, site.connect)
         await eventually(lambda: consumer.rebalances > before, WITHIN_MS)
         await eventually(lambda: len(consumer.owned) == 2, WITHIN_MS)
         await site.produce(topic, 10, 20, 2)
@@ -552,16 +547,20 @@ async def test_a_stream_that_is_not_read_stops_its_fetcher_and_times_out_when_no
     reader = ReaderOptions(policy=ResetPolicy.EARLIEST, max_wait_ms=50, partition_bytes=200)
     for first in range(0, 40, 10):
         await site.produce(topic, first, first + 10, 1)
-    options = {"queued_chunks_max": 2, "consumer_timeout_ms": 1500, "reader": reader}
+    options: dict[str, Any] = {"queued_chunks_max": 2, "reader": reader}
     async with member(site.connect, f"g-{topic}", **options) as consumer:
         (stream,) = await consumer.create_streams({topic: 1})
         await eventually(lambda: stream.queued_chunks == 2)
         records = stream.records()
         found = [int((await anext(records))[1].value or b"") for _ in range(40)]
         assert found == list(range(40))
+        await records.aclose()
+    async with member(site.connect, f"g-{topic}", consumer_timeout_ms=300, **options) as consumer:
+        (stream,) = await consumer.create_streams({topic: 1})
         with pytest.raises(ConsumerTimeout):
-            await anext(records)
+            await anext(stream.records())
         await site.produce(topic, 40, 41, 1)
+        await eventually(lambda: stream.queued_chunks == 1)
         assert int((await anext(stream.records()))[1].value or b"") == 40
 
 
@@ -586,15 +585,29 @@ async def test_a_consumer_that_was_there_before_any_broker_begins_when_one_comes
 
 
 async def test_twenty_joins_cost_far_fewer_rebalances(site: Site) -> None:
+    """All but the first come while the rebalance for that one is under way, however quick it is."""
     topic = await site.new_topic(1)
     group = f"g-{topic}"
-    async with member(site.connect, group) as consumer:
+    may_go_on, held = asyncio.Event(), []
+    may_go_on.set()
+
+    async def hold(name: str) -> None:
+        if name == "read group" and not may_go_on.is_set():
+            held.append(name)
+            await may_go_on.wait()
+
+    async with member(site.connect, group, hold) as consumer:
         await consumer.create_streams({topic: 1})
+        before = consumer.rebalances
+        may_go_on.clear()
         others = ZooKeeper(site.connect)
         await others.start()
         payload, _ = await others.get(id_path(group, consumer.consumer_id))
         for number in range(20):
             await others.create(f"{ids_path(group)}/zz-{number}", payload, is_ephemeral=True)
+            await eventually(lambda: held, WITHIN_MS)
+        may_go_on.set()
+        await eventually(lambda: consumer.rebalances >= before + 2, WITHIN_MS)
         await others.stop()
         await eventually(lambda: list(consumer.owned) == [(topic, 0)], WITHIN_MS)
         assert consumer.rebalances < 20

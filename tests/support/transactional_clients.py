@@ -25,7 +25,7 @@ def read_values(
     bootstrap_servers: str, topic: str, partition_count: int, *, isolation: str = "read_committed"
 ) -> dict[int, list[bytes]]:
     """All values by partition, from the start to where such a reader's log ends now."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
         {
@@ -47,11 +47,11 @@ def read_values(
             message = consumer.poll(0.1)
             if message is None:
                 continue
-            partition = message.partition() or 0
-            if message.error() is not None:
-                at_end.add(partition)
-            else:
+            partition, error = message.partition() or 0, message.error()
+            if error is None:
                 values[partition].append(message.value() or b"")
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(partition)  # any other error is of a connection or an election, and passes
     finally:
         consumer.close()
     return values

@@ -275,6 +275,25 @@ async def test_a_deletion_waits_for_a_dead_broker_and_survives_a_change_of_contr
     assert [topic.name for topic in brokers[1].batches[0].deleted_topics] == ["t"]
 
 
+async def test_a_broker_that_leaves_is_answered_although_another_hears_nothing(
+    stack: AsyncExitStack, zookeeper_connect: str
+) -> None:
+    """It gives up after a few seconds, and would take its leaderships for lost."""
+    going, hung = [await stack.enter_async_context(ScriptedBroker(zookeeper_connect, node)) for node in (1, 2)]
+    candidate = await stack.enter_async_context(
+        CandidateProcess(zookeeper_connect, 3, antipode_controller_apply_wait_ms="3600000")
+    )
+    client = ControllerClient(lambda: [candidate.address], timeout_ms=30_000)
+    stack.push_async_callback(client.close)
+    await eventually(lambda: going.live == hung.live == [1, 2])
+    await create(client, "t", 2, factor=2)
+    hung.gate.clear()
+    (broker,) = [known for known in going.batches[-1].brokers if known.node_id == 1]
+    reply = await client.controlled_shutdown(pb.ControlledShutdownRequest(node_id=1, broker_epoch=broker.broker_epoch))
+    assert (reply.error_code, reply.remaining_count) == (ErrorCode.none, 0)
+    await eventually(lambda: [going.leader_of("t", index) for index in range(2)] == [2, 2])
+
+
 async def test_a_failed_deletion_is_tried_again(stack: AsyncExitStack, zookeeper_connect: str) -> None:
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))

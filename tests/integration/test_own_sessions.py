@@ -62,6 +62,22 @@ async def test_who_has_the_directory_ends_the_sessions_that_are_noted_there(
         await client.stop()
 
 
+async def test_a_zookeeper_that_is_slow_to_answer_is_waited_for(
+    zookeeper_connect: str, tmp_path: Path, former: ZooKeeper, line: Proxy, toxiproxy: Toxiproxy
+) -> None:
+    assert former.session_id
+    slow = toxiproxy.create("slow", zookeeper_connect.partition("/")[0])
+    slow.add("latency", latency=3_000)
+    with line.cut_off():
+        await OwnSessions(f"{slow.address}/{zookeeper_connect.partition('/')[2]}").succeed([str(tmp_path)])
+    client = ZooKeeper(zookeeper_connect)
+    await client.start()
+    try:
+        assert await client.exists("/held") is None
+    finally:
+        await client.stop()
+
+
 async def test_a_session_that_is_over_or_never_was_is_no_hindrance(
     zookeeper_connect: str, tmp_path: Path, former: ZooKeeper
 ) -> None:

@@ -176,7 +176,7 @@ class Controller(ControllerServicer):
     async def ControlledShutdown(  # noqa: N802
         self, request: pb.ControlledShutdownRequest, context: Context
     ) -> pb.ControlledShutdownReply:
-        """Move a broker's leaderships; the answer comes when the living brokers know of it, but never later than the broker waits for it."""
+        """Move a broker's leaderships; the answer comes when the living brokers know of it, and before the one that leaves gives up."""
         active = await self._active(context)
         command = ask.ControlledShutdown(node_id=request.node_id, broker_epoch=request.broker_epoch)
         decision = await self._submit(active, command, context, timeout_ms=HANDED_OVER_WITHIN_MS)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,19 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.zookeeper import ZooKeeper
+from tests.support.classic_consumers import WITHIN_MS, Read, Site, member, owners
 from tests.support.eventually import eventually
-from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.processes import Processes
 from tests.support.site_node import SiteNode
 from tests.support.toxiproxy import Toxiproxy
 from tests.support.zookeeper import ZooKeeperProcess, expire_session
-from wire.client import KafkaClient, NewTopic
+from wire.client import KafkaClient
 from wire.client_errors import broker_error
 from wire.clients.core.classic_group import UnequalSubscriptions
 from wire.clients.core.positions import ResetPolicy
 from wire.clients.offset_stores import OffsetsRefused
 from wire.clients.reader import ReaderOptions
-from wire.clients.streams import ConsumerTimeout, Stream
+from wire.clients.streams import ConsumerTimeout
 from wire.clients.zookeeper_consumer import (
     STEPS,
     RebalanceFailed,
@@ -56,25 +56,7 @@ from wire.consumer_znodes import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 REPOSITORY = Path(__file__).parents[3]
-WITHIN_MS = 60_000
-
-
-class Site:
-    """A broker with a ZooKeeper chroot of its own."""
-
-    def __init__(self, node: SiteNode, connect: str) -> None:
-        self.node = node
-        self.connect = connect
-
-    async def new_topic(self, partitions: int, prefix: str = "t") -> str:
-        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
-        async with KafkaClient(self.node.bootstrap) as client:
-            await client.create_topics([NewTopic(name=name, partition_count=partitions)])
-        return name
-
-    async def produce(self, topic: str, first: int, end: int, partitions: int) -> None:
-        records = [Record(value=b"%d" % number, partition=number % partitions) for number in range(first, end)]
-        await asyncio.to_thread(librdkafka_produce, self.node.bootstrap, topic, records)
+SHORT = {"session_timeout_ms": 4000}
 
 
 @pytest.fixture(scope="module")
@@ -87,67 +69,6 @@ def site(
     node.wait_ready()
     yield Site(node, connect)
     node.process.kill()
-
-
-def options_of(group: str, **options: Any) -> ZooKeeperConsumerOptions:
-    given = {
-        "rebalance_backoff_ms": 50,
-        "rebalance_attempts_max": 1000,  # another member may be slow to let go
-        "auto_commit_interval_ms": 60_000,
-        "session_timeout_ms": 4000,
-        "reader": ReaderOptions(policy=ResetPolicy.EARLIEST, max_wait_ms=50, leader_backoff_ms=50),
-        **options,
-    }
-    return ZooKeeperConsumerOptions(group_id=group, **given)
-
-
-@contextlib.asynccontextmanager
-async def member(
-    connect: str, group: str, on_step: Any = None, listener: Any = None, **options: Any
-) -> AsyncIterator[ZooKeeperConsumer]:
-    given = options_of(group, **options)
-    zookeeper = ZooKeeper(connect, session_timeout_ms=given.session_timeout_ms)
-    await zookeeper.start()
-    async with ZooKeeperConsumer(zookeeper, given, on_step=on_step, listener=listener) as consumer:
-        yield consumer
-
-
-async def owners(connect: str, group: str, topic: str) -> dict[int, str]:
-    """The owners' nodes as anybody reads them."""
-    zookeeper = ZooKeeper(connect)
-    await zookeeper.start()
-    try:
-        if await zookeeper.exists(owners_path(group, topic)) is None:
-            return {}
-        found = {}
-        for name in await zookeeper.children(owners_path(group, topic)):
-            told = await zookeeper.get_or_none(owner_path(group, topic, int(name)))
-            if told is not None:
-                found[int(name)] = told[0].decode()
-        return found
-    finally:
-        await zookeeper.stop()
-
-
-class Read:
-    """Reads streams in the background and keeps what came."""
-
-    def __init__(self, *streams: Stream) -> None:
-        self.values: list[int] = []
-        self._tasks = [asyncio.create_task(self._read(stream)) for stream in streams]
-
-    async def _read(self, stream: Stream) -> None:
-        async for _, record in stream.records():
-            self.values.append(int(record.value or b""))
-
-    async def has(self, count: int) -> None:
-        def enough() -> bool:
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-            return len(self.values) >= count
-
-        await eventually(enough, WITHIN_MS)
 
 
 async def test_two_settings_suffice_to_read_a_whole_topic(site: Site) -> None:
@@ -289,7 +210,7 @@ async def test_a_member_that_does_not_hear_zookeeper_stops_before_its_session_is
     group = f"g-{topic}"
     address, _, path = site.connect.partition("/")
     proxy = toxiproxy.create("zookeeper", address)
-    async with member(f"{proxy.address}/{path}", group) as cut_off, member(site.connect, group) as other:
+    async with member(f"{proxy.address}/{path}", group, **SHORT) as cut_off, member(site.connect, group) as other:
         read = Read(*await cut_off.create_streams({topic: 1}))
         await other.create_streams({topic: 1})
         await eventually(lambda: (len(cut_off.owned), len(other.owned)) == (1, 1), WITHIN_MS)
@@ -310,7 +231,7 @@ async def test_nobody_else_reads_a_partition_while_a_member_in_a_black_hole_stil
     group = f"g-{topic}"
     address, _, path = site.connect.partition("/")
     proxy = toxiproxy.create("black-hole", address)
-    async with member(f"{proxy.address}/{path}", group) as cut_off, member(site.connect, group) as other:
+    async with member(f"{proxy.address}/{path}", group, **SHORT) as cut_off, member(site.connect, group) as other:
         await cut_off.create_streams({topic: 1})
         await other.create_streams({topic: 1})
         await eventually(lambda: (len(cut_off.reading), len(other.reading)) == (1, 1), WITHIN_MS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
@@ -71,9 +71,21 @@ class ReplicatedSite:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     def create(self, topic: str, partitions: int, **configs: str) -> None:
-        """A topic with three replicas, all in sync."""
+        """A topic with three replicas, all in sync; tried again while a broker has lost its session for a moment."""
         named = {name.replace("_", "."): value for name, value in configs.items()}
-        self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(20)
+
+        def is_made() -> bool:
+            try:
+                self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(60)
+            except KafkaException as refusal:
+                code = refusal.args[0].code()
+                if code in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.COORDINATOR_NOT_AVAILABLE):
+                    return False
+                if code != KafkaError.TOPIC_ALREADY_EXISTS:  # by a try whose answer was lost
+                    raise
+            return True
+
+        eventually_sync(is_made, SETTLE_WITHIN_MS)
         self.wait_in_sync(topic)
 
     def leaders(self, topic: str) -> dict[int, int]:

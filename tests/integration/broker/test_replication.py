@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ElectionType, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kio.schema.errors import ErrorCode
 
@@ -164,14 +164,29 @@ async def test_a_short_pause_of_a_leader_is_waited_out(calm_site: ReplicatedSite
         await check(site, load)
 
 
+def alter_broker(site: ReplicatedSite, node: int, entry: ConfigEntry) -> None:
+    """Change a broker's config; tried again when ZooKeeper was not to be had for a moment, as the answer asks for."""
+
+    def is_altered() -> bool:
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
+        try:
+            site.admin.incremental_alter_configs([resource])[resource].result(60)
+        except KafkaException as refusal:
+            if refusal.args[0].code() != KafkaError.COORDINATOR_NOT_AVAILABLE:
+                raise
+            return False
+        return True
+
+    eventually_sync(is_altered)
+
+
 async def test_the_number_of_fetchers_changes_under_load(site: ReplicatedSite) -> None:
     site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
     with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
         for count in ("4", "2", "1"):
             entry = ConfigEntry("num.replica.fetchers", count, incremental_operation=AlterConfigOpType.SET)
             for node in NODES:
-                resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
-                site.admin.incremental_alter_configs([resource])[resource].result(60)
+                alter_broker(site, node, entry)
             load.wait_acknowledged(300)
         await check(site, load)
 
@@ -356,9 +371,18 @@ def test_leaders_go_back_to_preferred_replicas_on_request(calm_site: ReplicatedS
 
 
 def committed(site: ReplicatedSite, group: str) -> int:
+    """As the coordinator says, once there is one: the client gives up on one that is a coordinator no more."""
     consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": group, "log_level": 2})
+
+    def told() -> list[TopicPartition] | None:
+        try:
+            return list(consumer.committed([TopicPartition(TOPIC, 0)], timeout=30))
+        except KafkaException:
+            return None
+
     try:
-        return int(consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)[0].offset)
+        (found,) = eventually_sync(told, 60_000)
+        return int(found.offset)
     finally:
         consumer.close()
 

@@ -11,7 +11,6 @@ any other stop. Called first of all by `main.Broker.stop`, while clients are sti
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -77,9 +76,13 @@ class HandOver:
 
 async def _replicated(replicas: Replicas) -> None:
     """Wait until no producer waits for followers any more; new appends are held back meanwhile."""
-    with contextlib.suppress(TimeoutError):
+    try:
         async with asyncio.timeout(REPLICATED_WITHIN_S):
             await replicas.produces.emptied()
+    except TimeoutError:
+        log.warning(
+            "records that producers wait for are not replicated yet: they are refused, and may be kept all the same"
+        )
 
 
 async def _ask(controller: ControllerClient, request: pb.ControlledShutdownRequest, attempt: int) -> bool:

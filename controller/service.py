@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
 
 NO_CONTROLLER = -1
+HANDED_OVER_WITHIN_MS = 2_000
+"""How long a broker that leaves is kept waiting for brokers that hear nothing; it waits 3 s for its answer (`broker/hand_over.py`)."""
 
 
 class Controller(ControllerServicer):
@@ -174,10 +176,10 @@ class Controller(ControllerServicer):
     async def ControlledShutdown(  # noqa: N802
         self, request: pb.ControlledShutdownRequest, context: Context
     ) -> pb.ControlledShutdownReply:
-        """Move a broker's leaderships; the answer comes when the living brokers know of it."""
+        """Move a broker's leaderships; the answer comes when the living brokers know of it, and before the one that leaves gives up."""
         active = await self._active(context)
         command = ask.ControlledShutdown(node_id=request.node_id, broker_epoch=request.broker_epoch)
-        decision = await self._submit(active, command, context)
+        decision = await self._submit(active, command, context, timeout_ms=HANDED_OVER_WITHIN_MS)
         return pb.ControlledShutdownReply(error_code=decision.error, remaining_count=len(decision.partitions))
 
     async def ReportOfflineReplicas(  # noqa: N802

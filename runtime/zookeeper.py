@@ -43,7 +43,7 @@ log = get_logger(__name__)
 
 REVIVAL_INTERVAL_S = 0.5
 """How often it is looked whether kazoo's connection thread has ended."""
-ENDING_TIMEOUT_MS = 2_000
+ENDING_TIMEOUT_MS = 10_000
 """For attaching to a session of another process that is to end; it expires anyway."""
 
 

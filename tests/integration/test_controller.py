@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 
 import grpc
 import pytest
-from kazoo.client import KazooClient
 from kio.schema.errors import ErrorCode
 
 from controller.images import PendingChanges
@@ -19,6 +18,7 @@ from runtime.zookeeper import ZooKeeper
 from tests.support.controller_site import CandidateProcess
 from tests.support.eventually import eventually
 from tests.support.scripted_control import ScriptedBroker
+from tests.support.zookeeper import expire_session
 from wire import znodes
 from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch
@@ -263,7 +263,7 @@ async def test_a_deletion_waits_for_a_dead_broker_and_survives_a_change_of_contr
     await eventually(lambda: brokers[0].live == [1])
     deleted = await client.delete_topics(pb.DeleteTopicsRequest(names=["t"]))
     assert deleted.results[0].error_code == ErrorCode.request_timed_out
-    assert not brokers[0].partitions
+    await eventually(lambda: not brokers[0].partitions)  # the answer waits for it, but not for long
     await first.stop()
     second = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 2))
     await eventually(lambda: second.is_active and second.metric("topicstodeletecount") == 1)
@@ -273,6 +273,25 @@ async def test_a_deletion_waits_for_a_dead_broker_and_survives_a_change_of_contr
     assert await zookeeper.exists(znodes.topic_path("t")) is None
     assert brokers[1].batches[0].is_full
     assert [topic.name for topic in brokers[1].batches[0].deleted_topics] == ["t"]
+
+
+async def test_a_broker_that_leaves_is_answered_although_another_hears_nothing(
+    stack: AsyncExitStack, zookeeper_connect: str
+) -> None:
+    """It gives up after a few seconds, and would take its leaderships for lost."""
+    going, hung = [await stack.enter_async_context(ScriptedBroker(zookeeper_connect, node)) for node in (1, 2)]
+    candidate = await stack.enter_async_context(
+        CandidateProcess(zookeeper_connect, 3, antipode_controller_apply_wait_ms="3600000")
+    )
+    client = ControllerClient(lambda: [candidate.address], timeout_ms=30_000)
+    stack.push_async_callback(client.close)
+    await eventually(lambda: going.live == hung.live == [1, 2])
+    await create(client, "t", 2, factor=2)
+    hung.gate.clear()
+    (broker,) = [known for known in going.batches[-1].brokers if known.node_id == 1]
+    reply = await client.controlled_shutdown(pb.ControlledShutdownRequest(node_id=1, broker_epoch=broker.broker_epoch))
+    assert (reply.error_code, reply.remaining_count) == (ErrorCode.none, 0)
+    await eventually(lambda: [going.leader_of("t", index) for index in range(2)] == [2, 2])
 
 
 async def test_a_failed_deletion_is_tried_again(stack: AsyncExitStack, zookeeper_connect: str) -> None:
@@ -366,19 +385,10 @@ async def test_a_lost_session_ends_the_tenure_and_another_begins(stack: AsyncExi
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
     await eventually(lambda: broker.batches)
     epoch = candidate.candidate.controller_epoch
-    await expire_session(candidate)
-    await eventually(lambda: candidate.is_active and candidate.candidate.controller_epoch > epoch, 20_000)
+    await expire_session(candidate.candidate._zookeeper, zookeeper_connect)
+    await eventually(lambda: candidate.is_active and candidate.candidate.controller_epoch > epoch)
     client = await start_client(stack, candidate)
     assert (await create(client, "t")).error_code == ErrorCode.none
-
-
-async def expire_session(candidate: CandidateProcess) -> None:
-    """Have the server close the session of a living client, by taking it over on a second connection."""
-    kazoo = candidate.candidate._zookeeper._client
-    twin = KazooClient(hosts=candidate.settings.zookeeper_connect, client_id=kazoo.client_id)
-    await asyncio.to_thread(twin.start, 10)
-    await asyncio.to_thread(twin.stop)
-    await asyncio.to_thread(twin.close)
 
 
 async def test_a_thousand_partitions_are_written_in_one_go_and_deleted(
@@ -428,8 +438,9 @@ async def test_a_candidate_stands_again_once_somebody_has_mended_the_epoch_that_
     stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
 ) -> None:
     await zookeeper.create(znodes.CONTROLLER_EPOCH, b"not a number")
+    before = deaths().get("controller candidate", 0)
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
-    await eventually(lambda: deaths().get("controller candidate"))
+    await eventually(lambda: deaths().get("controller candidate", 0) > before)
     assert not candidate.is_active
     await zookeeper.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(7))
     await eventually(lambda: candidate.is_active)

@@ -15,12 +15,17 @@ from tests.support.zookeeper import ZooKeeperProcess
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+CALM = {"zookeeper.session.timeout.ms": "6000"}
+"""No session is over because the machine stood still for a moment."""
+DESCRIBED_WITHIN_MS = 2_000
+WITHIN_MS = 60_000
 
 
 @pytest.fixture
 def nodes(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> list[SiteNode]:
-    started = [SiteNode(processes, tmp_path, zookeeper_connect, node_id) for node_id in (1001, 1002)]
+    started = [SiteNode(processes, tmp_path, zookeeper_connect, node_id, CALM) for node_id in (1001, 1002)]
     for node in started:
         node.wait_ready()
     return started
@@ -39,14 +44,14 @@ def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
 
 
 def create(admin: AdminClient, topic: str, partitions: int) -> None:
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 async def described(nodes: list[SiteNode]) -> dict[int, pb.DescribeControllerReply]:
     """What each candidate says of itself; those that do not answer or stand by are left out."""
     found = {}
     for node in nodes:
-        client = ControllerClient(lambda at=node: [at.grpc_address], timeout_ms=300)  # type: ignore[misc]
+        client = ControllerClient(lambda at=node: [at.grpc_address], timeout_ms=DESCRIBED_WITHIN_MS)  # type: ignore[misc]
         try:
             found[node.node_id] = await client.describe_controller()
         except ControllerUnavailable:
@@ -66,7 +71,12 @@ async def active(nodes: list[SiteNode]) -> SiteNode:
             node for node in nodes if node.node_id in answers and answers[node.node_id].controller_id == node.node_id
         ]
 
-    return (await eventually(find))[0]
+    return (await eventually(find, WITHIN_MS))[0]
+
+
+async def is_only(active: SiteNode, nodes: list[SiteNode]) -> bool:
+    """One that is slow to answer is left out for once: whoever asks, asks again."""
+    return set(await described(nodes)) == {active.node_id}
 
 
 def test_topics_are_created_grown_and_deleted_by_an_unmodified_client(nodes: list[SiteNode]) -> None:
@@ -76,17 +86,21 @@ def test_topics_are_created_grown_and_deleted_by_an_unmodified_client(nodes: lis
     with pytest.raises(KafkaException, match="already exists"):
         create(admin, "t", 2)
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
-        admin.create_topics([NewTopic("wide", 1, 3)])["wide"].result(20)
-    admin.create_partitions([NewPartitions("t", 4)])["t"].result(20)
+        admin.create_topics([NewTopic("wide", 1, 3)])["wide"].result(60)
+    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
     assert sorted(eventually_sync(lambda: len(leaders(admin, "t")) == 4 and leaders(admin, "t")).values()) == [
         1001,
         1001,
         1002,
         1002,
     ]
-    admin.delete_topics(["t"])["t"].result(20)
-    create(admin, "t", 1)
-    assert len(leaders(admin, "t")) == 1
+    admin.delete_topics(["t"])["t"].result(60)
+    try:
+        create(admin, "t", 1)
+    except KafkaException as error:  # a controller that stood still is asked again, and may have made it the first time
+        if "already exists" not in str(error):
+            raise
+    eventually_sync(lambda: len(leaders(admin, "t")) == 1)
 
 
 async def test_kill_of_the_active_node_moves_the_controller_and_its_partitions_come_back_with_it(
@@ -96,19 +110,20 @@ async def test_kill_of_the_active_node_moves_the_controller_and_its_partitions_c
     admin = admin_of(other)
     create(admin, "t", 2)
     lost = next(index for index, leader in leaders(admin, "t").items() if leader == active.node_id)
-    epoch = (await described([active]))[active.node_id].controller_epoch
+    found = await eventually(lambda: described([active]))
+    epoch = found[active.node_id].controller_epoch
     active.process.kill()
 
     async def has_moved() -> bool:
         answer = (await described([other])).get(other.node_id)
-        return answer is not None and answer.controller_epoch == epoch + 1 and len(answer.brokers) == 1
+        return answer is not None and answer.controller_epoch > epoch and len(answer.brokers) == 1
 
-    await eventually(has_moved, 20_000)
+    await eventually(has_moved, WITHIN_MS)
     await eventually(lambda: leaders(admin, "t")[lost] == -1)
     create(admin, "meanwhile", 1)
     active.restart()
-    await eventually(lambda: leaders(admin, "t")[lost] == active.node_id, 20_000)
-    assert set(await described(nodes)) == {other.node_id}
+    await eventually(lambda: leaders(admin, "t")[lost] == active.node_id, WITHIN_MS)
+    await eventually(lambda: is_only(other, nodes), WITHIN_MS)
 
 
 async def test_a_frozen_controller_is_replaced_and_cannot_undo_that_when_it_wakes(
@@ -123,16 +138,13 @@ async def test_a_frozen_controller_is_replaced_and_cannot_undo_that_when_it_wake
         answer = (await described([other])).get(other.node_id)
         return answer is not None and [broker.node_id for broker in answer.brokers] == [other.node_id]
 
-    await eventually(has_moved, 20_000)
+    await eventually(has_moved, WITHIN_MS)
     create(admin_of(other), "meanwhile", 1)  # a client that knew the frozen one would wait for its answer
     active.process.resume()
-    await eventually(lambda: set(leaders(admin, "t").values()) == {1001, 1002}, 20_000)
-
-    async def is_alone() -> bool:
-        return set(await described(nodes)) == {other.node_id}
-
-    await eventually(is_alone)
-    assert leaders(admin_of(active), "meanwhile") == {0: other.node_id}
+    await eventually(lambda: set(leaders(admin, "t").values()) == {1001, 1002}, WITHIN_MS)
+    await eventually(lambda: is_only(other, nodes), WITHIN_MS)
+    woken = admin_of(active)
+    await eventually(lambda: leaders(woken, "meanwhile") == {0: other.node_id})
 
 
 async def test_a_zookeeper_that_goes_away_and_returns_costs_no_topic(
@@ -151,7 +163,9 @@ async def test_a_zookeeper_that_goes_away_and_returns_costs_no_topic(
             create(admin, "after", 1)
         except KafkaException as error:
             return "already exists" in str(error)
+        except TimeoutError:  # nobody has answered yet whether it was made
+            return False
         return True
 
-    await eventually(is_served, 40_000)
-    assert leaders(admin, "before") == {0: 1001}
+    await eventually(is_served, 120_000)
+    await eventually(lambda: leaders(admin, "before") == {0: 1001})

@@ -14,6 +14,7 @@ from runtime.zookeeper import SessionKey, SessionState, ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.ports import free_ports
 from tests.support.processes import Processes
+from tests.support.toxiproxy import Proxy, Toxiproxy
 
 pytestmark = pytest.mark.integration
 
@@ -22,10 +23,17 @@ LONG_SESSION_MS = 40_000
 
 
 @pytest.fixture
-async def former(zookeeper_connect: str, tmp_path: Path) -> AsyncIterator[ZooKeeper]:
+def line(zookeeper_connect: str, toxiproxy: Toxiproxy) -> Proxy:
+    """To ZooKeeper, for one who is to be silent as the dead are while it is cut."""
+    return toxiproxy.create("zookeeper", zookeeper_connect.partition("/")[0])
+
+
+@pytest.fixture
+async def former(zookeeper_connect: str, tmp_path: Path, line: Proxy) -> AsyncIterator[ZooKeeper]:
     """A client with an ephemeral node and a note of its session, held for dead from here on."""
     sessions = OwnSessions(zookeeper_connect)
-    client = ZooKeeper(zookeeper_connect, session_timeout_ms=LONG_SESSION_MS, note_session=sessions.noting("it"))
+    connect = f"{line.address}/{zookeeper_connect.partition('/')[2]}"
+    client = ZooKeeper(connect, session_timeout_ms=LONG_SESSION_MS, note_session=sessions.noting("it"))
     await client.start()
     await sessions.succeed([str(tmp_path)])
     await client.create("/held", is_ephemeral=True)
@@ -34,7 +42,7 @@ async def former(zookeeper_connect: str, tmp_path: Path) -> AsyncIterator[ZooKee
 
 
 async def test_who_has_the_directory_ends_the_sessions_that_are_noted_there(
-    zookeeper_connect: str, tmp_path: Path, former: ZooKeeper
+    zookeeper_connect: str, tmp_path: Path, former: ZooKeeper, line: Proxy
 ) -> None:
     seen: list[SessionState] = []
     former.on_session(seen.append)
@@ -42,13 +50,30 @@ async def test_who_has_the_directory_ends_the_sessions_that_are_noted_there(
     client = ZooKeeper(zookeeper_connect, session_timeout_ms=LONG_SESSION_MS, note_session=sessions.noting("it"))
     await client.start()
     try:
-        await sessions.succeed([str(tmp_path)])
+        with line.cut_off():
+            await sessions.succeed([str(tmp_path)])
         assert await client.exists("/held") is None
         # one that lives after all learns of it, and the session that it begins then is not that of its successor
         await eventually(lambda: seen[-2:] == [SessionState.LOST, SessionState.CONNECTED], 30_000)
         noted = json.loads((tmp_path / FILE_NAME).read_bytes())["sessions"]
         assert former.session_id != client.session_id
         assert [entry["id"] for entry in noted] in ([client.session_id], [former.session_id])
+    finally:
+        await client.stop()
+
+
+async def test_a_zookeeper_that_is_slow_to_answer_is_waited_for(
+    zookeeper_connect: str, tmp_path: Path, former: ZooKeeper, line: Proxy, toxiproxy: Toxiproxy
+) -> None:
+    assert former.session_id
+    slow = toxiproxy.create("slow", zookeeper_connect.partition("/")[0])
+    slow.add("latency", latency=3_000)
+    with line.cut_off():
+        await OwnSessions(f"{slow.address}/{zookeeper_connect.partition('/')[2]}").succeed([str(tmp_path)])
+    client = ZooKeeper(zookeeper_connect)
+    await client.start()
+    try:
+        assert await client.exists("/held") is None
     finally:
         await client.stop()
 

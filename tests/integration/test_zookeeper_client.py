@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 async def test_after_kazoo_gave_its_connection_up_another_session_is_begun(
     zookeeper_connect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    zookeeper = ZooKeeper(zookeeper_connect, session_timeout_ms=4000)
+    zookeeper = ZooKeeper(zookeeper_connect, session_timeout_ms=20_000)
     await zookeeper.start()
     seen: list[SessionState] = []
     zookeeper.on_session(seen.append)
@@ -36,7 +36,7 @@ async def test_after_kazoo_gave_its_connection_up_another_session_is_begun(
         monkeypatch.setattr(type(connection), "_read_response", lose_count)
         with pytest.raises(ConnectionLoss):
             await zookeeper.get("/ephemeral")
-        await eventually(lambda: zookeeper.state is SessionState.CONNECTED and zookeeper.session_id != first, 30_000)
+        await eventually(lambda: zookeeper.state is SessionState.CONNECTED and zookeeper.session_id != first, 60_000)
         assert seen == [SessionState.LOST, SessionState.CONNECTED]
         assert await zookeeper.exists("/") is not None
     finally:
@@ -65,7 +65,7 @@ async def test_many_nodes_are_read_at_once_in_the_order_asked(zookeeper_connect:
 
 
 async def test_a_watch_that_is_set_again_and_again_is_kept_once_and_told_each_change(zookeeper_connect: str) -> None:
-    zookeeper = ZooKeeper(zookeeper_connect, session_timeout_ms=4000)
+    zookeeper = ZooKeeper(zookeeper_connect, session_timeout_ms=20_000)
     await zookeeper.start()
     told: list[Any] = []
     try:

@@ -19,7 +19,7 @@ class CandidateProcess:
         mapping: dict[str, Any] = {
             "node.id": str(node_id),
             "zookeeper.connect": connect,
-            "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.session.timeout.ms": "20000",
             "antipode.site.name": "a",
             "antipode.site.number": "1",
             "antipode.replication.factor.max": "3",

@@ -139,9 +139,13 @@ def _raise_unless_passing(error: Any) -> None:
     passing = (
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
         KafkaError._PARTITION_EOF,
         KafkaError._RESOLVE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
     )
     if error is not None and error.code() not in passing:
         raise KafkaException(error)

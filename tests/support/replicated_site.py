@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
@@ -22,6 +22,8 @@ from tests.support.site_node import SiteNode
 
 NODES = (1001, 1002, 1003)
 SETTLE_WITHIN_MS = 40_000
+CALM = {"zookeeper.session.timeout.ms": "6000", "replica.lag.time.max.ms": "6000"}
+"""For tests of one leader: a machine that stands still for seconds costs no broker its session and no replica its place in sync."""
 ASKED_MS = 1_500
 """librdkafka asks the broker that it used last, so it must give a connection up soon that leads to a paused one."""
 
@@ -69,9 +71,21 @@ class ReplicatedSite:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     def create(self, topic: str, partitions: int, **configs: str) -> None:
-        """A topic with three replicas, all in sync."""
+        """A topic with three replicas, all in sync; tried again while a broker has lost its session for a moment."""
         named = {name.replace("_", "."): value for name, value in configs.items()}
-        self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(60)
+
+        def is_made() -> bool:
+            try:
+                self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(60)
+            except KafkaException as refusal:
+                code = refusal.args[0].code()
+                if code in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.COORDINATOR_NOT_AVAILABLE):
+                    return False
+                if code != KafkaError.TOPIC_ALREADY_EXISTS:  # by a try whose answer was lost
+                    raise
+            return True
+
+        eventually_sync(is_made, SETTLE_WITHIN_MS)
         self.wait_in_sync(topic)
 
     def leaders(self, topic: str) -> dict[int, int]:
@@ -83,6 +97,11 @@ class ReplicatedSite:
         """In-sync replicas by partition as metadata has them."""
         found = self._metadata(topic).topics[topic]
         return {index: set(partition.isrs) for index, partition in found.partitions.items()}
+
+    def replicas(self, topic: str) -> list[list[int]]:
+        """Replicas of each partition as metadata has them."""
+        found = self._metadata(topic).topics[topic].partitions
+        return [list(found[index].replicas) for index in sorted(found)]
 
     def wait_in_sync(self, topic: str, nodes: tuple[int, ...] = NODES) -> None:
         """Wait until exactly these nodes are in sync in every partition."""

@@ -51,7 +51,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):
 
     async def register(self) -> None:
         """Come (back) to the site."""
-        self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=4000)
+        self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=20_000)
         await self._zookeeper.start()
         for path in znodes.PERSISTENT_PATHS:
             await self._zookeeper.ensure_path(path)

@@ -27,7 +27,7 @@ class SiteBroker:
             "listeners": "CLIENT://127.0.0.1:0",
             "log.dirs": str(directory),
             "zookeeper.connect": connect,
-            "zookeeper.session.timeout.ms": "18000",
+            "zookeeper.session.timeout.ms": "20000",
             "antipode.site.name": "a",
             "antipode.site.number": "0",
             "offsets.topic.num.partitions": "4",

@@ -50,8 +50,8 @@ def read_values(
             partition, error = message.partition() or 0, message.error()
             if error is None:
                 values[partition].append(message.value() or b"")
-            elif error.code() == KafkaError._PARTITION_EOF:  # whatever else it complains of, it tries again
-                at_end.add(partition)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(partition)  # any other error is of a connection or an election, and passes
     finally:
         consumer.close()
     return values

@@ -14,6 +14,8 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from deploy.zookeeper_server import EnsembleMember, ZooKeeperServer
+from runtime.zookeeper import SessionKey, ZooKeeper, end_session
+from tests.support.eventually import eventually
 from tests.support.ports import free_ports
 from tests.support.processes import READY_WITHIN_MS, Processes, RunningProcess
 from tests.support.site_network import HERE, Place
@@ -73,6 +75,18 @@ class ZooKeeperEnsemble:
             if "Mode: leader" in member.server.four_letter_word("srvr"):
                 return member
         return None
+
+
+async def expire_session(client: ZooKeeper, connect: str) -> None:
+    """Have the server end the session of a living client, by taking it over; again when the client has taken it back before the end."""
+    session_id, password = client._client.client_id
+    key = SessionKey(int(session_id), bytes(password))
+
+    async def is_over() -> bool:
+        await end_session(connect, key)
+        return client.session_id != key.session_id
+
+    await eventually(is_over)
 
 
 def start_zookeeper(processes: Processes, directory: Path, *, port: int | None = None) -> ZooKeeperProcess:

@@ -20,7 +20,7 @@ from wire.clients.core.positions import ResetPolicy
 from wire.clients.producer import Producer, ProducerOptions, ProducerRecord
 from wire.clients.reader import ReaderOptions
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
 RECORDS = 3000
@@ -45,7 +45,7 @@ async def test_a_leader_and_a_coordinator_that_are_killed_cost_nothing(
                     found.extend((chunk.place[1], int(record.value or b"")) for record in consumer.opened(chunk))
 
         reading = asyncio.create_task(read())
-        await eventually(lambda: len(consumer.assignment) == PARTITIONS, 40_000)
+        await eventually(lambda: len(consumer.assignment) == PARTITIONS, 60_000)
         async with Producer(KafkaClient(site.bootstrap), ProducerOptions(batch_records_max=20)) as producer:
             for number in range(RECORDS):
                 await producer.send(ProducerRecord(topic="t", value=b"%d" % number, partition=number % PARTITIONS))

@@ -71,7 +71,7 @@ def consumer_of(broker: LoneBroker, group: str | None = None, **options: Any) ->
     given = ConsumerOptions(
         group_id=group,
         heartbeat_interval_ms=100,
-        session_timeout_ms=6000,
+        session_timeout_ms=30_000,
         is_auto_commit=False,
         reader=reader,
         **options,
@@ -196,7 +196,7 @@ async def test_a_member_with_malformed_metadata_takes_nothing_from_the_others(br
     given = GroupOptions(
         group_id=group,
         protocol_type="consumer",
-        session_timeout_ms=6000,
+        session_timeout_ms=30_000,
         rebalance_timeout_ms=30_000,
         heartbeat_interval_ms=100,
     )
@@ -356,8 +356,12 @@ async def test_the_command_reads_by_partition_and_offset_and_by_time(broker: Lon
     middle = found[1]["timestamp_ms"]
     later = command.documents(topic, "--partition", "1", "--from", str(middle), "--max-messages", "1")
     assert later[0]["timestamp_ms"] >= middle
-    everything = command.run(topic, "--from-beginning", "--timeout-ms", "1500")
+    everything = command.run(topic, "--from-beginning", "--max-messages", "40")
     assert sorted(map(int, everything.splitlines())) == list(range(40))
+
+
+async def test_the_command_ends_when_nothing_has_come_for_a_while(broker: LoneBroker, topic: str) -> None:
+    assert Command(broker).run(topic, "--from-beginning", "--timeout-ms", "500") == ""
 
 
 async def test_the_command_commits_what_it_printed_and_no_more(broker: LoneBroker, topic: str) -> None:

@@ -16,11 +16,11 @@ from confluent_kafka.admin import NewTopic
 from tests.support.eventually import eventually_sync
 from tests.support.java_clients import REASSIGN, KafkaPrograms
 from tests.support.processes import Processes
-from tests.support.replicated_site import NODES, ReplicatedSite
+from tests.support.replicated_site import CALM, NODES, ReplicatedSite
 from wire.control.broker_pb2 import DescribePartitionsRequest
 from wire.control.broker_pb2_grpc import BrokerControlStub
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 TOPIC = "orders"
 FIRST, SECOND, THIRD = NODES
@@ -46,7 +46,7 @@ class Operator:
 
 @pytest.fixture
 def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
-    return ReplicatedSite(processes, tmp_path, zookeeper_connect, {"auto.leader.rebalance.enable": "false"})
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect, {**CALM, "auto.leader.rebalance.enable": "false"})
 
 
 @pytest.fixture
@@ -62,11 +62,6 @@ def create(site: ReplicatedSite, *replicas: list[int]) -> None:
     assert producer.flush(60) == 0
 
 
-def replicas(site: ReplicatedSite) -> list[list[int]]:
-    found = site.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
-    return [list(found[index].replicas) for index in sorted(found)]
-
-
 def test_a_plan_is_proposed_tried_carried_out_and_verified(
     site: ReplicatedSite, operator: Operator, tmp_path: Path
 ) -> None:
@@ -76,7 +71,7 @@ def test_a_plan_is_proposed_tried_carried_out_and_verified(
     assert proposed == json.loads(Path(plan).read_text())
     assert any(THIRD in entry["replicas"] for entry in proposed["partitions"])
     assert operator.run("reassign", "execute", plan, "--dry-run")["is_dry_run"]
-    assert replicas(site) == [[FIRST, SECOND]] * 3
+    assert site.replicas(TOPIC) == [[FIRST, SECOND]] * 3
     assert not operator.run("reassign", "verify", plan, code=1)["is_complete"]
     done = operator.run("reassign", "execute", plan, "--throttle", "100000000")
     assert done["is_complete"]
@@ -84,7 +79,7 @@ def test_a_plan_is_proposed_tried_carried_out_and_verified(
     assert not any("throttled" in row["config"] for row in operator.run("configs", "show", "--topic", TOPIC))
     assert not any("throttled" in row["config"] for row in operator.run("configs", "show", "--broker", str(FIRST)))
     operator.run("reassign", "execute", back)
-    assert sorted(map(sorted, replicas(site))) == [[FIRST, SECOND]] * 3
+    eventually_sync(lambda: list(map(sorted, site.replicas(TOPIC))) == [[FIRST, SECOND]] * 3)
     assert "broker 7 is not there" in operator.run("reassign", "plan", "--brokers", "7", code=1)
 
 
@@ -99,7 +94,7 @@ def test_a_throttled_move_is_listed_and_cancelled(site: ReplicatedSite, operator
     assert operator.run("reassign", "cancel", "--all", "--dry-run")["cancelled"] == [f"{TOPIC}-0"]
     assert operator.run("reassign", "list")
     assert operator.run("reassign", "cancel", str(plan))["cancelled"] == [f"{TOPIC}-0"]
-    eventually_sync(lambda: replicas(site) == [[FIRST, SECOND]], 30_000)
+    eventually_sync(lambda: site.replicas(TOPIC) == [[FIRST, SECOND]], 30_000)
     assert operator.run("reassign", "list") == []
     assert not any("throttled" in row["config"] for row in operator.run("configs", "show", "--topic", TOPIC))
     assert "say what to cancel" in operator.run("reassign", "cancel", code=2)
@@ -142,7 +137,7 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
 def test_a_plan_may_name_log_directories(
     processes: Processes, tmp_path: Path, zookeeper_connect: str, kafka_programs: KafkaPrograms
 ) -> None:
-    site = ReplicatedSite(processes, tmp_path, zookeeper_connect, log_directories=("one", "two"))
+    site = ReplicatedSite(processes, tmp_path, zookeeper_connect, CALM, log_directories=("one", "two"))
     operator = Operator(site)
     create(site, [FIRST, SECOND])
     lying = {row["broker"]: row["directory"] for row in operator.run("log-dirs", "describe", "--topic", TOPIC)}
@@ -174,7 +169,7 @@ def test_a_plan_may_name_log_directories(
 def test_kafkas_own_tool_moves_logs_between_directories_and_ours_verifies_its_plan(
     processes: Processes, tmp_path: Path, zookeeper_connect: str, kafka_programs: KafkaPrograms
 ) -> None:
-    site = ReplicatedSite(processes, tmp_path, zookeeper_connect, log_directories=("one", "two"))
+    site = ReplicatedSite(processes, tmp_path, zookeeper_connect, CALM, log_directories=("one", "two"))
     operator = Operator(site)
     create(site, [FIRST, SECOND])
     (home,) = (

@@ -15,9 +15,9 @@ from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
-from tests.support.replicated_site import NODES, ReplicatedSite
+from tests.support.replicated_site import CALM, NODES, SETTLE_WITHIN_MS, ReplicatedSite
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 TOPIC = "orders"
 PARTITIONS = 4
@@ -29,7 +29,7 @@ def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> Replic
         processes,
         tmp_path,
         zookeeper_connect,
-        {"replica.high.watermark.checkpoint.interval.ms": "200"},
+        {**CALM, "replica.high.watermark.checkpoint.interval.ms": "200"},
         log_directories=("one", "two"),
     )
 
@@ -87,21 +87,21 @@ async def test_what_a_lost_log_directory_held_is_led_elsewhere(site: ReplicatedS
                     offline_replicas(site, asked)
                     == {index: [victim] if index in lost else [] for index in range(PARTITIONS)}
                 ),
-                20_000,
+                SETTLE_WITHIN_MS,
             )
-        assert all(site.in_sync(TOPIC)[index] == set(others) for index in lost)
+        eventually_sync(lambda: all(site.in_sync(TOPIC)[index] == set(others) for index in lost), SETTLE_WITHIN_MS)
         assert all(site.leaders(TOPIC)[index] in others for index in lost)
         assert log_directories(site, victim)["two"] == (ErrorCode.kafka_storage_error, [])
         assert log_directories(site, victim)["one"][1] == kept
         load.wait_acknowledged(200)
-        assert all(site.in_sync(TOPIC)[index] == set(NODES) for index in kept)
+        eventually_sync(lambda: all(site.in_sync(TOPIC)[index] == set(NODES) for index in kept), SETTLE_WITHIN_MS)
 
         controller = site.nodes[site.controller()]
         controller.process.kill()
         load.wait_acknowledged(200)
         controller.restart()
-        eventually_sync(lambda: site.in_sync(TOPIC)[lost[0]] == set(others), 30_000)
-        assert offline_replicas(site, others[0])[lost[0]] == [victim]
+        eventually_sync(lambda: site.in_sync(TOPIC)[lost[0]] == set(others), SETTLE_WITHIN_MS)
+        eventually_sync(lambda: offline_replicas(site, others[0])[lost[0]] == [victim], SETTLE_WITHIN_MS)
 
         site.nodes[victim].process.kill()
         (tmp_path / f"node-{victim}" / "two").unlink()

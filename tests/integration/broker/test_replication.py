@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ElectionType, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kio.schema.errors import ErrorCode
 
@@ -21,14 +21,14 @@ from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
-from tests.support.replicated_site import NODES, ReplicatedSite
+from tests.support.replicated_site import CALM, NODES, ReplicatedSite
 from wire.broker_requests import EpochQuery
 from wire.client import KafkaClient
 from wire.client_errors import Unreachable
 from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 from wire.records import Record, decode_records, encode_batch
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -103,6 +103,12 @@ async def test_a_paused_process_that_goes_on_harms_nothing(
 
 
 @pytest.fixture
+def calm_site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
+    """Nobody is taken for dead who only stood still for a moment."""
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect, CALM)
+
+
+@pytest.fixture
 def patient_site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
     """A follower that is paused stays in sync."""
     patience = {"replica.lag.time.max.ms": "60000", "zookeeper.session.timeout.ms": "60000"}
@@ -144,7 +150,8 @@ def test_records_that_a_follower_does_not_take_in_time_are_answered_so_and_kept(
     site.wait_equal(TOPIC, 1)
 
 
-async def test_a_short_pause_of_a_leader_is_waited_out(site: ReplicatedSite) -> None:
+async def test_a_short_pause_of_a_leader_is_waited_out(calm_site: ReplicatedSite) -> None:
+    site = calm_site
     site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
     with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
         for _ in range(3):
@@ -157,19 +164,35 @@ async def test_a_short_pause_of_a_leader_is_waited_out(site: ReplicatedSite) -> 
         await check(site, load)
 
 
+def alter_broker(site: ReplicatedSite, node: int, entry: ConfigEntry) -> None:
+    """Change a broker's config; tried again when ZooKeeper was not to be had for a moment, as the answer asks for."""
+
+    def is_altered() -> bool:
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
+        try:
+            site.admin.incremental_alter_configs([resource])[resource].result(60)
+        except KafkaException as refusal:
+            if refusal.args[0].code() != KafkaError.COORDINATOR_NOT_AVAILABLE:
+                raise
+            return False
+        return True
+
+    eventually_sync(is_altered)
+
+
 async def test_the_number_of_fetchers_changes_under_load(site: ReplicatedSite) -> None:
     site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
     with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
         for count in ("4", "2", "1"):
             entry = ConfigEntry("num.replica.fetchers", count, incremental_operation=AlterConfigOpType.SET)
             for node in NODES:
-                resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
-                site.admin.incremental_alter_configs([resource])[resource].result(20)
+                alter_broker(site, node, entry)
             load.wait_acknowledged(300)
         await check(site, load)
 
 
-async def test_an_orderly_stop_moves_leaders_first(site: ReplicatedSite) -> None:
+async def test_an_orderly_stop_moves_leaders_first(calm_site: ReplicatedSite) -> None:
+    site = calm_site
     site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
     with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
         load.wait_acknowledged(500)
@@ -184,8 +207,9 @@ async def test_an_orderly_stop_moves_leaders_first(site: ReplicatedSite) -> None
 
 
 async def test_a_leader_that_stops_in_order_names_its_successor_and_keeps_what_it_acknowledged(
-    site: ReplicatedSite,
+    calm_site: ReplicatedSite,
 ) -> None:
+    site = calm_site
     site.create(TOPIC, 1)
     leader = site.leaders(TOPIC)[0]
     batch = encode_batch([Record(key=None, value=b"on the move", timestamp_ms=0)])
@@ -211,7 +235,9 @@ async def test_a_leader_that_stops_in_order_names_its_successor_and_keeps_what_i
     assert successor != leader
     assert named <= {successor}
     assert offsets == list(range(1, len(offsets) + 1))
-    assert ends[TOPIC, 0].end_offset == len(offsets) + 1
+    # what a slow follower had not taken when the leadership went is refused, and may be in the successor's log all the same
+    is_in_doubt = "records that producers wait for are not replicated yet" in site.nodes[leader].process.log_text()
+    assert ends[TOPIC, 0].end_offset - len(offsets) - 1 in ((0, 1) if is_in_doubt else (0,))
 
 
 async def test_every_broker_may_be_killed_in_turn(site: ReplicatedSite) -> None:
@@ -237,11 +263,21 @@ def produce_one(site: ReplicatedSite, **settings: Any) -> str:
 
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all", "log_level": 2, **settings})
     producer.produce(TOPIC, b"one", partition=0, on_delivery=delivered)
-    producer.flush(30)
+    assert producer.flush(60) == 0
     return outcome[0]
 
 
-def test_what_a_leader_took_alone_and_cuts_when_it_is_back_is_counted_and_kept(site: ReplicatedSite) -> None:
+@pytest.fixture
+def site_of_slow_judgement(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
+    """Brokers that are paused for a while stay registered and in sync; one that is killed is back when its session is over."""
+    patience = {"replica.lag.time.max.ms": "60000", "zookeeper.session.timeout.ms": "15000"}
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect, patience)
+
+
+def test_what_a_leader_took_alone_and_cuts_when_it_is_back_is_counted_and_kept(
+    site_of_slow_judgement: ReplicatedSite,
+) -> None:
+    site = site_of_slow_judgement
     site.create(TOPIC, 1)
     leader = site.leaders(TOPIC)[0]
     others = [site.nodes[node] for node in NODES if node != leader]
@@ -274,13 +310,14 @@ def visible_end(site: ReplicatedSite) -> int:
     """Where consumers find the end of partition 0."""
     consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": "watchers", "log_level": 2})
     try:
-        end: int = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20)[1]
+        end: int = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=60)[1]
         return end
     finally:
         consumer.close()
 
 
-def test_too_few_replicas_in_sync_refuse_acks_all_and_show_nothing_new(site: ReplicatedSite) -> None:
+def test_too_few_replicas_in_sync_refuse_acks_all_and_show_nothing_new(calm_site: ReplicatedSite) -> None:
+    site = calm_site
     site.create(TOPIC, 1, min_insync_replicas="2")
     leader = site.leaders(TOPIC)[0]
     assert produce_one(site) == ""
@@ -289,21 +326,20 @@ def test_too_few_replicas_in_sync_refuse_acks_all_and_show_nothing_new(site: Rep
             site.nodes[node].process.kill()
     site.wait_in_sync(TOPIC, (leader,))
     assert produce_one(site, retries=0) == "NOT_ENOUGH_REPLICAS"
-    eventually_sync(
-        lambda: site.nodes[leader].figure("kafka_server_replicamanager_underminisrpartitioncount") == 1, 20_000
-    )
+    eventually_sync(lambda: site.nodes[leader].figure("kafka_server_replicamanager_underminisrpartitioncount") == 1)
     assert produce_one(site, acks=1) == ""
     assert visible_end(site) == 1
     for node in NODES:
         if node != leader:
             site.nodes[node].restart()
     site.wait_in_sync(TOPIC)
-    eventually_sync(lambda: visible_end(site) == 2, 20_000)
+    eventually_sync(lambda: visible_end(site) == 2)
     assert produce_one(site) == ""
     site.wait_equal(TOPIC, 1)
 
 
-def test_the_last_in_sync_replica_is_waited_for(site: ReplicatedSite) -> None:
+def test_the_last_in_sync_replica_is_waited_for(calm_site: ReplicatedSite) -> None:
+    site = calm_site
     site.create(TOPIC, 1)
     leader = site.leaders(TOPIC)[0]
     others = [node for node in NODES if node != leader]
@@ -314,29 +350,39 @@ def test_the_last_in_sync_replica_is_waited_for(site: ReplicatedSite) -> None:
     site.nodes[leader].process.kill()
     for node in others:
         site.nodes[node].restart()
-    eventually_sync(lambda: site.leaders(TOPIC)[0] == -1, 20_000)
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == -1)
     site.nodes[leader].restart()
     site.wait_in_sync(TOPIC)
     assert site.leaders(TOPIC)[0] == leader
     site.wait_equal(TOPIC, 1)
 
 
-def test_leaders_go_back_to_preferred_replicas_on_request(site: ReplicatedSite) -> None:
+def test_leaders_go_back_to_preferred_replicas_on_request(calm_site: ReplicatedSite) -> None:
+    site = calm_site
     site.create(TOPIC, PARTITIONS)
     preferred = site.leaders(TOPIC)
     victim = site.nodes[preferred[0]]
     victim.process.stop()
-    eventually_sync(lambda: victim.node_id not in site.leaders(TOPIC).values(), 20_000)
+    eventually_sync(lambda: victim.node_id not in site.leaders(TOPIC).values())
     victim.restart()
     site.wait_in_sync(TOPIC)
-    site.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(TOPIC, 0)]).result(20)
-    eventually_sync(lambda: site.leaders(TOPIC) == preferred, 20_000)
+    site.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(TOPIC, 0)]).result(60)
+    eventually_sync(lambda: site.leaders(TOPIC) == preferred)
 
 
 def committed(site: ReplicatedSite, group: str) -> int:
+    """As the coordinator says, once there is one: the client gives up on one that is a coordinator no more."""
     consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": group, "log_level": 2})
+
+    def told() -> list[TopicPartition] | None:
+        try:
+            return list(consumer.committed([TopicPartition(TOPIC, 0)], timeout=30))
+        except KafkaException:
+            return None
+
     try:
-        return int(consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)[0].offset)
+        (found,) = eventually_sync(told, 60_000)
+        return int(found.offset)
     finally:
         consumer.close()
 
@@ -358,8 +404,16 @@ def commit(site: ReplicatedSite, group: str, offset: int) -> None:
 
 
 def coordinator(site: ReplicatedSite, group: str) -> int:
-    found = site.admin.describe_consumer_groups([group], request_timeout=20)[group].result(20)
-    return int(found.coordinator.id)
+    """As whoever is asked knows, which may have to hear of an election first."""
+
+    def found() -> int:
+        try:
+            told = site.admin.describe_consumer_groups([group], request_timeout=60)[group].result(30)
+        except KafkaException:
+            return 0
+        return int(told.coordinator.id)
+
+    return eventually_sync(found)
 
 
 def test_a_coordinator_that_dies_takes_no_commit_along(site: ReplicatedSite) -> None:
@@ -385,7 +439,8 @@ def reassign(site: ReplicatedSite, replicas: tuple[int, ...] | None, *, asked: i
 
 
 def replicas(site: ReplicatedSite) -> list[int]:
-    return list(site.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions[0].replicas)
+    (found,) = site.replicas(TOPIC)
+    return found
 
 
 async def test_a_partition_moves_to_other_brokers_under_load(site: ReplicatedSite) -> None:
@@ -397,11 +452,11 @@ async def test_a_partition_moves_to_other_brokers_under_load(site: ReplicatedSit
         assert reassign(site, None) == "no_reassignment_in_progress"
         assert reassign(site, (leader, leader)) == "invalid_replica_assignment"
         assert reassign(site, target) == "none"
-        eventually_sync(lambda: replicas(site) == list(target), 20_000)
-        eventually_sync(lambda: not site.directory_of(leader, TOPIC, 0).exists(), 20_000)
+        eventually_sync(lambda: replicas(site) == list(target))
+        eventually_sync(lambda: not site.directory_of(leader, TOPIC, 0).exists())
         load.wait_acknowledged(300)
         assert reassign(site, (leader, *target)) == "none"
-        eventually_sync(lambda: replicas(site) == [leader, *target], 20_000)
+        eventually_sync(lambda: replicas(site) == [leader, *target])
         load.finish()
     site.wait_in_sync(TOPIC)
     await load.check_log(site.bootstrap)
@@ -415,12 +470,12 @@ async def test_a_reassignment_to_a_dead_broker_can_be_cancelled(site: Replicated
     away = next(node for node in reversed(before) if node != controller)
     kept = [node for node in before if node != away]
     assert reassign(site, tuple(kept)) == "none"
-    eventually_sync(lambda: replicas(site) == kept, 20_000)
+    eventually_sync(lambda: replicas(site) == kept)
     paused = site.nodes[away].process
     paused.pause()
     eventually_sync(lambda: reassign(site, (away, kept[0]), asked=kept[0]) == "none", 40_000)
-    eventually_sync(lambda: set(replicas(site)) == set(before), 20_000)
+    eventually_sync(lambda: set(replicas(site)) == set(before))
     eventually_sync(lambda: reassign(site, None, asked=kept[0]) == "none", 40_000)
-    eventually_sync(lambda: replicas(site) == kept, 20_000)
+    eventually_sync(lambda: replicas(site) == kept)
     paused.resume()
     assert produce_one(site) == ""

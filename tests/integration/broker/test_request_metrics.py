@@ -80,12 +80,12 @@ def test_a_client_that_reads_slowly_makes_sending_long(start_broker: Callable[..
             client.produce("t", records(1, size=1 << 20))
         everything = 64 << 20
         client.send_fetch(FetchRequest([want("t", max_bytes=everything)], max_bytes=everything))
-        eventually_sync(lambda: figures(broker, "FetchConsumer", "count")["local"] == 2, 10_000)
+        eventually_sync(lambda: figures(broker, "FetchConsumer", "count").get("local") == 2)
         began_s = time.monotonic()
         assert figures(broker, "FetchConsumer", "count")["total"] == 1
         held_ms = (time.monotonic() - began_s) * 1000
         assert len(client.read_frame()) > 16 << 20
-    eventually_sync(lambda: figures(broker, "FetchConsumer", "count")["total"] == 2, 10_000)
+    eventually_sync(lambda: figures(broker, "FetchConsumer", "count")["total"] == 2)
     assert figures(broker, "FetchConsumer", "sum")["responsesend"] >= held_ms
 
 
@@ -94,16 +94,8 @@ def test_a_quota_shows_as_throttle_time(start_broker: Callable[..., LoneBroker])
     with RawClient(broker.port, client_id="eager") as client:
         create(client, "t")
         alter(broker, {"client-id": "eager"}, producer_byte_rate=1000)
-        said_ms = 0
-        while not said_ms:
-            client.send_produce("t", records(1, size=20_000))
-            client.read_frame()
-            # a request is counted when its answer is on its way, and the first one may not be yet
-            said_ms = int(figures(broker, "Produce", "sum").get("throttle", 0))
-
-    def is_counted_whole() -> bool:
-        counts = figures(broker, "Produce", "count")
-        return counts["throttle"] == counts["total"]
-
-    eventually_sync(is_counted_whole)
-    assert figures(broker, "Produce", "sum")["throttle"] >= said_ms > 0
+        client.send_produce("t", records(1, size=20_000))
+        said_ms = client.produced().throttle_time_ms
+    await_counts(broker, "Produce", dict.fromkeys((*PHASES, "throttle", "total"), 1))
+    assert figures(broker, "Produce", "sum")["throttle"] == pytest.approx(said_ms, abs=1)
+    assert said_ms > 0

@@ -21,9 +21,10 @@ from wire.frames import decode_response
 from wire.produce_codec import PartitionRecords, TopicRecords
 from wire.record_batch import iterate_headers
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 NOW_MS = 1_700_000_000_000
+LONGER_THAN_A_CLIENT_WAITS_MS = 600_000
 
 
 @pytest.fixture
@@ -121,17 +122,15 @@ def test_max_bytes_bound_an_answer_but_never_below_one_batch(lone_broker: LoneBr
 
 def test_a_fetch_waits_for_a_record_and_no_longer(lone_broker: LoneBroker, topic: str) -> None:
     with RawClient(lone_broker.port) as waiting, RawClient(lone_broker.port) as producing:
-        waiting.send_fetch(FetchRequest([want(topic)], max_wait_ms=8_000))
+        waiting.send_fetch(FetchRequest([want(topic)], max_wait_ms=LONGER_THAN_A_CLIENT_WAITS_MS))
         producing.produce(topic, records())
-        started = time.monotonic()
-        assert waiting.read_frame()
-        assert time.monotonic() - started < 7
+        assert len(waiting.read_frame()) > len(records())
 
 
 def test_a_fetch_waits_for_min_bytes(lone_broker: LoneBroker, topic: str) -> None:
     with RawClient(lone_broker.port) as waiting, RawClient(lone_broker.port) as producing:
         size = len(records())
-        waiting.send_fetch(FetchRequest([want(topic)], max_wait_ms=8_000, min_bytes=3 * size))
+        waiting.send_fetch(FetchRequest([want(topic)], max_wait_ms=LONGER_THAN_A_CLIENT_WAITS_MS, min_bytes=3 * size))
         for _ in range(3):
             producing.produce(topic, records())
         frame = waiting.read_frame()

@@ -14,10 +14,10 @@ from confluent_kafka.admin import NewTopic
 from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.processes import Processes
-from tests.support.replicated_site import NODES, ReplicatedSite
+from tests.support.replicated_site import CALM, NODES, ReplicatedSite
 from wire.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 TOPIC = "orders"
 FIRST, SECOND, THIRD = NODES
@@ -26,7 +26,7 @@ WITHIN_MS = 60_000
 
 @pytest.fixture
 def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
-    return ReplicatedSite(processes, tmp_path, zookeeper_connect, {"auto.leader.rebalance.enable": "false"})
+    return ReplicatedSite(processes, tmp_path, zookeeper_connect, {**CALM, "auto.leader.rebalance.enable": "false"})
 
 
 @pytest.fixture
@@ -53,11 +53,6 @@ def moved(partition: int, *replicas: int, topic: str = TOPIC) -> dict[str, Any]:
     return {"topic": topic, "partition": partition, "replicas": list(replicas)}
 
 
-def replicas(site: ReplicatedSite) -> list[list[int]]:
-    found = site.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
-    return [list(found[index].replicas) for index in sorted(found)]
-
-
 async def until_gone(zookeeper: ZooKeeper, path: str) -> None:
     async def is_gone() -> bool:
         return await zookeeper.exists(path) is None
@@ -72,11 +67,11 @@ async def test_partitions_move_and_leave_the_request_which_goes_with_the_last(
     impossible = [moved(0, FIRST, topic="unknown"), moved(2, FIRST, 77), moved(1, SECOND, FIRST)]
     await zookeeper.create(REASSIGN_PARTITIONS, request(moved(0, SECOND, THIRD), *impossible))
     await until_gone(zookeeper, REASSIGN_PARTITIONS)
-    await eventually(lambda: replicas(site) == [[SECOND, THIRD], [SECOND, FIRST], [FIRST, SECOND]], WITHIN_MS)
+    await eventually(lambda: site.replicas(TOPIC) == [[SECOND, THIRD], [SECOND, FIRST], [FIRST, SECOND]], WITHIN_MS)
     await zookeeper.create(REASSIGN_PARTITIONS, b"no plan")
     await zookeeper.set(REASSIGN_PARTITIONS, request(moved(0, FIRST, SECOND)))
     await until_gone(zookeeper, REASSIGN_PARTITIONS)
-    await eventually(lambda: replicas(site)[0] == [FIRST, SECOND], WITHIN_MS)
+    await eventually(lambda: site.replicas(TOPIC)[0] == [FIRST, SECOND], WITHIN_MS)
 
 
 async def test_a_request_outlives_the_controller_that_read_it(site: ReplicatedSite, zookeeper: ZooKeeper) -> None:
@@ -87,7 +82,7 @@ async def test_a_request_outlives_the_controller_that_read_it(site: ReplicatedSi
     site.nodes[office].process.kill()
     await until_gone(zookeeper, REASSIGN_PARTITIONS)
     site.nodes[office].restart()
-    await eventually(lambda: replicas(site) == [target], WITHIN_MS)
+    await eventually(lambda: site.replicas(TOPIC) == [target], WITHIN_MS)
 
 
 async def test_preferred_leaders_are_elected_and_the_request_is_gone_whatever_came_of_it(

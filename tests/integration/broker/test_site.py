@@ -68,9 +68,9 @@ async def test_a_deleted_topic_is_gone_from_disk_and_may_come_again(site: SiteBr
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
 
     def delete_and_create() -> None:
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(15)
-        admin.delete_topics(["t"])["t"].result(15)
-        admin.create_topics([NewTopic("t", 3, 1)])["t"].result(15)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
+        admin.delete_topics(["t"])["t"].result(60)
+        admin.create_topics([NewTopic("t", 3, 1)])["t"].result(60)
 
     await asyncio.to_thread(delete_and_create)
     names = {path.name for path in (tmp_path / "log").iterdir()}

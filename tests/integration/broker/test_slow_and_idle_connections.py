@@ -32,7 +32,7 @@ async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Start
     """Less has come than the socket tells of; that a request goes on coming must show all the same."""
     handler = Held()
     handler.is_prompt = True
-    server, port = start(handler)
+    server, port = start(handler, clock=ManualClock())  # a look for progress would begin its count anew
     content = b"s" * 200_000
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(framed(content)[:10_000])

@@ -24,7 +24,7 @@ from tests.support.transactional_clients import (
     transactional_producer,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
@@ -119,7 +119,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(broker: LoneBroker, topic:
     producer.flush(WITHIN_S)
     other = transactional_producer(broker.bootstrap, "other")
     send(other, topic, [b"after"], is_commit=True)
-    eventually_sync(lambda: flat(read_values(broker.bootstrap, topic, 2)) == [b"after"], 20_000)
+    eventually_sync(lambda: flat(read_values(broker.bootstrap, topic, 2)) == [b"after"], 60_000)
 
 
 def test_records_are_consumed_transformed_and_produced_once(broker: LoneBroker, topic: str) -> None:
@@ -141,7 +141,7 @@ def test_records_are_consumed_transformed_and_produced_once(broker: LoneBroker, 
     producer = transactional_producer(broker.bootstrap, "copier")
     copied = rounds = 0
     while copied < 40:
-        messages = consumer.consume(8, 1)
+        messages = [message for message in consumer.consume(8, 1) if message.error() is None]
         if not messages:
             continue
         rounds += 1
@@ -267,7 +267,7 @@ def test_kills_at_random_moments_tear_and_repeat_no_transaction(broker: LoneBrok
         load.start()
     for _ in range(KILLS):
         more = loads[0].count + random.randint(3, 60)
-        eventually_sync(lambda more=more: loads[0].count >= more, 30_000)
+        eventually_sync(lambda more=more: loads[0].count >= more, 60_000)
         broker.process.kill()
         broker.restart()
     for load in loads:

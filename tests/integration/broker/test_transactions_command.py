@@ -18,7 +18,7 @@ from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 from wire.record_batch import TRANSACTIONAL_BIT
 from wire.records import Record, encode_batch
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
 REFUSALS = (ErrorCode.invalid_txn_state, ErrorCode.invalid_producer_id_mapping, ErrorCode.not_enough_replicas)
@@ -44,7 +44,8 @@ def command(broker: LoneBroker, *arguments: str, code: int = 0) -> Any:
 
 
 def left_open(broker: LoneBroker, name: str) -> Any:
-    producer = transactional_producer(broker.bootstrap, name)
+    # no transaction times out while commands are run, however long each of them takes
+    producer = transactional_producer(broker.bootstrap, name, transaction_timeout_ms=600_000)
     producer.begin_transaction()
     producer.produce("t", name.encode(), partition=0)
     producer.flush(WITHIN_S)

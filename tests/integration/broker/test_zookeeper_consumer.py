@@ -13,28 +13,27 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from kio.schema.errors import ErrorCode
 
 from runtime.zookeeper import ZooKeeper
+from tests.support.classic_consumers import WITHIN_MS, Read, Site, member, owners
 from tests.support.eventually import eventually
-from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.processes import Processes
 from tests.support.site_node import SiteNode
 from tests.support.toxiproxy import Toxiproxy
-from tests.support.zookeeper import ZooKeeperProcess
-from wire.client import KafkaClient, NewTopic
+from tests.support.zookeeper import ZooKeeperProcess, expire_session
+from wire.client import KafkaClient
 from wire.client_errors import broker_error
 from wire.clients.core.classic_group import UnequalSubscriptions
 from wire.clients.core.positions import ResetPolicy
 from wire.clients.offset_stores import OffsetsRefused
 from wire.clients.reader import ReaderOptions
-from wire.clients.streams import ConsumerTimeout, Stream
+from wire.clients.streams import ConsumerTimeout
 from wire.clients.zookeeper_consumer import (
     STEPS,
     RebalanceFailed,
@@ -57,25 +56,7 @@ from wire.consumer_znodes import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 REPOSITORY = Path(__file__).parents[3]
-WITHIN_MS = 60_000
-
-
-class Site:
-    """A broker with a ZooKeeper chroot of its own."""
-
-    def __init__(self, node: SiteNode, connect: str) -> None:
-        self.node = node
-        self.connect = connect
-
-    async def new_topic(self, partitions: int, prefix: str = "t") -> str:
-        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
-        async with KafkaClient(self.node.bootstrap) as client:
-            await client.create_topics([NewTopic(name=name, partition_count=partitions)])
-        return name
-
-    async def produce(self, topic: str, first: int, end: int, partitions: int) -> None:
-        records = [Record(value=b"%d" % number, partition=number % partitions) for number in range(first, end)]
-        await asyncio.to_thread(librdkafka_produce, self.node.bootstrap, topic, records)
+SHORT = {"session_timeout_ms": 4000}
 
 
 @pytest.fixture(scope="module")
@@ -88,67 +69,6 @@ def site(
     node.wait_ready()
     yield Site(node, connect)
     node.process.kill()
-
-
-def options_of(group: str, **options: Any) -> ZooKeeperConsumerOptions:
-    given = {
-        "rebalance_backoff_ms": 50,
-        "rebalance_attempts_max": 40,
-        "auto_commit_interval_ms": 60_000,
-        "session_timeout_ms": 4000,
-        "reader": ReaderOptions(policy=ResetPolicy.EARLIEST, max_wait_ms=50, leader_backoff_ms=50),
-        **options,
-    }
-    return ZooKeeperConsumerOptions(group_id=group, **given)
-
-
-@contextlib.asynccontextmanager
-async def member(
-    connect: str, group: str, on_step: Any = None, listener: Any = None, **options: Any
-) -> AsyncIterator[ZooKeeperConsumer]:
-    given = options_of(group, **options)
-    zookeeper = ZooKeeper(connect, session_timeout_ms=given.session_timeout_ms)
-    await zookeeper.start()
-    async with ZooKeeperConsumer(zookeeper, given, on_step=on_step, listener=listener) as consumer:
-        yield consumer
-
-
-async def owners(connect: str, group: str, topic: str) -> dict[int, str]:
-    """The owners' nodes as anybody reads them."""
-    zookeeper = ZooKeeper(connect)
-    await zookeeper.start()
-    try:
-        if await zookeeper.exists(owners_path(group, topic)) is None:
-            return {}
-        found = {}
-        for name in await zookeeper.children(owners_path(group, topic)):
-            told = await zookeeper.get_or_none(owner_path(group, topic, int(name)))
-            if told is not None:
-                found[int(name)] = told[0].decode()
-        return found
-    finally:
-        await zookeeper.stop()
-
-
-class Read:
-    """Reads streams in the background and keeps what came."""
-
-    def __init__(self, *streams: Stream) -> None:
-        self.values: list[int] = []
-        self._tasks = [asyncio.create_task(self._read(stream)) for stream in streams]
-
-    async def _read(self, stream: Stream) -> None:
-        async for _, record in stream.records():
-            self.values.append(int(record.value or b""))
-
-    async def has(self, count: int) -> None:
-        def enough() -> bool:
-            for task in self._tasks:
-                if task.done():
-                    task.result()
-            return len(self.values) >= count
-
-        await eventually(enough, WITHIN_MS)
 
 
 async def test_two_settings_suffice_to_read_a_whole_topic(site: Site) -> None:
@@ -275,11 +195,7 @@ async def test_an_expired_session_is_begun_anew(site: Site) -> None:
         await read.has(10)
         await consumer.commit()
         before = consumer.rebalances
-        kazoo = consumer._zookeeper._client
-        taking_over = KazooClient(site.connect, client_id=kazoo.client_id)
-        await asyncio.to_thread(taking_over.start)
-        await asyncio.to_thread(taking_over.stop)
-        taking_over.close()
+        await expire_session(consumer._zookeeper, site.connect)
         await eventually(lambda: consumer.rebalances > before, WITHIN_MS)
         await eventually(lambda: len(consumer.owned) == 2, WITHIN_MS)
         await site.produce(topic, 10, 20, 2)
@@ -294,7 +210,7 @@ async def test_a_member_that_does_not_hear_zookeeper_stops_before_its_session_is
     group = f"g-{topic}"
     address, _, path = site.connect.partition("/")
     proxy = toxiproxy.create("zookeeper", address)
-    async with member(f"{proxy.address}/{path}", group) as cut_off, member(site.connect, group) as other:
+    async with member(f"{proxy.address}/{path}", group, **SHORT) as cut_off, member(site.connect, group) as other:
         read = Read(*await cut_off.create_streams({topic: 1}))
         await other.create_streams({topic: 1})
         await eventually(lambda: (len(cut_off.owned), len(other.owned)) == (1, 1), WITHIN_MS)
@@ -315,7 +231,7 @@ async def test_nobody_else_reads_a_partition_while_a_member_in_a_black_hole_stil
     group = f"g-{topic}"
     address, _, path = site.connect.partition("/")
     proxy = toxiproxy.create("black-hole", address)
-    async with member(f"{proxy.address}/{path}", group) as cut_off, member(site.connect, group) as other:
+    async with member(f"{proxy.address}/{path}", group, **SHORT) as cut_off, member(site.connect, group) as other:
         await cut_off.create_streams({topic: 1})
         await other.create_streams({topic: 1})
         await eventually(lambda: (len(cut_off.reading), len(other.reading)) == (1, 1), WITHIN_MS)
@@ -552,16 +468,20 @@ async def test_a_stream_that_is_not_read_stops_its_fetcher_and_times_out_when_no
     reader = ReaderOptions(policy=ResetPolicy.EARLIEST, max_wait_ms=50, partition_bytes=200)
     for first in range(0, 40, 10):
         await site.produce(topic, first, first + 10, 1)
-    options = {"queued_chunks_max": 2, "consumer_timeout_ms": 1500, "reader": reader}
+    options: dict[str, Any] = {"queued_chunks_max": 2, "reader": reader}
     async with member(site.connect, f"g-{topic}", **options) as consumer:
         (stream,) = await consumer.create_streams({topic: 1})
         await eventually(lambda: stream.queued_chunks == 2)
         records = stream.records()
         found = [int((await anext(records))[1].value or b"") for _ in range(40)]
         assert found == list(range(40))
+        await records.aclose()
+    async with member(site.connect, f"g-{topic}", consumer_timeout_ms=300, **options) as consumer:
+        (stream,) = await consumer.create_streams({topic: 1})
         with pytest.raises(ConsumerTimeout):
-            await anext(records)
+            await anext(stream.records())
         await site.produce(topic, 40, 41, 1)
+        await eventually(lambda: stream.queued_chunks == 1)
         assert int((await anext(stream.records()))[1].value or b"") == 40
 
 
@@ -586,15 +506,29 @@ async def test_a_consumer_that_was_there_before_any_broker_begins_when_one_comes
 
 
 async def test_twenty_joins_cost_far_fewer_rebalances(site: Site) -> None:
+    """All but the first come while the rebalance for that one is under way, however quick it is."""
     topic = await site.new_topic(1)
     group = f"g-{topic}"
-    async with member(site.connect, group) as consumer:
+    may_go_on, held = asyncio.Event(), []
+    may_go_on.set()
+
+    async def hold(name: str) -> None:
+        if name == "read group" and not may_go_on.is_set():
+            held.append(name)
+            await may_go_on.wait()
+
+    async with member(site.connect, group, hold) as consumer:
         await consumer.create_streams({topic: 1})
+        before = consumer.rebalances
+        may_go_on.clear()
         others = ZooKeeper(site.connect)
         await others.start()
         payload, _ = await others.get(id_path(group, consumer.consumer_id))
         for number in range(20):
             await others.create(f"{ids_path(group)}/zz-{number}", payload, is_ephemeral=True)
+            await eventually(lambda: held, WITHIN_MS)
+        may_go_on.set()
+        await eventually(lambda: consumer.rebalances >= before + 2, WITHIN_MS)
         await others.stop()
         await eventually(lambda: list(consumer.owned) == [(topic, 0)], WITHIN_MS)
         assert consumer.rebalances < 20

@@ -22,7 +22,7 @@ from tests.support.site_comparison import check_prefix
 from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
@@ -188,6 +188,7 @@ async def test_f2_a_standby_that_is_restarted_after_the_disaster_knows_what_it_h
         return [one.source_high_watermark for one in described] == [100]
 
     await eventually(b_has_heard)
+    await eventually(lambda: caught_up(sites, 100))  # the first records bring word of those behind them
     assert sites.mirror is not None
     sites.mirror.kill()
     sites.a.process.kill()
@@ -236,14 +237,14 @@ async def test_m5_with_mirrors_both_ways_nothing_comes_back_before_or_after_the_
     await linked(sites)
     into_a = sites.start_mirror(into="a")
     await produce(sites.a.bootstrap, 200)
-    await eventually(lambda: caught_up(sites, 200), 30_000)
+    await eventually(lambda: caught_up(sites, 200), 60_000)
     assert (await failover(LINK, to_site="b", agents=sites.agents)).is_done
     await produce(sites.a.bootstrap, 50, first=200)
 
     async def have_all() -> bool:
         return await sites.ends("a") == await sites.ends("b") == {("flights", 0): 250}
 
-    await eventually(have_all, 30_000)
+    await eventually(have_all, 60_000)
     into_a.kill()  # what it had fetched is at the site now, or never
     assert await have_all()
     assert await check_prefix(sites.b.bootstrap, sites.a.bootstrap) == {("flights", 0): (250, 250)}

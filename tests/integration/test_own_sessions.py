@@ -18,7 +18,7 @@ from tests.support.processes import Processes
 pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[2]
-LONG_SESSION_MS = 40_000
+LONG_SESSION_MS = 60_000
 
 
 @pytest.fixture

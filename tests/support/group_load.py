@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.support.kafka_clients import Record, librdkafka_produce
@@ -35,9 +35,9 @@ class GroupLoad:
         asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
         try:
             found = self._admin.list_consumer_group_offsets(asked)[self._group].result(ANSWERED_WITHIN_S)
-        except TimeoutError as error:
-            # librdkafka may still wait for a coordinator that was killed; it is asked anew.
-            raise AssertionError(f"nobody tells the offsets of group {self._group}") from error
+        except (TimeoutError, KafkaException) as error:
+            # librdkafka may still wait for a coordinator that was killed, or tell of its own time limit; it is asked anew.
+            raise AssertionError(f"nobody tells the offsets of group {self._group}: {error!r}") from error
         now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
         for partition, offset in self._committed.items():
             assert now[partition] >= offset, f"a commit of partition {partition} is lost: {offset} was there, {now}"

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-WITHIN_MS = 30_000
+WITHIN_MS = 60_000
 
 
 class Record(NamedTuple):

@@ -72,7 +72,7 @@ class FullSite:
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
             "log.dirs": str(directory / name / "data"),
             "zookeeper.connect": connect,
-            "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.session.timeout.ms": "6000",  # a busy machine may stand still for seconds
             "antipode.site.name": name,
             "antipode.site.number": str(number),
             "antipode.cluster.id": CLUSTER_ID,

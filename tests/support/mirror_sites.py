@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 
-from runtime.grpc_server import CHANNEL_OPTIONS, open_channel
+from runtime.grpc_server import CHANNEL_OPTIONS
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from tests.support.internal_topics import internal_topic_copies
@@ -41,6 +41,7 @@ LINK = "a-b"
 CHECK_BYTES = 8 * 1024 * 1024
 CAUGHT_UP_WITHIN_MS = 60_000
 DESCRIBED_WITHIN_S = 30
+ADOPTED_WITHIN_S = 60
 ANSWERED_WITHIN_MS = 30_000
 KEEPS_UP_RECORDS = 100
 """Of a load that goes on, what is on its way at any moment."""
@@ -73,9 +74,11 @@ class Site:
         await self.wait_ready(starts)
 
     async def adopt(self, record: LinkRecord) -> None:
-        async with open_channel(f"{LOOPBACK}:{self.grpc_port}") as channel:
+        async with own_channel(self.grpc_port) as channel:
             stub = site_pb2_grpc.SiteAgentStub(channel)  # type: ignore[no-untyped-call]
-            await stub.AdoptLink(site_pb2.AdoptLinkRequest(record=record))
+            await stub.AdoptLink(
+                site_pb2.AdoptLinkRequest(record=record), wait_for_ready=True, timeout=ADOPTED_WITHIN_S
+            )
 
 
 @dataclass
@@ -352,14 +355,18 @@ async def reset_topics(mirror: RunningProcess, *topics: str) -> mirror_pb2.Reset
 
 
 async def _ask_mirror(mirror: RunningProcess, ask: Callable[[Any], Awaitable[Any]]) -> Any:
-    # A connection of its own: one that another channel to the same address just closes may end the call of the next.
-    options = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
-    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", options=options) as channel:
+    async with own_channel(mirror_ports(mirror)["grpc"]) as channel:
         stub = mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
         try:
             return await ask(stub)
         except grpc.aio.AioRpcError as error:
             raise AssertionError(str(error)) from error
+
+
+def own_channel(port: int) -> grpc.aio.Channel:
+    """A channel with a connection of its own: one that another channel to the same address just closes may end the call of the next."""
+    options = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+    return grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=options)
 
 
 def mirror_ports(mirror: RunningProcess) -> dict[str, int]:

@@ -61,7 +61,7 @@ async def has_offsets(sites: LinkedSites, offsets: dict[str, int]) -> bool:
 
 
 async def is_writable(sites: LinkedSites, name: str) -> bool:
-    reply = await sites.client(name).describe_link(LINK)
+    reply = await sites.describe(name)
     return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
 
 
@@ -147,7 +147,7 @@ async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_si
     await sites.create_topic("late")
 
     async def b_has_heard_of_it() -> bool:
-        return [one.topic for one in (await sites.client("b").describe_link(LINK)).unprotected] == ["late"]
+        return [one.topic for one in (await sites.describe("b")).unprotected] == ["late"]
 
     await eventually(b_has_heard_of_it)
     sites.a.process.kill()
@@ -169,7 +169,7 @@ async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_si
     await asyncio.to_thread(sites.a.restart)
 
     async def a_follows() -> bool:
-        described = await sites.client("a").describe_link(LINK)
+        described = await sites.describe("a")
         ends = {item.topic: item.log_end_offset for item in described.partitions}
         return described.record.epoch == report.epoch and ends.get("flights") == 107
 
@@ -185,7 +185,7 @@ async def test_f2_a_standby_that_is_restarted_after_the_disaster_knows_what_it_h
     await produce(sites.a.bootstrap, 100)
 
     async def b_has_heard() -> bool:
-        described = (await sites.client("b").describe_link(LINK)).partitions
+        described = (await sites.describe("b")).partitions
         return [one.source_high_watermark for one in described] == [100]
 
     await eventually(b_has_heard)
@@ -204,7 +204,7 @@ async def test_f2_a_standby_that_is_restarted_after_the_disaster_knows_what_it_h
     assert report.is_done, report
 
     async def is_a_copy_no_more() -> bool:
-        described = (await sites.client("b").describe_link(LINK)).partitions
+        described = (await sites.describe("b")).partitions
         return [one.source_high_watermark for one in described] == [-1]
 
     await eventually(is_a_copy_no_more)

@@ -44,7 +44,7 @@ async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) ->
     pair.start_mirror()
 
     async def is_writable() -> bool:
-        reply = await pair.client("a").describe_link(LINK)
+        reply = await pair.describe("a")
         return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
 
     await eventually(is_writable)

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from dr.core.sync_policies import is_suspended
 from dr.failover import Progress, failover
-from dr.links import alter_link, describe_link
+from dr.links import alter_link
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
@@ -43,7 +43,7 @@ async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) ->
 
 async def is_led(sites: LinkedSites) -> bool:
     """Whether the active site's broker takes records of the topic, whatever they wait for then."""
-    reply = await sites.client("a").describe_link(LINK)
+    reply = await sites.describe("a")
     return [item.is_writable for item in reply.partitions] == [True]
 
 
@@ -59,8 +59,7 @@ async def produce(bootstrap: str, *, timeout_ms: int = 60_000) -> ErrorCode:
 
 async def policies(sites: LinkedSites, *names: str) -> list[tuple[str, str]]:
     """The policy in each site's record, and the one that is to come back."""
-    entries = await describe_link(LINK, [sites.client(name) for name in names])
-    records = [entry.description.record for entry in entries if entry.description is not None]
+    records = [(await sites.describe(name)).record for name in names]
     return [(record.sync_policy, record.sync_policy_to_restore) for record in records]
 
 
@@ -70,9 +69,7 @@ async def is_mirrored(sites: LinkedSites, end: int) -> bool:
 
 async def has_caught_up(sites: LinkedSites) -> bool:
     """Nothing is acknowledged that the standby may lack, and something was."""
-    (entry,) = await describe_link(LINK, [sites.client("a")])
-    assert entry.description is not None
-    return [item.high_watermark for item in entry.description.partitions] == [1]
+    return [item.high_watermark for item in (await sites.describe("a")).partitions] == [1]
 
 
 async def test_producers_that_wait_for_a_lost_standby_go_on_when_the_operator_says_so(sites: LinkedSites) -> None:
@@ -160,4 +157,4 @@ async def test_a_site_promoted_over_a_lost_one_takes_writes_at_once_and_waits_ag
     assert await produce(sites.b.bootstrap) is ErrorCode.none
     back.kill()
     assert await produce(sites.b.bootstrap, timeout_ms=PATIENCE_MS) is ErrorCode.request_timed_out
-    assert not is_suspended((await sites.client("b").describe_link(LINK)).record)
+    assert not is_suspended((await sites.describe("b")).record)

@@ -75,7 +75,7 @@ async def test_a_transaction_on_a_long_line_takes_in_what_is_on_hand(
     site = await start_lone_site(processes, tmp_path, "far", toxiproxy=toxiproxy, lines=1)
     (line,) = site.lines
     for stream in BOTH_WAYS:
-        await asyncio.to_thread(line.add, "latency", stream=stream, latency=15, jitter=0)
+        await asyncio.to_thread(line.add, "latency", stream=stream, latency=50, jitter=0)
     settings = {
         "antipode.target.transactions.commit.interval.ms": "10",
         "max.partition.fetch.bytes": "1024",

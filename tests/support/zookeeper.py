@@ -32,7 +32,7 @@ class ZooKeeperProcess:
         """The connect string."""
         return self.server.connect
 
-    def wait_serving(self, within_ms: float = 20_000) -> None:
+    def wait_serving(self, within_ms: float = 60_000) -> None:
         """Wait until it answers requests."""
         self.process.wait_ready(self.server.is_serving, within_ms)
 

@@ -285,6 +285,8 @@ class GroupSync:
             for name, offsets in carriable.items()
             if name not in active and self._is_target_unknown(self._groups[name], offsets, link)
         ]
+        carried = {name: offsets for name, offsets in carriable.items() if name not in active and name not in unknown}
+        unknown += await self._target.outgrown(carried)
         if not unknown:
             return
         found = await self._target.offsets_of(unknown)

@@ -167,6 +167,10 @@ class KafkaSite:
     def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
         """A site keeps nothing of that."""
 
+    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:  # noqa: ARG002
+        """None: offsets are the same at both sites."""
+        return ()
+
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
         """As of when (Unix ms) every offset is carried, for the account of a failover."""
         await reached(self._client.mirror_offsets_synced(link=link, link_epoch=link_epoch, synced_at_ms=synced_at_ms))

@@ -289,6 +289,10 @@ class GroupPort(Protocol):
         """The source has these offsets, and the group stands there at the target as last read; a site may keep that for the next daemon."""
         ...
 
+    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
+        """Of groups whose offsets were carried: those that would get higher ones by what is known of the target now. Unreachable."""
+        ...
+
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
         """As of when (Unix ms) every offset is carried, for the account of a failover."""
         ...

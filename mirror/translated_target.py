@@ -277,7 +277,9 @@ class TranslatedTarget:
         """
         note = self._group_notes.of(group, self._at_target(key))
         is_unmoved = note is not None and note.target_offset == target_offset
-        return note.source_offset if note is not None and is_unmoved else self.upstream(key, target_offset)
+        if note is None or not is_unmoved or self._is_short(group, key, note.source_offset):
+            return self.upstream(key, target_offset)
+        return note.source_offset
 
     async def _look_opposite(self) -> None:
         if self._naming.policy is not NamingPolicy.PREFIX:  # there copies are topics of their own
@@ -354,6 +356,30 @@ class TranslatedTarget:
             place = self._at_target(key)
             if place in read and self.downstream(key, at.offset) == read[place].offset:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
+
+    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
+        """Those whose offsets an old map of the opposite link made too small: what it had brought was read before it was noted."""
+        if self._naming.policy is NamingPolicy.PREFIX:
+            return ()
+        await self._look_opposite()
+        return [
+            group
+            for group, offsets in carried.items()
+            if any(self._is_short(group, key, at.offset) for key, at in offsets.items())
+        ]
+
+    def _is_short(self, group: str, key: PartitionKey, source_offset: int) -> bool:
+        """Whether a group that stands there at the source is noted further back at the target than that is by now, and has not gone on."""
+        place = self._at_target(key)
+        note, read = self._group_notes.of(group, place), self._read.get(group, {}).get(place)
+        if (
+            note is None
+            or note.source_offset != source_offset
+            or (read is not None and read.offset > note.target_offset)
+        ):
+            return False
+        offset = self.downstream(key, source_offset)
+        return offset is not None and offset > note.target_offset
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
         """Nobody here asks."""

@@ -45,7 +45,7 @@ from tests.support.processes import Processes
 from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Toxiproxy
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 TOPIC = "orders"
 PARTITIONS = 3

@@ -56,7 +56,7 @@ from tests.support.translate_links import (
 from tests.support.translate_transactions import TRANSACTIONS
 from wire.client_errors import KafkaClientError
 
-pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 SEQUENCES: dict[str, str] = {}

@@ -22,7 +22,7 @@ from tests.support.processes import RunningProcess
 from tests.support.site_comparison import caught_up, check_prefix, log_ends, site_client
 from wire.client import NewTopic
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 TOPIC = "orders"
 PARTITIONS = 4

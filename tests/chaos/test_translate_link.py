@@ -28,7 +28,7 @@ from tests.support.translate_links import (
 )
 from tests.support.translate_transactions import TRANSACTIONS
 
-pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(600)]
 
 FAULTS: tuple[tuple[str, str, dict[str, int]], ...] = (
     ("reset_peer", "downstream", {"timeout": 50}),

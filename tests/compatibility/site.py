@@ -21,7 +21,7 @@ from wire.record_batch import Compression
 from wire.records import Record, decode_batch, encode_batch
 
 REPLICATION_FACTOR = 3
-SETTLE_WITHIN_MS = 30_000
+SETTLE_WITHIN_MS = 60_000
 BATCH_RECORDS = 20
 
 Placed = tuple[int, bytes]
@@ -135,7 +135,7 @@ class Site:
         return call_client(self.bootstrap_servers, ask)
 
     def wait_committed(self, group: str, topic: str, total: int) -> None:
-        """Wait until the group's offsets in a topic add up to this."""
+        """Wait until the group's offsets in a topic add up to this: those of a transaction count some time after it was committed."""
         eventually_sync(lambda: sum(self.committed(group, topic).values()) == total, SETTLE_WITHIN_MS)
 
 

@@ -36,6 +36,14 @@ def _start(results: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def is_running(process: psutil.Process) -> bool:
+    """Whoever has ended, and whom nobody has asked how, does not run."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.mark.parametrize(
     "sections",
     [OF_BROKERS, pytest.param(OF_SITES, marks=pytest.mark.long), pytest.param(OF_LINES, marks=pytest.mark.long)],
@@ -54,10 +62,11 @@ def test_every_section_is_measured_and_kept_as_json(tmp_path: Path, sections: tu
     assert json.loads(file.read_text(encoding="utf-8"))["samples"] == document["samples"]
 
 
+@pytest.mark.timeout(WITHIN_S + 20)
 def test_interrupted_while_brokers_run_it_ends_them_and_leaves_no_file(tmp_path: Path) -> None:
     running = _start(tmp_path, "--only", "mirror")
     try:
-        eventually_sync(lambda: list(tmp_path.glob("run-*/mirror-antipode-0/environment.json")), 60_000)
+        eventually_sync(lambda: list(tmp_path.glob("run-*/mirror-antipode-0/environment.json")), 180_000)
         started = psutil.Process(running.pid).children(recursive=True)
         assert len(started) > 4  # the front door, two ZooKeepers, two brokers
         running.send_signal(signal.SIGINT)
@@ -66,5 +75,5 @@ def test_interrupted_while_brokers_run_it_ends_them_and_leaves_no_file(tmp_path:
         running.kill()
     assert running.returncode == 1, errors
     assert "interrupted" in errors
-    assert [process for process in started if process.is_running()] == []
+    assert [process for process in started if is_running(process)] == []
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from tests.compatibility.site import Site
 
 __all__ = ["site"]
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("row", QUICK_ROWS, ids=[row.name for row in QUICK_ROWS])

@@ -12,6 +12,7 @@ from dr.core.link_preflight import LinkCheck, Outcome
 from dr.links import check_link, create_link, list_links
 from dr.readiness import check_readiness
 from runtime.process import OperationalFailure
+from tests.support.eventually import eventually
 from tests.support.full_sites import LinkedSites
 from tests.support.processes import Processes
 from wire.client import KafkaClient, NewTopic
@@ -49,6 +50,15 @@ async def checks_of(sites: LinkedSites, *, topics: tuple[str, ...] = (".*",), mi
     return {check.check: check for check in checked.checks}
 
 
+async def checks_when(
+    sites: LinkedSites, check: str, outcome: Outcome, *, topics: tuple[str, ...] = (".*",)
+) -> dict[str, LinkCheck]:
+    """The checks once one of them ends so: agents hear of new topics a moment after whoever makes them."""
+    found = await checks_of(sites, topics=topics)
+    assert found[check].outcome is outcome, found
+    return found
+
+
 async def test_replication_that_the_target_cannot_give_keeps_a_link_from_being_made(sites: LinkedSites) -> None:
     """F15, with topics and without."""
     before = (await checks_of(sites))["replication factor"]
@@ -65,7 +75,7 @@ async def test_replication_that_the_target_cannot_give_keeps_a_link_from_being_m
 async def test_a_link_is_checked_before_it_is_made_and_afterwards(even_sites: LinkedSites) -> None:
     sites = even_sites
     await make(sites.a.bootstrap, "flights", min_insync_replicas="2")
-    found = await checks_of(sites)
+    found = await eventually(lambda: checks_when(sites, "in-sync replicas", Outcome.WARNING))
     assert {name: check.outcome for name, check in found.items()} == {
         "record": Outcome.OK,
         "sites": Outcome.OK,
@@ -82,8 +92,8 @@ async def test_a_link_is_checked_before_it_is_made_and_afterwards(even_sites: Li
     assert "none answers at 127.0.0.1:1" in silent.detail
     for site in (sites.a, sites.b):
         await make(site.bootstrap, "boards")
-    clash = (await checks_of(sites, topics=("boards",)))["topic ids"]
-    assert clash.outcome is Outcome.REFUSED
+    refused = await eventually(lambda: checks_when(sites, "topic ids", Outcome.REFUSED, topics=("boards",)))
+    clash = refused["topic ids"]
     assert "at b boards exist as other topics of the same name" in clash.detail
     await sites.link(topics=("flights",))
     ready = await check_readiness("a-b", [sites.client("a"), sites.client("b")])

@@ -19,7 +19,7 @@ from tests.support.toxiproxy import Proxy, Toxiproxy
 pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[2]
-LONG_SESSION_MS = 40_000
+LONG_SESSION_MS = 60_000
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from wire.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
 from wire.acls import ALLOW, LITERAL, OPERATION_READ, OPERATION_WRITE, TopicAcl
 from wire.client import KafkaClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.java]
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ async def test_a_wrong_password_is_said_and_nothing_is_mirrored(
         **secured.client("source", mechanism="SCRAM-SHA-256", password="x"),
     }
     mirror = start_translate_mirror(processes, tmp_path, "mirror", secured.secured, secured.plain, settings)
-    await eventually(lambda: "login refused" in mirror.log_text(), 30_000)
+    await eventually(lambda: "login refused" in mirror.log_text(), 60_000)
     assert await total_end(secured.plain, "a.wrong", 1) == 0
 
 
@@ -162,9 +162,9 @@ async def test_acls_of_the_source_are_followed_and_those_of_the_target_left_alon
         await create_topic_acls(client, [reader, writer, made_there])
         settings = {"whitelist": "guarded", "sync.topic.acls.enabled": "true", "acl.sync.interval.ms": "200"}
         start_translate_mirror(processes, tmp_path, "mirror", secured.plain, secured.plain, settings)
-        await eventually(lambda: has(copied, made_there), 30_000)
+        await eventually(lambda: has(copied, made_there), 60_000)
         await delete_topic_acls(client, [reader])
-        await eventually(lambda: has(made_there), 30_000)
+        await eventually(lambda: has(made_there), 60_000)
 
 
 async def test_a_cluster_without_an_authorizer_is_named_in_the_mirror_s_status(
@@ -179,5 +179,5 @@ async def test_a_cluster_without_an_authorizer_is_named_in_the_mirror_s_status(
     async def says_so() -> bool:
         return reason in (await describe_mirror(mirror)).acls
 
-    await eventually(says_so, 30_000)
+    await eventually(says_so, 60_000)
     assert mirror.log_text().count(reason) == 1

@@ -68,8 +68,13 @@ async def test_daemons_that_die_or_wake_up_as_zombies_leave_each_record_seen_onc
         await link.demand_prefixes()
     await link.wait_equal(within_ms=60_000)
     await link.wait_agreement()
-    claims = (await link.noted()).claims.values()
-    assert len([claim for claim in claims if claim.slots]) == len(mirrors), "what the dead had claimed is gone"
+
+    async def is_only_claimed_by_the_living() -> bool:
+        claims = (await link.noted()).claims.values()
+        assert len([claim for claim in claims if claim.slots]) == len(mirrors), "what the dead had claimed is gone"
+        return True
+
+    await eventually(is_only_claimed_by_the_living, 60_000)
     told = [(await describe_mirror(mirror)).transactions for mirror in mirrors]
     assert all(one.committed > 0 for one in told), told
     assert len({one.transactional_id for one in told}) == len(mirrors)

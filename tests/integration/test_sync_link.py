@@ -20,11 +20,12 @@ from wire.client import KafkaClient
 from wire.client_errors import BrokerError
 from wire.records import decode_records
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 TOPIC = "orders"
 KEY = (TOPIC, 0)
 DEGRADES_AFTER_MS = 1_500
+LASTING_MS = 60_000
 PATIENCE_MS = 700
 
 
@@ -74,7 +75,7 @@ async def test_nothing_is_acknowledged_or_shown_before_the_standby_has_it(proces
     assert await produce(pair, b"told", timeout_ms=30_000) is ErrorCode.none
     assert await visible_end(pair.source) == 2
     assert [end for _, end in await pair.ends(pair.target, TOPIC, 1)] == [2]
-    assert await asyncio.to_thread(consumed, pair.source.bootstrap, 2, 20.0) == [b"held", b"told"]
+    assert await asyncio.to_thread(consumed, pair.source.bootstrap, 2, 60.0) == [b"held", b"told"]
     assert not await degraded(pair)
 
 
@@ -109,8 +110,10 @@ async def test_a_link_that_degrades_says_so_and_comes_back(processes: Processes,
     async def is_back() -> bool:
         return not await degraded(pair)
 
-    await eventually(is_back, 30_000)
+    await eventually(is_back, 60_000)
     await pair.caught_up(TOPIC)
+    # lest a machine that stands still for so long has it degrade again
+    await pair.make_sync("degrade", LASTING_MS)
     assert await produce(pair, b"together", timeout_ms=30_000) is ErrorCode.none
     assert [end for _, end in await pair.ends(pair.target, TOPIC, 1)] == [4]
 
@@ -128,13 +131,13 @@ async def test_a_link_that_degrades_comes_back_over_a_long_line_while_records_ke
         async def has_degraded() -> bool:
             return await degraded(pair)
 
-        await eventually(has_degraded, 30_000)
+        await eventually(has_degraded, 60_000)
         pair.start_mirror()
 
         async def is_back() -> bool:
             return not await degraded(pair)
 
-        await eventually(is_back, 30_000)
+        await eventually(is_back, 60_000)
         await asyncio.to_thread(load.finish)
     await pair.caught_up(TOPIC)
 

@@ -17,13 +17,16 @@ from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
 from cli.main import app
+from mirror.core.group_notes import StoredGroups
+from mirror.group_notes import GROUPS_TOPIC_PREFIX
+from mirror.offset_store import read_topic
 from mirror.offset_translator import OffsetTranslator
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.java_clients import KafkaPrograms
-from tests.support.mirror_sites import mirror_ports
+from tests.support.mirror_sites import describe_mirror, mirror_ports
 from tests.support.ports import LOOPBACK, free_ports
-from tests.support.processes import Processes
+from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
     ROOT,
     create_topic,
@@ -38,7 +41,7 @@ from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
 from wire.record_batch import HEADER_SIZE, Compression
 
-pytestmark = [pytest.mark.integration, pytest.mark.java]
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 
 
 async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agrees(
@@ -63,13 +66,13 @@ async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agr
     async def is_synced() -> bool:
         async with KafkaClient(target) as client:
             committed = await client.committed("readers")
-            assert committed, "nothing committed yet"
+            assert ("a.grouped", 0) in committed, "nothing committed yet"
             at = committed["a.grouped", 0]
             assert (at.offset, at.metadata) == (middle, "note"), at
             return True
 
-    await eventually(is_synced, 20_000)
-    await eventually(lambda: _is_translated(target, theirs.offsets), 20_000)
+    await eventually(is_synced, 60_000)
+    await eventually(lambda: _is_translated(target, theirs.offsets), 60_000)
     program = tmp_path / "TranslatedOffsets.java"
     program.write_text(TRANSLATED_OFFSETS, encoding="utf-8")
 
@@ -80,7 +83,7 @@ async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agr
         assert "a" in upstream.split(","), printed
         return True
 
-    await eventually(does_java_agree, 40_000)
+    await eventually(does_java_agree, 60_000)
 
 
 async def _is_translated(target: str, offsets: Sequence[int]) -> bool:
@@ -131,25 +134,30 @@ async def test_a_group_reset_at_the_source_while_the_mirror_was_down_goes_back_u
     mirror = start_translate_mirror(
         processes, tmp_path, "mirror", source, target, {"link.name": topic, "whitelist": topic, "groups": "resets.*"}
     )
-    await eventually(lambda: do_stand(target, f"a.{topic}", dict.fromkeys(groups, 20)), 20_000)
+    await eventually(lambda: do_stand(target, f"a.{topic}", dict.fromkeys(groups, 20)), 60_000)
     mirror.stop()
     await produce_batches(source, topic, 0, 4, 4)
     await stand(source, topic, dict.fromkeys(groups, 5))
     await stand(target, f"a.{topic}", {"resets-moved": 12})
     with consuming(target, f"a.{topic}", "resets-live"):
         mirror.start()
-        await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 5}), 20_000)
+        await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 5}), 60_000)
         at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
-        described = await antipode("links", "describe", topic, *at)
         reason = f"{topic}-0: 5 at the source; it was reset at the source, but has moved at the target by itself"
-        assert described["groups_left_ahead"] == {"resets-moved": reason}
-        assert "groups stay ahead of the source" in mirror.log_text()
+
+        async def is_told() -> bool:
+            described = await antipode("links", "describe", topic, *at)
+            assert described["groups_left_ahead"] == {"resets-moved": reason}
+            return "groups stay ahead of the source" in mirror.log_text()
+
+        await eventually(is_told, 60_000)
         await do_stand(target, f"a.{topic}", {"resets-moved": 12, "resets-live": 20})
+        await eventually(lambda: is_noted(target, topic, "resets", 5), 60_000)
     # Killed, so that nothing is noted on its way out.
     mirror.kill()
     await stand(source, topic, {"resets": 2})
     mirror.start()
-    await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 2, "resets-moved": 12}), 20_000)
+    await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 2, "resets-moved": 12}), 60_000)
 
 
 async def stand(bootstrap: str, topic: str, offsets: Mapping[str, int]) -> None:
@@ -165,6 +173,14 @@ async def do_stand(bootstrap: str, topic: str, offsets: Mapping[str, int]) -> bo
         found = {group: (await client.committed(group)).get((topic, 0)) for group in offsets}
     assert {group: at and at.offset for group, at in found.items()} == offsets
     return True
+
+
+async def is_noted(bootstrap: str, link: str, group: str, source_offset: int) -> bool:
+    """Whether the link's next daemon will know that the group stood alike at both ends when it had this offset at the source."""
+    stored = StoredGroups()
+    async with KafkaClient(bootstrap) as client:
+        await read_topic(client, GROUPS_TOPIC_PREFIX + link, stored.apply)
+    return [note.source_offset for (name, _), note in stored.notes.items() if name == group] == [source_offset]
 
 
 @contextlib.contextmanager
@@ -237,8 +253,8 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
     await wait_equal(back, there, "sample-of-b", target_topic="B_sample-of-b")
     for key in ("replication.policy.separator", "replication.policy.internal.topic.separator.enabled", "B->A.topics"):
         assert f"{key}: used" in mirror.log_text()
-    await eventually(lambda: _are_both_on_one_page(metrics_port), 20_000)
-    await eventually(lambda: _is_timed(metrics_port, 'group="sample-readers",partition="0",source="A"'), 20_000)
+    await eventually(lambda: _are_both_on_one_page(metrics_port), 60_000)
+    await eventually(lambda: _is_timed(metrics_port, 'group="sample-readers",partition="0",source="A"'), 60_000)
     program = tmp_path / "Topics.java"
     program.write_text(TOPICS_OF_MIRROR_MAKER, encoding="utf-8")
 
@@ -247,7 +263,7 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
         assert found.split() == ["A.checkpoints.internal", "A", "A_sample-of-a-0", "7"], found
         return True
 
-    await eventually(does_java_find_them, 40_000)
+    await eventually(does_java_find_them, 60_000)
 
     async def are_all_there() -> bool:
         async with KafkaClient(there) as client:
@@ -256,7 +272,7 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
         assert not [name for name in names if name.startswith("B_A_") or name.endswith("_internal")], names
         return True
 
-    await eventually(are_all_there, 20_000)
+    await eventually(are_all_there, 60_000)
 
 
 def _page(port: int) -> str:
@@ -336,6 +352,8 @@ async def test_an_operator_pauses_resumes_and_verifies(
     await produce_batches(source, "operated", 1, 0, 5, compression=Compression.GZIP)
     mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "operated"})
     await wait_equal(source, target, "operated", 2)
+    left_out = {0: 12 + 9, 1: 0}
+    await eventually(lambda: have_left_out(mirror, left_out), 60_000)
     at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
     paused = await antipode("links", "pause", "a-b", "--topic", "operated", *at)
     assert paused == {"link": "a-b", "paused_topics": ["operated"], "partitions": 2}
@@ -344,12 +362,12 @@ async def test_an_operator_pauses_resumes_and_verifies(
     assert states["operated"] == "PAUSED"
     assert described["mode"] == "translate"
     counted = {one["partition"]: one for one in described["partitions"] if one["topic"] == "operated"}
-    for partition, (carried, left_out) in {0: (24, 12 + 9), 1: (25, 0)}.items():
+    for partition, carried in {0: 24, 1: 25}.items():
         one = counted[partition]
         copies = (await read_partition(target, "a.operated", partition)).batches
         assert one["mirrored_bytes"] == sum(HEADER_SIZE + len(records) for _, records in copies)
-        assert (one["mirrored_records"], one["left_out_records"]) == (carried, left_out), "aborted ones and markers"
-        assert bool(one["left_out_bytes"]) is bool(left_out)
+        assert (one["mirrored_records"], one["left_out_records"]) == (carried, left_out[partition])
+        assert bool(one["left_out_bytes"]) is bool(left_out[partition])
     await produce_batches(source, "operated", 1, 5, 5)
     resumed = await antipode("links", "resume", "a-b", *at)
     assert resumed["paused_topics"] == []
@@ -362,6 +380,14 @@ async def test_an_operator_pauses_resumes_and_verifies(
     assert [one["records"] for one in verified] == [24, 50]
     last = await antipode("links", "verify", "a-b", "--topic", "operated", "--last", "10", *at)
     assert [one["records"] for one in last][1] == 10
+
+
+async def have_left_out(mirror: RunningProcess, wanted: Mapping[int, int]) -> bool:
+    """Whether the mirror has come past so many records, aborted ones and markers, in each partition: they may come last."""
+    reply = await describe_mirror(mirror)
+    found = {one.partition: one.left_out_records for one in reply.partitions if one.topic == "operated"}
+    assert found == wanted
+    return True
 
 
 async def antipode(*arguments: str) -> Any:
@@ -382,7 +408,7 @@ async def test_daemons_that_share_a_link_split_it_and_take_over_from_one_that_di
     await create_topic(source, "shared", 6)
     settings = {"whitelist": "shared", "link.name": "shared", "antipode.sharing.enabled": "true"}
     mirrors = [start_translate_mirror(processes, tmp_path, name, source, target, settings) for name in ("one", "two")]
-    await eventually(lambda: shares_of(mirrors, "shared", [3, 3]), 30_000)
+    await eventually(lambda: shares_of(mirrors, "shared", [3, 3]), 60_000)
     for partition in range(6):
         await produce_batches(source, "shared", partition, 0, 20)
     await wait_equal(source, target, "shared", 6)
@@ -392,10 +418,15 @@ async def test_daemons_that_share_a_link_split_it_and_take_over_from_one_that_di
     await wait_equal(source, target, "shared", 6)
     mirrors[0].start()
     mirrors.append(start_translate_mirror(processes, tmp_path, "three", source, target, settings))
-    await eventually(lambda: shares_of(mirrors, "shared", [2, 2, 2]), 40_000)
+    await eventually(lambda: shares_of(mirrors, "shared", [2, 2, 2]), 60_000)
     for partition in range(6):
         await produce_batches(source, "shared", partition, 40, 20)
     await wait_equal(source, target, "shared", 6)
     at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirrors[2])['grpc']}", "--output", "json"]
-    verified = await antipode("links", "verify", "shared", "--topic", "shared", *at)
-    assert [(one["verdict"], one["records"]) for one in verified] == [("equal", 300)] * 2, verified
+
+    async def is_its_share_equal() -> bool:
+        verified = await antipode("links", "verify", "shared", "--topic", "shared", *at)
+        assert [(one["verdict"], one["records"]) for one in verified] == [("equal", 300)] * 2, verified
+        return True
+
+    await eventually(is_its_share_equal, 60_000)

@@ -18,7 +18,7 @@ from tests.support.link_faults import BOTH_WAYS
 from tests.support.mirror_sites import describe_mirror, start_lone_site
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
-from tests.support.translate_links import create_topic, produce_batches, total_end, wait_equal
+from tests.support.translate_links import create_topic, mirrored_beyond, produce_batches, total_end, wait_equal
 from tests.support.translate_transactions import TRANSACTIONS, MakeLink, demand_whole_transactions_under_kills
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient
@@ -30,7 +30,7 @@ from wire.records import Record, decode_batch, encode_batch
 KILLS = examples(5)
 MANY_KILLS = 40
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 
 APACHE_KAFKA, ANTIPODE = pytest.param(False, id="apache kafka"), pytest.param(True, id="antipode")
 LONG_APACHE_KAFKA = pytest.param(False, id="apache kafka", marks=pytest.mark.long)
@@ -75,7 +75,7 @@ async def test_a_transaction_on_a_long_line_takes_in_what_is_on_hand(
     site = await start_lone_site(processes, tmp_path, "far", toxiproxy=toxiproxy, lines=1)
     (line,) = site.lines
     for stream in BOTH_WAYS:
-        await asyncio.to_thread(line.add, "latency", stream=stream, latency=15, jitter=0)
+        await asyncio.to_thread(line.add, "latency", stream=stream, latency=50, jitter=0)
     settings = {
         "antipode.target.transactions.commit.interval.ms": "10",
         "max.partition.fetch.bytes": "1024",
@@ -173,7 +173,7 @@ def write_slow_transactions(bootstrap: str, topic: str, count: int) -> None:
         producer.begin_transaction()
         for index in range(5):
             producer.produce(topic, f"{number}-{index}-".encode().ljust(600), partition=0)
-            assert not producer.flush(10)
+            assert not producer.flush(30)
         producer.commit_transaction(30)
 
 
@@ -233,8 +233,9 @@ async def test_a_mirror_that_was_silent_for_longer_than_its_transaction_goes_on(
     mirror = link.start_mirror()
     await link.produce(0, partitions=[0])
     await link.wait_equal()
+    before = await total_end(link.target, link.copy, link.partitions)
     await link.produce(20, partitions=[0])
-    await link.mirrored_something()
+    await mirrored_beyond(before, link.target, link.copy, link.partitions)
     mirror.pause()
     await eventually(link.is_nothing_open, 60_000)
     mirror.resume()

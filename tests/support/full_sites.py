@@ -22,7 +22,7 @@ from controller.main import ControllerCandidate
 from dr.agent import SiteAgentHost
 from dr.channels import Channels
 from dr.links import LinkSpec, SiteAddresses, create_link
-from dr.site_client import SiteClient
+from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.children import Child
 from runtime.clock import SystemClock
 from runtime.configuration import load_settings
@@ -30,6 +30,7 @@ from runtime.grpc_server import GrpcServer
 from runtime.logs import configure
 from runtime.metrics import new_registry
 from runtime.process import run_daemon
+from runtime.retries import jittered_backoff
 from runtime.zookeeper import ZooKeeper
 from tests.support.internal_topics import internal_topic_copies
 from tests.support.ports import LOOPBACK, free_ports
@@ -37,10 +38,12 @@ from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Toxiproxy
 from wire.client import KafkaClient, NewTopic
 from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import DescribeLinkReply
 from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
 
 REPOSITORY = Path(__file__).parents[2]
 LINK = "a-b"
+ANSWERED_WITHIN_MS = 30_000
 CLUSTER_ID = "c2l0ZXMtb2YtYS10ZXN0LQ"
 
 
@@ -72,7 +75,7 @@ class FullSite:
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
             "log.dirs": str(directory / name / "data"),
             "zookeeper.connect": connect,
-            "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.session.timeout.ms": "6000",  # a busy machine may stand still for seconds
             "antipode.site.name": name,
             "antipode.site.number": str(number),
             "antipode.cluster.id": CLUSTER_ID,
@@ -248,9 +251,15 @@ class LinkedSites:
         async with KafkaClient(self.a.bootstrap, site_local=True) as client:
             await client.create_topics([NewTopic(name=name, partition_count=partitions, replication_factor=1)])
 
+    async def describe(self, site: str) -> DescribeLinkReply:
+        """The link at a site. Its agent is asked again where it does not answer in the few seconds that it is given: it may stand still."""
+        retrying = jittered_backoff(retry_on=(SiteUnreachable, SiteRefused), budget_ms=ANSWERED_WITHIN_MS)
+        reply: DescribeLinkReply = await retrying(self.client(site).describe_link, LINK)
+        return reply
+
     async def ends(self, site: str) -> dict[tuple[str, int], int]:
         """Log ends of the carried partitions."""
-        reply = await self.client(site).describe_link(LINK)
+        reply = await self.describe(site)
         return {(item.topic, item.partition): item.log_end_offset for item in reply.partitions}
 
 

@@ -24,6 +24,11 @@ SETTINGS = {
     "reconnect.backoff.max.ms": "500",
 }
 FINISH_WITHIN_MS = 180_000
+CLOSED_WHILE_SENDING = (
+    "Producer closed while send in progress",
+    "Cannot perform operation after producer has been closed",
+)
+"""What the program says of a record that it was about to send when it was stopped: its producer is closed by another thread."""
 
 
 class JavaLoad:
@@ -82,7 +87,8 @@ class JavaLoad:
         eventually_sync(lambda: b"tool_data" in self._process.child.log.read_bytes(), 10_000)
         self._read()
         self._output.close()
-        assert not self._failures, self._failures[:10]
+        failures = [event for event in self._failures if event.get("message") not in CLOSED_WHILE_SENDING]
+        assert not failures, failures[:10]
         return len(self._places)
 
     async def check_log(self, bootstrap_servers: str) -> None:

@@ -87,6 +87,7 @@ class MemorySite:
         self.group_rounds = 0
         # Where groups were seen to stand alike at the source and here; None: the site keeps nothing of that.
         self.noted_alike: dict[str, dict[PartitionKey, GroupOffset]] | None = None
+        self.outgrown_groups: set[str] = set()
         # Groups' offsets that came from the target.
         self.from_target: dict[str, set[PartitionKey]] = {}
         self.synced_at_ms = -1
@@ -199,6 +200,10 @@ class MemorySite:
     def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
         if self.noted_alike is not None:
             self.noted_alike.setdefault(group, {}).update(offsets)
+
+    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
+        self._check()
+        return [group for group in carried if group in self.outgrown_groups]
 
     async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
         self._check()

@@ -17,7 +17,8 @@ from typing import Any
 
 import grpc
 
-from runtime.grpc_server import open_channel
+from runtime.grpc_server import CHANNEL_OPTIONS
+from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from tests.support.internal_topics import internal_topic_copies
 from tests.support.log_batches import batch
@@ -27,16 +28,21 @@ from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Proxy, Toxiproxy
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient, NewTopic
+from wire.client_errors import TRANSIENT
 from wire.clients.simple_consumer import fetch_at_leader, records_of
 from wire.control import broker_pb2, controller_pb2, mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.clients import BrokerControlChannels, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
+from wire.fetch_codec import PartitionFetched
 from wire.fetch_requests import DEBUGGING_CONSUMER
 from wire.record_batch import iterate_headers
 
 LINK = "a-b"
 CHECK_BYTES = 8 * 1024 * 1024
+CAUGHT_UP_WITHIN_MS = 60_000
 DESCRIBED_WITHIN_S = 30
+ADOPTED_WITHIN_S = 60
+ANSWERED_WITHIN_MS = 30_000
 KEEPS_UP_RECORDS = 100
 """Of a load that goes on, what is on its way at any moment."""
 
@@ -68,9 +74,11 @@ class Site:
         await self.wait_ready(starts)
 
     async def adopt(self, record: LinkRecord) -> None:
-        async with open_channel(f"{LOOPBACK}:{self.grpc_port}") as channel:
+        async with own_channel(self.grpc_port) as channel:
             stub = site_pb2_grpc.SiteAgentStub(channel)  # type: ignore[no-untyped-call]
-            await stub.AdoptLink(site_pb2.AdoptLinkRequest(record=record))
+            await stub.AdoptLink(
+                site_pb2.AdoptLinkRequest(record=record), wait_for_ready=True, timeout=ADOPTED_WITHIN_S
+            )
 
 
 @dataclass
@@ -131,8 +139,10 @@ class Pair:
         return mirror
 
     async def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """A topic at the source. Retention is off unless asked for: the tests' batches are dated 1970, and brokers look after 30 s."""
         async with KafkaClient(self.source.bootstrap) as client:
-            new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=dict(configs or {}))
+            given = {"retention.ms": "-1", **(configs or {})}
+            new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=given)
             (outcome,) = await client.create_topics([new])
             assert not outcome.error_code, outcome
 
@@ -173,14 +183,17 @@ class Pair:
                 await client.produce(topic, partition, batch(values))
 
     async def ends(self, site: Site, topic: str, partitions: int) -> list[tuple[int, int]]:
-        """Log start and end of each partition; AssertionError while the topic is not there."""
-        async with KafkaClient(site.bootstrap, site_local=True, retry_budget_ms=1000) as client:
-            metadata = await client.metadata([topic])
-            assert topic in metadata.topics, f"{topic} not at {site.name}"
-            assert len(metadata.topics[topic].partitions) >= partitions, metadata.topics[topic]
-            keys = [(topic, index) for index in range(partitions)]
-            first = await client.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
-            last = await client.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+        """Log start and end of each partition; AssertionError while the topic is not there, or not led by anybody yet."""
+        async with KafkaClient(site.bootstrap, site_local=True, retry_budget_ms=5000) as client:
+            try:
+                metadata = await client.metadata([topic])
+                assert topic in metadata.topics, f"{topic} not at {site.name}"
+                assert len(metadata.topics[topic].partitions) >= partitions, metadata.topics[topic]
+                keys = [(topic, index) for index in range(partitions)]
+                first = await client.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+                last = await client.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+            except TRANSIENT as error:
+                raise AssertionError(f"{topic} at {site.name}: {error}") from error
             return [(first[key], last[key]) for key in keys]
 
     async def check_prefix(self, topic: str, partitions: int) -> list[tuple[int, int]]:
@@ -196,7 +209,7 @@ class Pair:
             assert ours == theirs, f"{topic}-{index} differs between {first} and {end}: {_difference(ours, theirs)}"
         return [(source_end, end) for (_, source_end), (_, end) in zip(source_ends, target_ends, strict=True)]
 
-    async def caught_up_once(self, topic: str, partitions: int = 1, *, within_ms: float = 20_000) -> None:
+    async def caught_up_once(self, topic: str, partitions: int = 1, *, within_ms: float = CAUGHT_UP_WITHIN_MS) -> None:
         """Wait until the target has all that the source has now, while more may come."""
         wanted = [end for _, end in await self.ends(self.source, topic, partitions)]
 
@@ -207,7 +220,7 @@ class Pair:
 
         await eventually(has_it, within_ms)
 
-    async def caught_up(self, topic: str, partitions: int = 1, *, within_ms: float = 20_000) -> None:
+    async def caught_up(self, topic: str, partitions: int = 1, *, within_ms: float = CAUGHT_UP_WITHIN_MS) -> None:
         """Wait until the target has everything, then compare it all."""
 
         async def is_equal() -> bool:
@@ -282,11 +295,14 @@ async def start_struck_pair(
 async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) -> bytes:
     """The bytes of all batches from `first` up to `end`, as they lie in the log."""
     found = bytearray()
+    place = (topic, partition)
     async with KafkaClient(site.bootstrap, site_local=True) as client:
         offset = first
         while offset < end:
-            place = (topic, partition)
-            fetched = await fetch_at_leader(client, place, offset, max_bytes=CHECK_BYTES, replica_id=DEBUGGING_CONSUMER)
+            retrying = jittered_backoff(retry_on=TRANSIENT, budget_ms=ANSWERED_WITHIN_MS)
+            fetched: PartitionFetched = await retrying(
+                fetch_at_leader, client, place, offset, max_bytes=CHECK_BYTES, replica_id=DEBUGGING_CONSUMER
+            )
             records = records_of(fetched)
             before = offset
             for position, header in iterate_headers(records):
@@ -302,7 +318,7 @@ async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorRe
     """What a mirror process says of itself. AssertionError while it does not answer."""
     request = mirror_pb2.DescribeMirrorRequest()
     reply: mirror_pb2.DescribeMirrorReply = await _ask_mirror(
-        mirror, lambda stub: stub.DescribeMirror(request, timeout=2)
+        mirror, lambda stub: stub.DescribeMirror(request, timeout=DESCRIBED_WITHIN_S)
     )
     return reply
 
@@ -334,17 +350,23 @@ async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2
 async def reset_topics(mirror: RunningProcess, *topics: str) -> mirror_pb2.ResetTopicsReply:
     """Have a mirror process put copies away. AssertionError when it does not answer."""
     request = mirror_pb2.ResetTopicsRequest(topics=topics)
-    reply: mirror_pb2.ResetTopicsReply = await _ask_mirror(mirror, lambda stub: stub.ResetTopics(request, timeout=30))
+    reply: mirror_pb2.ResetTopicsReply = await _ask_mirror(mirror, lambda stub: stub.ResetTopics(request, timeout=60))
     return reply
 
 
 async def _ask_mirror(mirror: RunningProcess, ask: Callable[[Any], Awaitable[Any]]) -> Any:
-    async with open_channel(f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}") as channel:
+    async with own_channel(mirror_ports(mirror)["grpc"]) as channel:
         stub = mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
         try:
             return await ask(stub)
         except grpc.aio.AioRpcError as error:
             raise AssertionError(str(error)) from error
+
+
+def own_channel(port: int) -> grpc.aio.Channel:
+    """A channel with a connection of its own: one that another channel to the same address just closes may end the call of the next."""
+    options = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+    return grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=options)
 
 
 def mirror_ports(mirror: RunningProcess) -> dict[str, int]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient
-from wire.client_errors import KafkaClientError
+from wire.client_errors import TRANSIENT, KafkaClientError
 from wire.clients.simple_consumer import fetch_at_leader, records_of
+from wire.fetch_codec import PartitionFetched
 from wire.fetch_requests import DEBUGGING_CONSUMER
 from wire.record_batch import BatchHeader, iterate_headers
 
 FETCH_BYTES = 4 * 1024 * 1024
-RETRY_BUDGET_MS = 15_000
+RETRY_BUDGET_MS = 30_000
 
 Key = tuple[str, int]
 Ends = dict[Key, int]
@@ -52,7 +54,10 @@ async def batches(client: KafkaClient, key: Key, first: int, end: int) -> AsyncI
     topic, partition = key
     offset = first
     while offset < end:
-        fetched = await fetch_at_leader(client, key, offset, max_bytes=FETCH_BYTES, replica_id=DEBUGGING_CONSUMER)
+        retrying = jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS)
+        fetched: PartitionFetched = await retrying(
+            fetch_at_leader, client, key, offset, max_bytes=FETCH_BYTES, replica_id=DEBUGGING_CONSUMER
+        )
         records = records_of(fetched)
         before = offset
         for position, header in iterate_headers(records):
@@ -83,7 +88,7 @@ async def _check_same(
         assert data == their_data, f"{key} differs: {header} at the target, {their_header} at the source"
 
 
-async def caught_up(source: str, target: str, *, without: tuple[str, ...] = (), within_ms: float = 40_000) -> Ends:
+async def caught_up(source: str, target: str, *, without: tuple[str, ...] = (), within_ms: float = 60_000) -> Ends:
     """Wait until the target has all that the source has (but these topics), then compare it all; the ends."""
     async with site_client(source) as theirs, site_client(target) as ours:
 

@@ -43,6 +43,7 @@ def read_values(
     try:
         consumer.assign([TopicPartition(topic, index, 0) for index in values])
         while len(at_end) < partition_count:
+            # what librdkafka tries again by itself comes as errors too, such as a site that is gone
             assert time.monotonic() < deadline, f"partitions {set(values) - at_end} have no end"
             message = consumer.poll(0.1)
             if message is None:
@@ -51,7 +52,7 @@ def read_values(
             if error is None:
                 values[partition].append(message.value() or b"")
             elif error.code() == KafkaError._PARTITION_EOF:
-                at_end.add(partition)  # any other error is of a connection or an election, and passes
+                at_end.add(partition)
     finally:
         consumer.close()
     return values

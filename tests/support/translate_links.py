@@ -15,17 +15,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from tests.support.mirror_sites import describe_mirror, scrape
 from tests.support.ports import LOOPBACK
 from tests.support.processes import Processes, RunningProcess
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient, NewTopic
+from wire.client_errors import TRANSIENT, KafkaClientError
 from wire.clients.simple_consumer import fetch_at_leader, records_of
+from wire.fetch_codec import PartitionFetched
 from wire.record_batch import HEADER_SIZE, Compression, iterate_headers
 from wire.records import Record, decode_batch, encode_batch
 
 CHECK_BYTES = 8 * 1024 * 1024
+EQUAL_WITHIN_MS = 60_000
+ANSWERED_WITHIN_MS = 30_000
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -124,13 +129,16 @@ async def read_partition(
 ) -> PartitionContent:
     """All that a consumer sees, with the batches as they lie in the log; aborted transactions left out when asked to."""
     found = PartitionContent([], [], [])
-    async with KafkaClient(bootstrap) as client:
+    async with KafkaClient(bootstrap, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
         place = (topic, partition)
         offset = max(first_offset, (await client.offsets_at([place], EARLIEST_TIMESTAMP))[place])
         level = int(is_committed)
         end = (await client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=level))[place]
         while offset < end:
-            fetched = await fetch_at_leader(client, place, offset, max_bytes=CHECK_BYTES, isolation_level=level)
+            retrying = jittered_backoff(retry_on=TRANSIENT, budget_ms=ANSWERED_WITHIN_MS)
+            fetched: PartitionFetched = await retrying(
+                fetch_at_leader, client, place, offset, max_bytes=CHECK_BYTES, isolation_level=level
+            )
             records = records_of(fetched)
             assert records, f"nothing at {offset} of {topic}-{partition}, which ends at {end}"
             aborted = [(one.producer_id, one.first_offset) for one in fetched.aborted_transactions or ()]
@@ -153,7 +161,7 @@ async def until_a_random_moment(chance: random.Random, within_s: float = 0.6) ->
 
 async def total_end(bootstrap: str, topic: str, partitions: int) -> int:
     """The sum of the partitions' log ends; 0 while the topic is not there."""
-    async with KafkaClient(bootstrap, retry_budget_ms=2000) as client:
+    async with KafkaClient(bootstrap, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
         metadata = await client.metadata([topic])
         if len(metadata.topics[topic].partitions) < partitions:
             return 0
@@ -164,11 +172,16 @@ async def total_end(bootstrap: str, topic: str, partitions: int) -> int:
 async def mirrored_something(target: str, topic: str, partitions: int) -> None:
     """Wait until the target has more than it has now."""
     before = await total_end(target, topic, partitions)
+    await mirrored_beyond(before, target, topic, partitions)
+
+
+async def mirrored_beyond(before: int, target: str, topic: str, partitions: int) -> None:
+    """Wait until the target has more than it had `before` there was anything to mirror: what is to come may be there by now."""
 
     async def has_more() -> bool:
         return await total_end(target, topic, partitions) > before
 
-    await eventually(has_more, 30_000)
+    await eventually(has_more, EQUAL_WITHIN_MS)
 
 
 def run_transactions(bootstrap: str, topic: str, attempt: int) -> None:
@@ -185,7 +198,7 @@ def run_transactions(bootstrap: str, topic: str, attempt: int) -> None:
         for index in range(4):
             producer.produce(topic, f"{word}-{attempt}-{number}-{index}".encode(), partition=0)
         if word == "abort":
-            producer.flush(10)
+            producer.flush(30)
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
@@ -224,7 +237,7 @@ async def wait_equal(
     partitions: int = 1,
     *,
     target_topic: str | None = None,
-    within_ms: float = 30_000,
+    within_ms: float = EQUAL_WITHIN_MS,
     are_batches_equal: bool = True,
 ) -> None:
     """Wait until the target has as many records as the source, then demand the same ones in the same order."""
@@ -233,8 +246,7 @@ async def wait_equal(
     async def found() -> list[tuple[PartitionContent, PartitionContent]]:
         pairs = []
         for partition in range(partitions):
-            theirs = await read_partition(source, topic, partition)
-            ours = await read_partition(target, copy, partition)
+            theirs, ours = await read_both(source, topic, target, copy, partition)
             assert len(ours.records) >= len(theirs.records), (partition, len(ours.records), len(theirs.records))
             pairs.append((theirs, ours))
         return pairs
@@ -245,6 +257,17 @@ async def wait_equal(
         )
         if are_batches_equal:
             assert ours.batches == theirs.batches, f"{copy}-{partition}: records are the same, batches are not"
+
+
+async def read_both(
+    source: str, topic: str, target: str, copy: str, partition: int = 0
+) -> tuple[PartitionContent, PartitionContent]:
+    """A partition of the source, then its copy. AssertionError while one cannot be read: it may be deleted and made anew meanwhile."""
+    try:
+        theirs = await read_partition(source, topic, partition)
+        return theirs, await read_partition(target, copy, partition)
+    except KafkaClientError as error:
+        raise AssertionError(str(error)) from error
 
 
 async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
@@ -260,7 +283,7 @@ async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequen
 
 
 async def wait_nothing_lost(
-    source: str, target: str, topic: str, partitions: int = 1, *, within_ms: float = 30_000
+    source: str, target: str, topic: str, partitions: int = 1, *, within_ms: float = EQUAL_WITHIN_MS
 ) -> dict[int, int]:
     """Wait until the target has each record of the source, in order of their first copies; how many copies it has beside, by partition.
 
@@ -270,8 +293,7 @@ async def wait_nothing_lost(
     async def repeated() -> dict[int, int]:
         found = {}
         for partition in range(partitions):
-            theirs = await read_partition(source, topic, partition)
-            ours = await read_partition(target, f"a.{topic}", partition)
+            theirs, ours = await read_both(source, topic, target, f"a.{topic}", partition)
             first = list(dict.fromkeys(ours.records))
             assert first == theirs.records, f"{partition}: {len(first)} of {len(theirs.records)} records"
             found[partition] = len(ours.records) - len(first)

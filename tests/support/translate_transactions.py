@@ -19,6 +19,7 @@ from tests.support.eventually import eventually
 from tests.support.mirror_sites import describe_mirror, verify_mirror
 from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import (
+    EQUAL_WITHIN_MS,
     mirrored_something,
     produce_batches,
     read_partition,
@@ -113,7 +114,7 @@ class TransactionalLink:
             places = [(self.copy, partition) for partition in range(self.partitions)]
             return dict(await client.offsets_at(places, LATEST_TIMESTAMP, isolation_level=1))
 
-    async def wait_equal(self, within_ms: float = 30_000) -> None:
+    async def wait_equal(self, within_ms: float = EQUAL_WITHIN_MS) -> None:
         """Wait until the target has as many records as the source, then demand the same ones in the same order."""
         await wait_equal(self.source, self.target, self.topic, self.partitions, within_ms=within_ms)
 
@@ -148,7 +149,7 @@ class TransactionalLink:
             await self.demand_agreement()
             return True
 
-        await eventually(do_agree, 20_000)
+        await eventually(do_agree, 60_000)
 
     async def noted(self) -> StoredLink:
         """What a read-committed reader finds in the link's topic."""
@@ -189,7 +190,7 @@ class TransactionalLink:
             assert all(state == "FAULTED" and reason in why for state, why in states.values()), states
             return True
 
-        await eventually(are_faulted, 30_000)
+        await eventually(are_faulted, 60_000)
 
 
 class MakeLink(Protocol):

@@ -251,6 +251,18 @@ async def test_a_group_that_was_reset_while_no_mirror_ran_goes_back_when_it_was_
         assert not describe(mirror.parts).groups_left_ahead
 
 
+async def test_a_group_that_stands_still_gets_the_offset_that_its_target_knows_by_now(open_world: MemoryWorld) -> None:
+    """M4: what was carried came out too small, because less was known of the target then."""
+    world = open_world
+    async with mirroring(world):
+        await are_carried(world)
+        world.target.group_offsets["billing"][FIRST] = GroupOffset(4)
+        await rounds_go_by(world)
+        assert world.target.group_offsets["billing"][FIRST] == GroupOffset(4), "nobody looks without a reason"
+        world.target.outgrown_groups.add("billing")
+        await are_carried(world)
+
+
 async def test_a_group_that_moved_at_the_target_stays_there_when_it_was_reset_at_the_source(
     open_world: MemoryWorld,
 ) -> None:

@@ -39,6 +39,7 @@ def target(
     site: Any = NOT_ASKED,
     translations: Any = None,
     group_notes: Any = NOT_ASKED,
+    opposite: Any = NOT_ASKED,
 ) -> TranslatedTarget:
     return TranslatedTarget(
         source=NOT_ASKED,
@@ -47,7 +48,7 @@ def target(
         naming=naming,
         translations=translations or SimpleNamespace(bindings=bindings),
         tails=NOT_ASKED,
-        opposite=NOT_ASKED,
+        opposite=opposite,
         group_notes=group_notes,
         carries=lambda _: True,
         replication_factor=1,
@@ -149,3 +150,61 @@ async def test_a_group_s_place_reads_as_it_was_written_for_as_long_as_nobody_mov
     assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {KEY: SeenAlike(10, True)}
     await copies.commit("billing", {KEY: REMOVED}, link="a-b", link_epoch=0)
     assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {}
+
+
+class Opposite:
+    """The opposite link as far as its notes have been read."""
+
+    def __init__(self) -> None:
+        self.noted = Translation()
+
+    async def refresh(self, _topics: Mapping[str, UUID]) -> None:
+        return
+
+    def of(self, _key: PartitionKey, _binding: Binding) -> Translation:
+        return self.noted
+
+
+async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_newer_and_reads_as_what_it_is() -> None:
+    """Ten records of each site; the group read those of the target at the source before the opposite link had noted them."""
+    link, opposite = Translation(), Opposite()
+    link.map.append(0, 0, 10)
+    link.position.source_next, link.position.target_next = 20, 10
+    opposite.noted.position.source_next = 10
+    groups, notes = Groups(), GroupNotes(NOT_ASKED, "a-b", source_alias="a", replication_factor=1, clock=ManualClock())
+    known = SimpleNamespace(known=lambda: [(KEY, link)], of=lambda _: link, binding=lambda _: "both")
+    identity = Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b")
+    copies = target(groups, identity, site=groups, translations=known, group_notes=notes, opposite=opposite)
+    carried = {"billing": {KEY: GroupOffset(20)}}
+    await copies.commit("billing", carried["billing"], link="a-b", link_epoch=0)
+    assert groups.committed["billing"] == {KEY: GroupOffset(10)}
+    assert await copies.outgrown(carried) == []
+    assert (await copies.offsets_of(["billing"])).by_group["billing"] == {KEY: GroupOffset(20)}
+    opposite.noted.map.append(10, 10, 10)
+    opposite.noted.position.source_next = 20
+    assert await copies.outgrown(carried) == ["billing"]
+    read = await copies.offsets_of(["billing"])
+    assert (read.by_group["billing"], read.seen_alike["billing"]) == (
+        {KEY: GroupOffset(10)},
+        {KEY: SeenAlike(20, True)},
+    )
+    await copies.commit("billing", carried["billing"], link="a-b", link_epoch=0)
+    assert groups.committed["billing"] == {KEY: GroupOffset(20)}
+    assert await copies.outgrown(carried) == []
+
+
+async def test_a_group_that_has_gone_on_at_the_target_is_not_told_for_what_an_old_map_made_of_it() -> None:
+    link, opposite = Translation(), Opposite()
+    link.map.append(0, 0, 10)
+    link.position.source_next, link.position.target_next = 20, 10
+    opposite.noted.position.source_next = 10
+    groups, notes = Groups(), GroupNotes(NOT_ASKED, "a-b", source_alias="a", replication_factor=1, clock=ManualClock())
+    known = SimpleNamespace(known=lambda: [(KEY, link)], of=lambda _: link, binding=lambda _: "both")
+    identity = Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b")
+    copies = target(groups, identity, site=groups, translations=known, group_notes=notes, opposite=opposite)
+    await copies.commit("billing", {KEY: GroupOffset(20)}, link="a-b", link_epoch=0)
+    groups.committed["billing"][KEY] = GroupOffset(15)
+    await copies.offsets_of(["billing"])
+    opposite.noted.map.append(10, 10, 10)
+    opposite.noted.position.source_next = 20
+    assert await copies.outgrown({"billing": {KEY: GroupOffset(20)}}) == []

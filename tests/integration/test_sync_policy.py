@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from dr.core.sync_policies import is_suspended
 from dr.failover import Progress, failover
 from dr.links import alter_link
+from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
@@ -51,7 +52,9 @@ async def produce(bootstrap: str, *, timeout_ms: int = 60_000) -> ErrorCode:
     """One record with acks=all; what the producer is told."""
     async with KafkaClient(bootstrap, retry_budget_ms=0 if timeout_ms == PATIENCE_MS else 30_000) as client:
         try:
-            await client.produce(*KEY, batch([(None, b"value")]), timeout_ms=timeout_ms)
+            await client.produce(
+                *KEY, batch([(None, b"value")], timestamp_ms=SystemClock().now_ms()), timeout_ms=timeout_ms
+            )
         except BrokerError as error:
             return error.code
         return ErrorCode.none

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from runtime.clock import SystemClock
 from tests.support.eventually import eventually_sync
 from tests.support.java_clients import TOPICS, KafkaPrograms
 from tests.support.kafka_clients import (
@@ -52,11 +53,12 @@ async def test_aiokafka_and_kafka_python_produce(lone_broker: LoneBroker, topic:
 def test_librdkafka_reads_by_assignment_from_a_time_on(lone_broker: LoneBroker, topic: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
-    records = [Record(value=b"v", partition=0, timestamp_ms=1_700_000_000_000 + number) for number in range(50)]
+    first_ms = SystemClock().now_ms() - 60_000  # what is older than retention.ms goes when the broker looks
+    records = [Record(value=b"v", partition=0, timestamp_ms=first_ms + number) for number in range(50)]
     librdkafka_produce(lone_broker.bootstrap, topic, records)
     consumer = Consumer({"bootstrap.servers": lone_broker.bootstrap, "group.id": "unused"})
     try:
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, 1_700_000_000_020)], timeout=30)
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, first_ms + 20)], timeout=30)
         assert found.offset == 20
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 50)
         consumer.assign([found])

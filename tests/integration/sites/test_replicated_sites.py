@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from runtime.clock import SystemClock
 from tests.support.acknowledged_load import AcknowledgedLoad
 from tests.support.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
@@ -168,7 +169,9 @@ async def acknowledges(sites: EmbeddedSites, *, timeout_ms: int) -> bool:
     """True when one record with acks=all is acknowledged at site a."""
     async with KafkaClient(sites.bootstrap("a"), site_local=True, retry_budget_ms=0) as client:
         try:
-            await client.produce(TOPIC, 0, batch([(None, b"value")]), timeout_ms=timeout_ms)
+            await client.produce(
+                TOPIC, 0, batch([(None, b"value")], timestamp_ms=SystemClock().now_ms()), timeout_ms=timeout_ms
+            )
         except KafkaClientError:
             return False
     return True

@@ -45,6 +45,7 @@ from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.compressed_stream import CompressionTally
 from wire.control.mirror_pb2 import MirrorTransactions
+from wire.group_words import ALL_SLOTS
 from wire.links import SyncPolicy, sync_policy
 
 STALE_GRACE_MS = 1_000
@@ -89,10 +90,13 @@ class Ports:
     transactions: Callable[[], MirrorTransactions | None] = lambda: None
     # Of links whose copies are deleted at the target, and never by the mirror: what a topic's copy is called there.
     name_at_target: NameAtTarget | None = None
+    # How people know this daemon from the others of its link.
+    daemon: str = ""
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
-    # Why this daemon has no share of a link that several share, and how large its share is; None where the link is not shared.
+    # Why this daemon has no share of a link that several share, its share, and how large that is; None where the link is not shared.
     sharing_outage: Callable[[], str] = lambda: ""
+    slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS
     owned_slots: Callable[[], int] | None = None
 
 
@@ -322,6 +326,8 @@ class Mirror:
             )
             if is_measured
             else None,
+            daemon=self._ports.daemon,
+            slots=self._ports.slots,
         )
 
     def _make_resets(self) -> Resets:

@@ -11,13 +11,14 @@ Offsets live as long as at the source: what was carried is written again now and
 themselves would forget it, and what the source has forgotten for a while is forgotten at the target. Whatever is in the way of one group
 or of one broker is told, and holds up nobody else.
 
-While the source is fenced, for a failover, the target is read anew each round and gets exactly what the source has. The target hears as
-of when everything is carried, for the account of a failover.
+While the source is fenced, for a failover, the target is read anew each round and gets exactly what the source has. After each round the
+target hears as of when everything of this daemon's part of the link is carried, for the account of a failover, and what cannot be.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,11 +31,13 @@ from mirror.core.flow_events import LinkRole
 from mirror.core.flow_state import FlowState
 from mirror.core.offsets import REMOVED, GroupOffset, Stay, TargetRange, offset_to_commit
 from mirror.core.partitions import PartitionKey
+from mirror.core.sharing import slot_of
 from mirror.link_watch import LinkStanding
 from mirror.metrics import CheckpointMetrics
 from mirror.ports import GroupPort, GroupReading, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from wire.group_words import ALL_SLOTS, GroupWord
 from wire.links import carries_group, carries_topic
 
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
@@ -109,7 +112,12 @@ class GroupSync:
         clock: Clock,
         interval_ms: int,
         metrics: CheckpointMetrics | None = None,
+        daemon: str = "",
+        slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS,
     ) -> None:
+        """`daemon` is the name that people know this one by, `slots` its part of the link."""
+        self._daemon = daemon
+        self._slots = slots
         self._metrics = metrics
         self._board = board
         self._source = source
@@ -175,6 +183,8 @@ class GroupSync:
             except Unreachable as error:
                 self._tell(str(error))
                 self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_at_ms))
+                with contextlib.suppress(Unreachable):
+                    await self._tell_target(self._link(), self._covered())
             took_s = (self._clock.monotonic_ms() - began_ms) / 1000
             await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * REST_SHARE))
 
@@ -186,9 +196,8 @@ class GroupSync:
             self._problems.clear()
             self._stale_since_ms = {}
             return
-        began_at_ms = self._clock.now_ms()
-        # Who has no share of the link does not know whether anybody carries anything.
-        self._is_whole = bool(self._board.our_rows()) or not len(self._board)
+        began_at_ms, covered = self._clock.now_ms(), self._covered()
+        self._is_whole = True
         if link.role is LinkRole.DRAINING:
             for group in self._groups.values():
                 group.at_target.clear()
@@ -201,8 +210,18 @@ class GroupSync:
         self._show(problems, whole_until_ms=self._whole_until_ms(began_at_ms))
         self._tell_left_ahead()
         self.synced_at_ms = self._clock.now_ms()
-        if self._is_whole and not problems:
-            await self._target.tell_synced(link=link.name, link_epoch=link.epoch, synced_at_ms=began_at_ms)
+        is_carried = self._is_whole and not problems
+        await self._tell_target(link, covered & self._covered(), synced_at_ms=began_at_ms if is_carried else 0)
+
+    def _covered(self) -> frozenset[int]:
+        """The part of the link of which this daemon can speak: what it has, but for partitions that it has not taken up yet."""
+        return self._slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
+
+    async def _tell_target(self, link: LinkStanding, slots: frozenset[int], *, synced_at_ms: int = 0) -> None:
+        """Say what this daemon has done for its part; who has none does not know whether anybody carries anything."""
+        if slots and link.role in (LinkRole.MIRRORING, LinkRole.DRAINING):
+            word = GroupWord(daemon=self._daemon, slots=slots, synced_at_ms=synced_at_ms, problems=self._problems)
+            await self._target.tell_word(word, link=link.name, link_epoch=link.epoch)
 
     async def _carry(self, due: list[str], link: LinkStanding, problems: dict[str, str]) -> None:
         """Bring the target up to what the source has of these groups; what is in the way is added to `problems`."""

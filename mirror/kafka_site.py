@@ -38,6 +38,7 @@ from wire.client import KafkaClient
 from wire.client_errors import KafkaClientError
 from wire.connection import ConnectionOptions
 from wire.fetch_requests import DEBUGGING_CONSUMER
+from wire.group_words import GroupWord
 
 RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""
@@ -167,9 +168,9 @@ class KafkaSite:
     def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
         """A site keeps nothing of that."""
 
-    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
-        """As of when (Unix ms) every offset is carried, for the account of a failover."""
-        await reached(self._client.mirror_offsets_synced(link=link, link_epoch=link_epoch, synced_at_ms=synced_at_ms))
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+        """Have a broker know what this daemon has carried of groups' offsets, and what it cannot carry."""
+        await reached(self._client.tell_mirror_word(word, link=link, link_epoch=link_epoch))
 
     async def close(self) -> None:
         """Drop all connections."""

@@ -7,7 +7,9 @@ It starts serving metrics and MirrorAdmin at once, also while nobody answers yet
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -128,7 +130,7 @@ class MirrorDaemon:
                 ports = self._shared(ports)
             self.mirror = Mirror(
                 config,
-                ports,
+                replace(ports, daemon=daemon_name(self.grpc_port)),
                 standing,
                 registry=self._registry,
                 clock=self._clock,
@@ -230,6 +232,7 @@ class MirrorDaemon:
             workers={**ports.workers, "sharing": self._sharing.run},
             owns=ownership.owns,
             sharing_outage=lambda: ownership.outage,
+            slots=lambda: ownership.slots,
             owned_slots=lambda: len(ownership.slots),
         )
 
@@ -265,6 +268,12 @@ class MirrorDaemon:
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():
             self.failed.set_result(error)
+
+
+def daemon_name(grpc_port: int | None) -> str:
+    """How the others and their operators know this daemon: where its MirrorAdmin answers, or which process it is."""
+    host = socket.gethostname()
+    return f"{host} (process {os.getpid()})" if grpc_port is None else f"{host}:{grpc_port}"
 
 
 def check_filters(config: MirrorConfig, standing: LinkStanding) -> None:

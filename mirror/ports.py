@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Action
+from wire.group_words import GroupWord
 
 
 class Unreachable(Exception):
@@ -289,6 +290,6 @@ class GroupPort(Protocol):
         """The source has these offsets, and the group stands there at the target as last read; a site may keep that for the next daemon."""
         ...
 
-    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
-        """As of when (Unix ms) every offset is carried, for the account of a failover."""
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+        """As of when this daemon has carried every offset of its part of the link, for the account of a failover; what it cannot carry."""
         ...

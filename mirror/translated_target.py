@@ -42,6 +42,7 @@ from wire.broker_requests import CommittedOffset, TopicPartition
 from wire.client import KafkaClient, NewTopic, TopicOutcome
 from wire.client_errors import KafkaClientError
 from wire.client_errors import Unreachable as NotReached
+from wire.group_words import GroupWord
 
 _log = get_logger("mirror.translate")
 
@@ -355,7 +356,7 @@ class TranslatedTarget:
             if place in read and self.downstream(key, at.offset) == read[place].offset:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
-    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
         """Nobody here asks."""
 
     async def close(self) -> None:

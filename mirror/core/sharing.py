@@ -14,9 +14,9 @@ from itertools import cycle
 
 from mirror.core.partitions import PartitionKey
 from wire.clients.core.slots import stable_slot
+from wire.group_words import MIRROR_SLOTS
 
-SLOTS = 240
-"""Divisible by 1 to 6, 8, 10 and 12, so that so many daemons share evenly."""
+SLOTS = MIRROR_SLOTS
 
 
 class Strategy(enum.Enum):

@@ -35,6 +35,7 @@ from mirror.ports import (
 )
 from tests.support.log_batches import batch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.group_words import ALL_SLOTS, GroupWord
 from wire.record_batch import iterate_headers
 
 
@@ -90,6 +91,8 @@ class MemorySite:
         # Groups' offsets that came from the target.
         self.from_target: dict[str, set[PartitionKey]] = {}
         self.synced_at_ms = -1
+        # What daemons said of groups' offsets.
+        self.words: list[GroupWord] = []
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
         # What the site's controller answers to everything; empty: it does what it is asked.
@@ -200,9 +203,10 @@ class MemorySite:
         if self.noted_alike is not None:
             self.noted_alike.setdefault(group, {}).update(offsets)
 
-    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
         self._check()
-        self.synced_at_ms = synced_at_ms
+        self.words.append(word)
+        self.synced_at_ms = max(self.synced_at_ms, word.synced_at_ms or -1)
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
         self._check()
@@ -357,6 +361,7 @@ class MemoryWorld:
         self.told: list[dict[PartitionKey, int]] = []
         # Which partitions the daemon mirrors, of a link that several share.
         self.owns: Callable[[PartitionKey], bool] = lambda _: True
+        self.slots = ALL_SLOTS
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
@@ -382,6 +387,8 @@ class MemoryWorld:
             read_link=self.read_link,
             open_progress=lambda: MemoryProgress(self.told),
             owns=lambda key: self.owns(key),
+            daemon="m1:9391",
+            slots=lambda: self.slots,
         )
 
     def is_equal(self) -> bool:

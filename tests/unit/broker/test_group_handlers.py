@@ -33,6 +33,7 @@ from tests.support.memory_log import MemoryLog
 from wire import schemas
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.group_words import GroupWord, encode_word
 from wire.private import CLIENT_SOFTWARE_NAME, link_claim
 
 APIS = [
@@ -125,7 +126,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         transaction_routing=routing,
         active_site=SilentSite(),
         cluster=Cluster(image),
-        group_reports=GroupReports(lambda: image, coordinator, transactions),
+        group_reports=GroupReports(lambda: image, coordinator, transactions, clock),
         config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
         producer_ids=ProducerIds(),
         topic_creator=SimpleNamespace(request_missing=lambda topic, image: None),
@@ -506,7 +507,29 @@ async def test_a_mirror_says_as_of_when_it_has_carried_all(services: Services, v
     for link_epoch, said in ((4, "1700"), (3, "1800"), (4, "soon")):
         values = commit_values("", group_instance_id=link_claim("l", link_epoch)) | {"topics": [], "member_id": said}
         assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == []
-    assert (await services.group_reports.describe("l")).synced_at_ms == 1700
+    told = await services.group_reports.describe("l", is_brief=True)
+    assert set(told.synced_by_slot) == {told.synced_at_ms} == {1700}
+
+
+@pytest.mark.parametrize("version", versions("mirror_offset_commit"))
+async def test_a_broker_keeps_the_word_of_each_daemon_of_a_mirror(
+    services: Services, clock: ManualClock, version: int
+) -> None:
+    async def say(word: GroupWord, *, link_epoch: int = 4) -> None:
+        claim = {"group_instance_id": link_claim("l", link_epoch), "member_id": str(word.synced_at_ms)}
+        values = commit_values("", **claim)
+        values["topics"][0]["partitions"][0]["committed_metadata"] = encode_word(word)
+        assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == [ErrorCode.none]
+
+    half, rest = frozenset(range(120)), frozenset(range(120, 240))
+    await say(GroupWord(daemon="m1", slots=half, problems={"billing": "refused"}))
+    clock.advance(60_000)
+    await say(GroupWord(daemon="m2", slots=rest, synced_at_ms=1700))
+    await say(GroupWord(daemon="m2", slots=half, synced_at_ms=1800), link_epoch=3)
+    told = await services.group_reports.describe("l", is_brief=True)
+    assert list(told.synced_by_slot) == [0] * 120 + [1700] * 120
+    assert {word.daemon: dict(word.problems) for word in told.words} == {"m1": {"billing": "refused"}, "m2": {}}
+    assert {word.daemon: word.heard_ms_ago for word in told.words} == {"m1": 60_000, "m2": 0}
 
 
 @pytest.mark.parametrize("version", versions("consumer_group_heartbeat"))

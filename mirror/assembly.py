@@ -26,7 +26,9 @@ from mirror.fetchers import Fetcher
 from mirror.group_sync import GroupSync
 from mirror.link_watch import LinkStanding, LinkWatch
 from mirror.metrics import CheckpointMetrics, MirrorMetrics
+from mirror.ownership import Ownership
 from mirror.pauses import Pauses
+from mirror.peer_watch import PeerWatch
 from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePort, TopicActor, Unreachable
 from mirror.prober import Prober
 from mirror.producers import Producer
@@ -97,6 +99,7 @@ class Ports:
     # Why this daemon has no share of a link that several share, its share, and how large that is; None where the link is not shared.
     sharing_outage: Callable[[], str] = lambda: ""
     slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS
+    ownership: Ownership | None = None
     owned_slots: Callable[[], int] | None = None
 
 
@@ -156,6 +159,7 @@ class Mirror:
             on_missing=self._lose_link,
         )
         self._groups = self._make_groups(registry)
+        self._peers = PeerWatch(self.board, ports.ownership, lambda: self._groups.problems)
         self.topics = self._make_topics()
         self._resets = self._make_resets()
         self._reports = (
@@ -200,6 +204,7 @@ class Mirror:
             lambda: self.topics.nothing_carried,
             self._ports.mirror_maker,
             lambda: self._groups.left_ahead,
+            self._peers,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:
@@ -304,6 +309,7 @@ class Mirror:
             name_at_target=self._ports.name_at_target,
             owned_slots=self._ports.owned_slots,
             names_formats=self._config.figure_names,
+            peers=self._peers,
         )
 
     def _make_groups(self, registry: CollectorRegistry) -> GroupSync:
@@ -464,6 +470,7 @@ class Mirror:
         while True:
             self.producers.report()
             self.pauses.enforce()
+            self._peers.look()
             if self._rank():
                 self.fetchers.reassign()
             await asyncio.sleep(REPORT_PAUSE_S)

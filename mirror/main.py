@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
+from mirror.agreed_settings import self_description
 from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
 from mirror.dialing import Dialing
@@ -127,7 +128,7 @@ class MirrorDaemon:
         try:
             config, ports, standing = await self._find_ends()
             if config.is_sharing:
-                ports = self._shared(ports)
+                ports = self._shared(ports, standing)
             self.mirror = Mirror(
                 config,
                 replace(ports, daemon=daemon_name(self.grpc_port)),
@@ -223,12 +224,14 @@ class MirrorDaemon:
             verifier=ExactVerifier(source_client, target_client),
         )
 
-    def _shared(self, ports: Ports) -> Ports:
+    def _shared(self, ports: Ports, standing: LinkStanding) -> Ports:
         """The ports of a daemon that is one of several."""
         assert self._sharing is not None
         ownership = self._sharing.ownership
+        ownership.own = self_description(self._config, standing.record, name=daemon_name(self.grpc_port))
         return replace(
             ports,
+            ownership=ownership,
             workers={**ports.workers, "sharing": self._sharing.run},
             owns=ownership.owns,
             sharing_outage=lambda: ownership.outage,

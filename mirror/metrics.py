@@ -26,6 +26,7 @@ from mirror.core.window import QueuedBatches
 from mirror.figure_names import in_formats
 from mirror.link_watch import LinkStanding
 from mirror.pace import Pace, oldest_by_partition
+from mirror.peer_watch import PeerWatch
 from mirror.queue import ByteQueue
 from mirror.rolling import NAMES, Figures, Rolling
 from mirror.stall_watch import StallWatch
@@ -65,10 +66,12 @@ class MirrorMetrics(Collector):
         stalls: StallWatch,
         name_at_target: NameAtTarget | None = None,
         owned_slots: Callable[[], int] | None = None,
+        peers: PeerWatch | None = None,
         names_formats: Collection[NamesFormat] = _LEGACY_NAMES,
     ) -> None:
         self._names_formats = names_formats
         self._owned_slots = owned_slots
+        self._peers = peers
         self._unacknowledged = unacknowledged
         # As MirrorMaker does, its families name the copy and not the topic that it is of.
         self._name_at_target = name_at_target or (lambda topic: topic)
@@ -114,6 +117,8 @@ class MirrorMetrics(Collector):
             )
             share.add_metric([self._link().name], self._owned_slots())
             yield share
+        if self._peers is not None and self._peers.is_shared:
+            yield from self._peer_families(self._peers)
         yield from self._partition_families()
         yield from self._stall_families()
         families = self._mirror_maker_families(oldest_by_partition(unacknowledged))
@@ -122,6 +127,24 @@ class MirrorMetrics(Collector):
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: names do not clash with those of the process collectors."""
         return ()
+
+    def _peer_families(self, peers: PeerWatch) -> Iterable[Metric]:
+        for name, text, value in (
+            (
+                "disagreements",
+                "Settings that must be the same in all daemons of the link, and that another one has otherwise than this one.",
+                len(peers.disagreements),
+            ),
+            (
+                "untaken_partitions",
+                "Partitions that this daemon would carry, in the share of one whose filters do not: nobody mirrors them.",
+                len(peers.untaken),
+            ),
+            ("failing_daemons", "Other daemons of the link that cannot carry groups' offsets.", len(peers.failing)),
+        ):
+            gauge = GaugeMetricFamily(f"antipode_mirror_{name}", text, labels=["link"])
+            gauge.add_metric([self._link().name], value)
+            yield gauge
 
     def _queue_families(self, unacknowledged: Sequence[QueuedBatches]) -> Iterable[Metric]:
         link = self._link()

@@ -79,9 +79,9 @@ def _spread(slots: Sequence[int], count: int) -> list[int]:
     return [slots[number * len(slots) // count] for number in range(count)]
 
 
-def encode_slots(slots: Iterable[int]) -> bytes:
-    """Slots as a group's metadata or assignment carries them."""
-    return json.dumps({"slots": sorted(slots)}, separators=(",", ":")).encode()
+def encode_slots(slots: Iterable[int], **beside: object) -> bytes:
+    """Slots as a group's metadata or assignment carries them, and what else is to stand there."""
+    return json.dumps({"slots": sorted(slots), **beside}, separators=(",", ":")).encode()
 
 
 def decode_slots(data: bytes) -> frozenset[int]:

@@ -18,6 +18,7 @@ from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey, survey
 from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy
 from mirror.link_watch import LinkMissing, LinkStanding, stand
+from mirror.ownership import Ownership
 from mirror.ports import (
     AppendAnswer,
     AppendPart,
@@ -362,6 +363,7 @@ class MemoryWorld:
         # Which partitions the daemon mirrors, of a link that several share.
         self.owns: Callable[[PartitionKey], bool] = lambda _: True
         self.slots = ALL_SLOTS
+        self.ownership: Ownership | None = None
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
@@ -389,6 +391,7 @@ class MemoryWorld:
             owns=lambda key: self.owns(key),
             daemon="m1:9391",
             slots=lambda: self.slots,
+            ownership=self.ownership,
         )
 
     def is_equal(self) -> bool:

@@ -65,6 +65,7 @@ def _mirror_families() -> Iterable[Metric]:
         unacknowledged=list,
         stalls=MagicMock(stalled_for_ms={}, remedies={"restart": 0}),
         owned_slots=lambda: 0,
+        peers=MagicMock(is_shared=True, disagreements=(), untaken=(), failing={}),
     )
     OpeningMetrics(registry, link="a-b")
     entry: Any = SimpleNamespace(

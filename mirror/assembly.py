@@ -29,7 +29,7 @@ from mirror.metrics import CheckpointMetrics, MirrorMetrics
 from mirror.ownership import Ownership
 from mirror.pauses import Pauses
 from mirror.peer_watch import PeerWatch
-from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePort, TopicActor, Unreachable
+from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePort, SourcePort, TopicActor, Unreachable
 from mirror.prober import Prober
 from mirror.producers import Producer
 from mirror.queue import ByteQueue
@@ -64,7 +64,7 @@ _state_change = state_change_logger()
 class Ports:
     """The two sites as the mirror reaches them."""
 
-    source: SitePort
+    source: SourcePort
     target: SitePort
     source_groups: GroupPort
     target_groups: GroupPort

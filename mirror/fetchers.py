@@ -312,4 +312,6 @@ def _trouble(error: ErrorCode) -> SourceTrouble:
         return SourceTrouble.OUT_OF_RANGE
     if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
         return SourceTrouble.MALFORMED
+    if error is ErrorCode.topic_authorization_failed:
+        return SourceTrouble.UNREACHABLE
     return SourceTrouble.MOVED

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
+from mirror.core.plan import Absence
 from mirror.ports import (
     EpochEnd,
     GroupReading,
@@ -46,6 +47,11 @@ RETRY_BUDGET_MS = 1_000
 SILENT_REST_S = 10
 """How long a broker that did not tell its groups is not asked again, since to wait for it holds up the groups of all others."""
 
+_ABSENCES = {
+    ErrorCode.unknown_topic_or_partition: Absence.GONE,
+    ErrorCode.topic_authorization_failed: Absence.HIDDEN,
+}
+
 Result = TypeVar("Result")
 
 
@@ -76,6 +82,12 @@ class KafkaSite:
             }
             found[name] = SiteTopic(topic_id=topic.topic_id, leaders=leaders)
         return found
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        """Why topics are not in `topics`, asked for by name. Who may not see one hears the same whether or not it is there."""
+        metadata = await reached(self._client.metadata(names))
+        found = {name: topic.error_code for name, topic in metadata.topics.items()}
+        return {name: _ABSENCES.get(found.get(name, ErrorCode.none), Absence.UNSURE) for name in names}
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """The configs that are set on the topics themselves; a topic that is gone is left out."""

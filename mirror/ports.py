@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import Action
+from mirror.core.plan import Absence, Action
 from wire.group_words import GroupWord
 
 
@@ -147,6 +147,14 @@ class SitePort(Protocol):
 
     async def close(self) -> None:
         """Drop all connections."""
+        ...
+
+
+class SourcePort(SitePort, Protocol):
+    """The site that topics come from."""
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        """Why it did not list these topics: who has no right to see one is told so only when it asks for it by name."""
         ...
 
 

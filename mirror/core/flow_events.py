@@ -247,6 +247,13 @@ class TopicConflict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicHidden:
+    """The source does not say whether it has the topic."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRefused:
     """The target's controller refuses to make the partition."""
 
@@ -288,6 +295,7 @@ Command = (
     | ClockWentBack
     | TopicReplaced
     | TopicConflict
+    | TopicHidden
     | TopicRefused
     | CopyRenewed
     | TopicAgrees

@@ -16,7 +16,7 @@ from mirror.assembly import Ports
 from mirror.core.flow_events import LinkRole
 from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey, survey
-from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy
+from mirror.core.plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
 from mirror.link_watch import LinkMissing, LinkStanding, stand
 from mirror.ownership import Ownership
 from mirror.ports import (
@@ -92,6 +92,9 @@ class MemorySite:
         # Groups' offsets that came from the target.
         self.from_target: dict[str, set[PartitionKey]] = {}
         self.synced_at_ms = -1
+        # Topics that are not shown, and those that a list just lacks.
+        self.hidden: set[str] = set()
+        self.unlisted: set[str] = set()
         # What daemons said of groups' offsets.
         self.words: list[GroupWord] = []
         self.commits: list[tuple[str, PartitionKey, int]] = []
@@ -134,7 +137,13 @@ class MemorySite:
                 leaders={key.partition: self.leader for key in self.logs if key.topic == topic},
             )
             for topic, topic_id in self.ids.items()
+            if topic not in self.hidden | self.unlisted
         }
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        self._check()
+        of_others = {name: Absence.UNSURE if name in self.ids else Absence.GONE for name in names}
+        return of_others | {name: Absence.HIDDEN for name in names if name in self.hidden}
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         self._check()

@@ -110,7 +110,7 @@ class Prober:
                 self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
 
     async def _ask_source(self, questions: Mapping[PartitionKey, _Question]) -> None:
-        asked_at_ms = self._board.now_ms()
+        asked = self._board.moment()
         leaders = {key: self._board.row(key).source for key in questions}
         with_epoch = {key: (leaders[key], epoch) for key, (_, epoch) in questions.items() if epoch >= 0}
         epoch_ends = await self._source.epoch_ends(with_epoch) if with_epoch else {}
@@ -128,7 +128,7 @@ class Prober:
                     high_watermark=log.end_offset,
                     epoch=epoch_end.epoch,
                     epoch_end_offset=epoch_end.end_offset,
-                    asked_at_ms=asked_at_ms,
+                    asked_at_ms=self._board.as_of(asked),
                 )
                 self._board.submit(key, checked)
             else:

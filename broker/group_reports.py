@@ -18,7 +18,7 @@ from broker.transaction_coordinator import TransactionCoordinator
 from runtime.clock import Clock
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
-from wire.group_words import GroupWord
+from wire.group_words import NEVER, GroupWord
 from wire.links import carries_group, carries_topic
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
@@ -46,7 +46,7 @@ class GroupReports:
         if self._link_epochs.get(link) != link_epoch:
             heard.forget_words()
         self._link_epochs[link] = link_epoch
-        heard.take(word, self._clock.monotonic_ms())
+        heard.take(word, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
 
     async def describe(self, link: str, *, is_brief: bool = False) -> pb.DescribeGroupOffsetsReply:
         """Groups that the link carries, with their offsets of topics that it carries; of an unknown link none.
@@ -88,10 +88,13 @@ class GroupReports:
         heard = self._heard.get(link, HeardWords())
         record = self._image().links.get(link)
         is_current = record is not None and record.epoch == self._link_epochs.get(link)
-        words = heard.words(self._clock.monotonic_ms()) if is_current else ()
+        now_ms = self._clock.monotonic_ms()
+        words = heard.words(now_ms) if is_current else ()
+        ages_ms = heard.ages_ms(now_ms)
+        youngest_ms = min((age_ms for age_ms in ages_ms if age_ms != NEVER), default=None)
         return pb.DescribeGroupOffsetsReply(
-            synced_at_ms=max(heard.synced_by_slot),
-            synced_by_slot=heard.synced_by_slot,
+            synced_at_ms=0 if youngest_ms is None else self._clock.now_ms() - youngest_ms,
+            synced_ms_ago=ages_ms,
             words=[
                 pb.GroupWord(
                     daemon=word.daemon,

@@ -78,7 +78,7 @@ class OwnBrokers:
 
         answers = await self._ask_each(ask)
         replies = [reply for _, reply, _ in answers if reply is not None]
-        synced_at_ms, failing = words_of_mirror(replies)
+        synced_at_ms, failing = words_of_mirror(replies, now_ms=self._clock.now_ms())
         if is_brief:
             return DescribeGroupsReply(synced_at_ms=synced_at_ms, failing=failing)
         problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]

@@ -196,7 +196,7 @@ class GroupSync:
             self._problems.clear()
             self._stale_since_ms = {}
             return
-        began_at_ms, covered = self._clock.now_ms(), self._covered()
+        began_at_ms, began_ms, covered = self._clock.now_ms(), self._clock.monotonic_ms(), self._covered()
         self._is_whole = True
         if link.role is LinkRole.DRAINING:
             for group in self._groups.values():
@@ -211,16 +211,25 @@ class GroupSync:
         self._tell_left_ahead()
         self.synced_at_ms = self._clock.now_ms()
         is_carried = self._is_whole and not problems
-        await self._tell_target(link, covered & self._covered(), synced_at_ms=began_at_ms if is_carried else 0)
+        synced_at_ms, took_ms = (began_at_ms if is_carried else 0), round(self._clock.monotonic_ms() - began_ms)
+        await self._tell_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
 
     def _covered(self) -> frozenset[int]:
         """The part of the link of which this daemon can speak: what it has, but for partitions that it has not taken up yet."""
         return self._slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
 
-    async def _tell_target(self, link: LinkStanding, slots: frozenset[int], *, synced_at_ms: int = 0) -> None:
+    async def _tell_target(
+        self, link: LinkStanding, slots: frozenset[int], *, synced_at_ms: int = 0, synced_ms_ago: int | None = None
+    ) -> None:
         """Say what this daemon has done for its part; who has none does not know whether anybody carries anything."""
         if slots and link.role in (LinkRole.MIRRORING, LinkRole.DRAINING):
-            word = GroupWord(daemon=self._daemon, slots=slots, synced_at_ms=synced_at_ms, problems=self._problems)
+            word = GroupWord(
+                daemon=self._daemon,
+                slots=slots,
+                synced_at_ms=synced_at_ms,
+                synced_ms_ago=synced_ms_ago,
+                problems=self._problems,
+            )
             await self._target.tell_word(word, link=link.name, link_epoch=link.epoch)
 
     async def _carry(self, due: list[str], link: LinkStanding, problems: dict[str, str]) -> None:

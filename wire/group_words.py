@@ -20,17 +20,23 @@ ALL_SLOTS: Final = frozenset(range(MIRROR_SLOTS))
 WORD_COUNTS_MS: Final = 10_000
 """For how long a daemon's word counts although another one has told of the same parts since: they tell each round."""
 
+NEVER: Final = -1
+"""The age of a part that nobody is known to have carried whole."""
+
 PROBLEMS_TOLD: Final = 10
 REASON_LENGTH_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWord:
-    """What one daemon says. `synced_at_ms` (Unix ms): as of when it has carried all of these parts' offsets, 0 when it has not."""
+    """What one daemon says. `synced_at_ms` (Unix ms, by a clock that may be wrong): as of when it has carried all of these parts' offsets,
+    0 when it has not; `synced_ms_ago` how long that was before it said so."""
 
     daemon: str = ""
     slots: frozenset[int] = ALL_SLOTS
     synced_at_ms: int = 0
+    # None from mirrors of earlier releases, which do not say it.
+    synced_ms_ago: int | None = None
     # Groups (and brokers that do not tell theirs) whose offsets it cannot carry, and why.
     problems: Mapping[str, str] = field(default_factory=dict)
 
@@ -45,9 +51,9 @@ class HeardWord(NamedTuple):
 
 
 class LinkWords(NamedTuple):
-    """What the words mean for the link: as of when all is carried (0: not known of all parts), and who fails at it."""
+    """What the words mean for the link: how long ago all was carried (None: not known of all parts), and who fails at it."""
 
-    synced_at_ms: int
+    synced_ms_ago: int | None
     failing: tuple[HeardWord, ...]
 
 
@@ -56,7 +62,12 @@ def encode_word(word: GroupWord) -> str:
     problems = {
         name: reason[:REASON_LENGTH_MAX] for name, reason in islice(sorted(word.problems.items()), PROBLEMS_TOLD)
     }
-    document = {"daemon": word.daemon, "slots": f"{sum(1 << slot for slot in word.slots):x}", "problems": problems}
+    document = {
+        "daemon": word.daemon,
+        "slots": f"{sum(1 << slot for slot in word.slots):x}",
+        "problems": problems,
+        "synced_ms_ago": word.synced_ms_ago,
+    }
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -69,7 +80,14 @@ def decode_word(text: str | None, *, synced_at_ms: int) -> GroupWord:
         bits = int(document["slots"], 16)
         problems = {str(name): str(reason) for name, reason in document["problems"].items()}
         slots = frozenset(slot for slot in ALL_SLOTS if bits >> slot & 1)
-        return GroupWord(daemon=str(document["daemon"]), slots=slots, synced_at_ms=synced_at_ms, problems=problems)
+        ago = document["synced_ms_ago"]
+        return GroupWord(
+            daemon=str(document["daemon"]),
+            slots=slots,
+            synced_at_ms=synced_at_ms,
+            synced_ms_ago=None if ago is None else int(ago),
+            problems=problems,
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no word of a mirror: {error!r}") from error
 
@@ -92,8 +110,12 @@ def _told_after(word: HeardWord, words: Iterable[HeardWord]) -> frozenset[int]:
     return frozenset().union(*(one.slots for one in words if one.heard_ms_ago < word.heard_ms_ago))
 
 
-def link_words(synced_by_slot: Iterable[Sequence[int]], words: Iterable[HeardWord]) -> LinkWords:
-    """The link's account; `synced_by_slot` is what each broker knows of all parts."""
-    newest = [max(times) for times in zip(*synced_by_slot, strict=True)]
+def link_words(ages_ms: Iterable[Sequence[int]], words: Iterable[HeardWord]) -> LinkWords:
+    """The link's account; `ages_ms` is how long ago each broker knows each part to have been carried whole, NEVER where it does not."""
+    youngest = [
+        min((age_ms for age_ms in ages if age_ms != NEVER), default=None) for ages in zip(*ages_ms, strict=True)
+    ]
+    known = [age_ms for age_ms in youngest if age_ms is not None]
     failing = [word for word in counting(list(newest_word_by_daemon(words).values())) if word.problems]
-    return LinkWords(min(newest, default=0), tuple(sorted(failing, key=lambda word: word.daemon)))
+    is_known = bool(known) and len(known) == len(youngest)
+    return LinkWords(max(known) if is_known else None, tuple(sorted(failing, key=lambda word: word.daemon)))

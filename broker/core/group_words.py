@@ -1,26 +1,33 @@
-"""What this broker has heard of one link's mirror (`wire/group_words.py`): the last word of each daemon, and how old each part is."""
+"""What this broker has heard of one link's mirror (`wire/group_words.py`): the last word of each daemon, and how old each part is.
+
+Ages are counted by this broker's monotonic clock from what a daemon said when it said it: whoever puts a clock right changes none of them.
+"""
 
 from __future__ import annotations
 
-from wire.group_words import MIRROR_SLOTS, GroupWord, HeardWord, counting
+from wire.group_words import MIRROR_SLOTS, NEVER, GroupWord, HeardWord, counting
 
 
 class HeardWords:
     """Of one link. Times of hearing are monotonic ms."""
 
     def __init__(self) -> None:
-        self._synced_at_ms = [0] * MIRROR_SLOTS
+        # When each part was carried whole, by this broker's monotonic clock.
+        self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
         self._heard: dict[str, tuple[GroupWord, float]] = {}
 
-    @property
-    def synced_by_slot(self) -> tuple[int, ...]:
-        """As of when each part was carried whole, by whomever; 0 never."""
-        return tuple(self._synced_at_ms)
+    def ages_ms(self, now_ms: float) -> list[int]:
+        """How long ago each part was carried whole, by whomever; NEVER where nobody said so."""
+        return [NEVER if at_ms is None else max(0, round(now_ms - at_ms)) for at_ms in self._synced_ms]
 
-    def take(self, word: GroupWord, now_ms: float) -> None:
+    def take(self, word: GroupWord, now_ms: float, *, unix_ms: int) -> None:
         """A daemon has said this."""
-        for slot in word.slots:
-            self._synced_at_ms[slot] = max(self._synced_at_ms[slot], word.synced_at_ms)
+        if word.synced_at_ms:
+            ago_ms = max(0, unix_ms - word.synced_at_ms) if word.synced_ms_ago is None else word.synced_ms_ago
+            for slot in word.slots:
+                before_ms = self._synced_ms[slot]
+                at_ms = now_ms - ago_ms
+                self._synced_ms[slot] = at_ms if before_ms is None else max(at_ms, before_ms)
         self._heard[word.daemon] = (word, now_ms)
         counted = {one.daemon for one in self.words(now_ms)}
         self._heard = {daemon: heard for daemon, heard in self._heard.items() if daemon in counted}

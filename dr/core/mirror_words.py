@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wire.control.broker_pb2 import DescribeGroupOffsetsReply, GroupWord
-from wire.group_words import MIRROR_SLOTS, HeardWord, link_words
+from wire.group_words import MIRROR_SLOTS, NEVER, HeardWord, link_words
 
 GROUPS_NAMED = 3
 """Groups that the sentence on one daemon names; the others are counted."""
 
 
-def words_of_mirror(replies: Iterable[DescribeGroupOffsetsReply]) -> tuple[int, list[GroupWord]]:
+def words_of_mirror(replies: Iterable[DescribeGroupOffsetsReply], *, now_ms: int) -> tuple[int, list[GroupWord]]:
     """As of when (Unix ms) every part of the link is carried, 0 when that is not known of all; and the daemons that fail at it."""
     told = list(replies)
-    # A broker of an earlier release knows no parts.
-    by_slot = [reply.synced_by_slot or [reply.synced_at_ms] * MIRROR_SLOTS for reply in told]
+    ages_ms = [reply.synced_ms_ago or _one_age_ms(reply, now_ms) for reply in told]
     words = [
         HeardWord(word.daemon, frozenset(word.slots), dict(word.problems), word.heard_ms_ago)
         for reply in told
         for word in reply.words
     ]
-    found = link_words(by_slot, words)
+    found = link_words(ages_ms, words)
     failing = [
         GroupWord(
             daemon=word.daemon,
@@ -31,7 +30,12 @@ def words_of_mirror(replies: Iterable[DescribeGroupOffsetsReply]) -> tuple[int, 
         )
         for word in found.failing
     ]
-    return found.synced_at_ms, failing
+    return (0 if found.synced_ms_ago is None else now_ms - found.synced_ms_ago), failing
+
+
+def _one_age_ms(reply: DescribeGroupOffsetsReply, now_ms: int) -> list[int]:
+    """A broker of an earlier release knows no parts, and the mirror's time."""
+    return [max(0, now_ms - reply.synced_at_ms) if reply.synced_at_ms else NEVER] * MIRROR_SLOTS
 
 
 def failing_sentences(failing: Iterable[GroupWord]) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class GroupWord(_message.Message):
     def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., heard_ms_ago: _Optional[int] = ...) -> None: ...
 
 class DescribeGroupOffsetsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_by_slot", "words")
+    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -64,7 +64,7 @@ class DescribeGroupOffsetsReply(_message.Message):
     TRANSACTION_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     COMMITTING_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
-    SYNCED_BY_SLOT_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
@@ -74,9 +74,9 @@ class DescribeGroupOffsetsReply(_message.Message):
     transaction_partitions: _containers.RepeatedScalarFieldContainer[int]
     transaction_partition_count: int
     committing_transactions: int
-    synced_by_slot: _containers.RepeatedScalarFieldContainer[int]
+    synced_ms_ago: _containers.RepeatedScalarFieldContainer[int]
     words: _containers.RepeatedCompositeFieldContainer[GroupWord]
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_by_slot: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[GroupWord, _Mapping]]] = ...) -> None: ...
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[GroupWord, _Mapping]]] = ...) -> None: ...
 
 class IdentifyRequest(_message.Message):
     __slots__ = ()

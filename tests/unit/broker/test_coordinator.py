@@ -478,13 +478,13 @@ async def test_the_groups_of_a_link_are_told_with_every_commit_that_was_taken(si
     assert confirmed is not None
     site.image = confirmed
     begun = [site.coordinator.commit(command) for command in (carried, other)]
-    reports.note_word("a-b", GroupWord(synced_at_ms=50), link_epoch=1)
-    reports.note_word("a-b", GroupWord(synced_at_ms=40), link_epoch=1)
+    for ago_ms in (50, 70):
+        reports.note_word("a-b", GroupWord(synced_at_ms=1, synced_ms_ago=ago_ms), link_epoch=1)
     told = await reports.describe("a-b")
     assert all(commit.done() for commit in begun)
     assert [(group.group, [item.offset for item in group.offsets]) for group in told.groups] == [(GROUP, [7])]
     assert (list(told.partitions), told.partition_count) == (list(range(PARTITIONS)), PARTITIONS)
-    assert set(told.synced_by_slot) == {50}
+    assert set(told.synced_ms_ago) == {50}
     assert not (await reports.describe("unknown")).groups
 
 

@@ -7,6 +7,7 @@ import pytest
 from wire.group_words import (
     ALL_SLOTS,
     MIRROR_SLOTS,
+    NEVER,
     PROBLEMS_TOLD,
     REASON_LENGTH_MAX,
     WORD_COUNTS_MS,
@@ -22,16 +23,16 @@ REFUSED = {"billing": "refused"}
 LONG_AGO_MS = WORD_COUNTS_MS + 1
 
 
-def synced(**by_half: int) -> list[int]:
-    return [by_half["half"]] * 120 + [by_half["rest"]] * 120
+def ages(*, half: int, rest: int) -> list[int]:
+    return [half] * 120 + [rest] * 120
 
 
 def failing(*words: HeardWord) -> list[str]:
-    return [word.daemon for word in link_words([synced(half=1, rest=1)], words).failing]
+    return [word.daemon for word in link_words([ages(half=1, rest=1)], words).failing]
 
 
 def test_a_word_arrives_as_it_was_said() -> None:
-    word = GroupWord(daemon="m1:9391", slots=HALF, synced_at_ms=7, problems=REFUSED)
+    word = GroupWord(daemon="m1:9391", slots=HALF, synced_at_ms=7, synced_ms_ago=50, problems=REFUSED)
     assert decode_word(encode_word(word), synced_at_ms=7) == word
 
 
@@ -53,9 +54,10 @@ def test_what_is_no_word_is_none(text: str) -> None:
 
 
 def test_a_link_is_as_old_as_its_oldest_part_and_each_part_as_young_as_any_broker_knows() -> None:
-    assert link_words([synced(half=50, rest=90), synced(half=70, rest=10)], ()).synced_at_ms == 70
-    assert link_words([synced(half=50, rest=0)], ()).synced_at_ms == 0
-    assert link_words([], ()).synced_at_ms == 0
+    assert link_words([ages(half=50, rest=10), ages(half=30, rest=90)], ()).synced_ms_ago == 30
+    assert link_words([ages(half=50, rest=NEVER), ages(half=NEVER, rest=0)], ()).synced_ms_ago == 50
+    assert link_words([ages(half=50, rest=NEVER)], ()).synced_ms_ago is None
+    assert link_words([], ()).synced_ms_ago is None
 
 
 def test_who_fails_is_shown_while_another_daemon_says_that_all_is_well() -> None:

@@ -273,6 +273,7 @@ class Fetcher:
                     run=run,
                     records=answer.records[: run.size_bytes],
                     fetched_at_ms=self._clock.now_ms(),
+                    fetched_monotonic_ms=self._clock.monotonic_ms(),
                     left_out=answer.left_out,
                 )
                 return entry, before

@@ -130,11 +130,12 @@ class GroupSync:
         self._losses: dict[PartitionKey, int] = {}
         self._problem = ""
         self._problems: dict[str, str] = {}
-        self._stale_since_ms: dict[str, int] = {}
+        # By the monotonic clock, as all times here: who puts the machine's right changes no age.
+        self._stale_since_ms: dict[str, float] = {}
+        self._synced_ms: float | None = None
         self._told_ahead: set[str] = set()
         self._is_whole = True
-        self._asked_at_ms = -1
-        self.synced_at_ms = -1
+        self._asked_ms = 0.0
         self.committed_offsets = 0
 
     @property
@@ -145,7 +146,15 @@ class GroupSync:
     @property
     def stale_since_ms(self) -> Mapping[str, int]:
         """Of what is in `problems`: since when (Unix ms) its offsets at the target may not be those of the source."""
-        return self._stale_since_ms
+        return {name: self._unix_ms(since_ms) for name, since_ms in self._stale_since_ms.items()}
+
+    @property
+    def synced_at_ms(self) -> int:
+        """When groups were last looked through (Unix ms), -1 before that."""
+        return -1 if self._synced_ms is None else self._unix_ms(self._synced_ms)
+
+    def _unix_ms(self, monotonic_ms: float) -> int:
+        return self._clock.now_ms() - round(self._clock.monotonic_ms() - monotonic_ms)
 
     @property
     def left_ahead(self) -> Mapping[str, str]:
@@ -176,13 +185,13 @@ class GroupSync:
     async def run(self) -> None:
         """Carry offsets each interval until cancelled."""
         while True:
-            began_ms, began_at_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+            began_ms = self._clock.monotonic_ms()
             try:
                 await self.round()
                 self._tell("")
             except Unreachable as error:
                 self._tell(str(error))
-                self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_at_ms))
+                self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_ms))
                 with contextlib.suppress(Unreachable):
                     await self._tell_target(self._link(), self._covered())
             took_s = (self._clock.monotonic_ms() - began_ms) / 1000
@@ -207,9 +216,9 @@ class GroupSync:
         due = self._due({name for name in listed.by_group if carries_group(link.record, name)}, problems)
         if due:
             await self._carry(due, link, problems)
-        self._show(problems, whole_until_ms=self._whole_until_ms(began_at_ms))
+        self._show(problems, whole_until_ms=self._whole_until_ms(began_ms))
         self._tell_left_ahead()
-        self.synced_at_ms = self._clock.now_ms()
+        self._synced_ms = self._clock.monotonic_ms()
         is_carried = self._is_whole and not problems
         synced_at_ms, took_ms = (began_at_ms if is_carried else 0), round(self._clock.monotonic_ms() - began_ms)
         await self._tell_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
@@ -234,7 +243,7 @@ class GroupSync:
 
     async def _carry(self, due: list[str], link: LinkStanding, problems: dict[str, str]) -> None:
         """Bring the target up to what the source has of these groups; what is in the way is added to `problems`."""
-        self._asked_at_ms = self._clock.now_ms()
+        self._asked_ms = self._clock.monotonic_ms()
         read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
         problems |= states.problems
         self._rest(read.problems, problems)
@@ -463,7 +472,7 @@ class GroupSync:
                 group.moved_at_target.discard(key)
                 self.committed_offsets += 1
                 if self._metrics is not None:
-                    self._metrics.observe(name, key, asked_at_ms=self._asked_at_ms)
+                    self._metrics.observe(name, key, asked_ms=self._asked_ms)
         return refused
 
     def _range(self, key: PartitionKey) -> TargetRange:
@@ -472,10 +481,10 @@ class GroupSync:
             log_start_offset=facts.target_log_start_offset, log_end_offset=facts.progress.target_log_end_offset
         )
 
-    def _whole_until_ms(self, began_at_ms: int) -> int:
-        return self.synced_at_ms if self.synced_at_ms >= 0 else began_at_ms
+    def _whole_until_ms(self, began_ms: float) -> float:
+        return began_ms if self._synced_ms is None else self._synced_ms
 
-    def _show(self, problems: Mapping[str, str], *, whole_until_ms: int) -> None:
+    def _show(self, problems: Mapping[str, str], *, whole_until_ms: float) -> None:
         new = {name: reason for name, reason in problems.items() if name not in (*self._problems, ALL_GROUPS)}
         if new:
             first = dict(list(new.items())[:PROBLEMS_LOGGED])

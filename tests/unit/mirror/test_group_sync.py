@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -15,8 +17,11 @@ from mirror.core.flow_state import FlowState
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.core.sharing import slot_of
+from mirror.group_sync import GroupSync
+from mirror.link_watch import stand
 from mirror.ports import Leader, LogAnswer
 from mirror.service import describe
+from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryWorld
@@ -209,6 +214,21 @@ async def test_what_is_in_the_way_of_one_group_is_told_and_holds_up_nobody_else(
         await eventually(lambda: not describe(mirror.parts).group_problems)
         assert failing() == 0
         assert registry.get_sample_value("antipode_mirror_group_staleness_seconds", staleness) is None
+
+
+async def test_for_how_long_a_group_fails_is_known_after_a_clock_was_put_back(world: MemoryWorld) -> None:
+    clock = ManualClock()
+    world.source.group_problems["billing"] = "refused"
+    board = MagicMock(rows=list, our_rows=list)
+    ports: dict[str, Any] = {"source": world.source, "target": world.target, "link": lambda: stand(world.record, "b")}
+    sync = GroupSync(board, **ports, clock=clock, interval_ms=50)
+    await sync.round()
+    clock.set_now_ms(clock.now_ms() - 3_600_000)
+    clock.advance(5_000)
+    assert (clock.now_ms() - sync.stale_since_ms["billing"], clock.now_ms() - sync.synced_at_ms) == (5_000, 5_000)
+    await sync.round()
+    clock.advance(1_000)
+    assert (clock.now_ms() - sync.stale_since_ms["billing"], clock.now_ms() - sync.synced_at_ms) == (6_000, 1_000)
 
 
 async def test_offsets_that_the_target_refuses_are_told(world: MemoryWorld) -> None:

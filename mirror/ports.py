@@ -23,6 +23,10 @@ class Unreachable(Exception):
     """A site or one of its brokers does not answer; the message names it."""
 
 
+class SourceUnreachable(Unreachable):
+    """What was asked of the target takes a look at the source, which cannot be had."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leader:
     """Who leads a partition: node -1 is nobody."""

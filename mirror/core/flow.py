@@ -267,7 +267,8 @@ class Flow:
     def _target_not_found(self, command: TargetNotFound, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.FINDING_TARGET:
             return self._ignore()
-        return self._wait(command.reason, RefreshMetadata(side=Side.TARGET))
+        state = FlowState.SOURCE_UNAVAILABLE if command.is_for_source else None
+        return self._wait(command.reason, RefreshMetadata(side=Side.TARGET), state=state)
 
     def _target_differs(self, command: TargetDiffers, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.FINDING_TARGET:

@@ -75,10 +75,11 @@ class TargetFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetNotFound:
-    """The target's position cannot be had now."""
+    """The target's position cannot be had now, because of the target or of the source that it is compared with."""
 
     generation: int
     reason: str
+    is_for_source: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

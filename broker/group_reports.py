@@ -1,5 +1,5 @@
-"""What this broker says about the groups of a link: their committed offsets, and as of when the link's mirror had carried all. And how many
-transactions are committed and not marked yet: offsets among them are still to come.
+"""What this broker says about the groups of a link: their committed offsets, and what the daemons of the link's mirror say of them. And
+how many transactions are committed and not marked yet: offsets among them are still to come.
 
 The site agent asks, for failovers: a planned one waits until the standby has every offset, an unplanned one says how old those are that
 it has. Kept in memory only; a mirror tells again after its next round.
@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable
 from broker.coordinator import GroupCoordinator
 from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
 from broker.core.group_messages import TopicPartition
+from broker.core.group_words import HeardWords
 from broker.core.transaction_states import TransactionState
 from broker.transaction_coordinator import TransactionCoordinator
+from runtime.clock import Clock
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
+from wire.group_words import NEVER, GroupWord
 from wire.links import carries_group, carries_topic
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
@@ -24,36 +27,44 @@ class GroupReports:
     """See the module."""
 
     def __init__(
-        self, image: Callable[[], ClusterImage], groups: GroupCoordinator, transactions: TransactionCoordinator
+        self,
+        image: Callable[[], ClusterImage],
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        clock: Clock,
     ) -> None:
         self._image = image
         self._groups = groups
         self._transactions = transactions
-        self._synced_at_ms: dict[str, int] = {}
+        self._clock = clock
+        self._heard: dict[str, HeardWords] = {}
+        self._link_epochs: dict[str, int] = {}
 
-    def note_synced(self, link: str, *, synced_at_ms: int) -> None:
-        """The link's mirror has carried what the source's groups had at that time."""
-        self._synced_at_ms[link] = max(synced_at_ms, self._synced_at_ms.get(link, 0))
+    def note_word(self, link: str, word: GroupWord, *, link_epoch: int) -> None:
+        """A daemon of the link's mirror has said this, at that epoch."""
+        heard = self._heard.setdefault(link, HeardWords())
+        if self._link_epochs.get(link) != link_epoch:
+            heard.forget_words()
+        self._link_epochs[link] = link_epoch
+        heard.take(word, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
 
     async def describe(self, link: str, *, is_brief: bool = False) -> pb.DescribeGroupOffsetsReply:
         """Groups that the link carries, with their offsets of topics that it carries; of an unknown link none.
 
         What was taken before the question counts, commits and decisions of transactions: it is waited for, unless only the mirror's
-        last word is wanted.
+        last words are wanted.
         """
         if is_brief:
-            return pb.DescribeGroupOffsetsReply(synced_at_ms=self._synced_at_ms.get(link, 0))
+            return self._words(link)
         await self._transactions.settled()
         await self._groups.settled()
         image = self._image()
         record = image.links.get(link)
-        reply = pb.DescribeGroupOffsetsReply(
-            partitions=self._groups.loaded_partitions,
-            partition_count=_partition_count(image, OFFSETS_TOPIC),
-            synced_at_ms=self._synced_at_ms.get(link, 0),
-            transaction_partitions=self._transactions.loaded_partitions,
-            transaction_partition_count=_partition_count(image, TRANSACTIONS_TOPIC),
-        )
+        reply = self._words(link)
+        reply.partitions.extend(self._groups.loaded_partitions)
+        reply.partition_count = _partition_count(image, OFFSETS_TOPIC)
+        reply.transaction_partitions.extend(self._transactions.loaded_partitions)
+        reply.transaction_partition_count = _partition_count(image, TRANSACTIONS_TOPIC)
         if record is None:
             return reply
         reply.committing_transactions = sum(
@@ -71,6 +82,29 @@ class GroupReports:
                 has_members = self._groups.has_members(group)
                 reply.groups.append(pb.GroupOffsets(group=group.group_id, has_members=has_members, offsets=carried))
         return reply
+
+    def _words(self, link: str) -> pb.DescribeGroupOffsetsReply:
+        """What the mirror's daemons have said; of another epoch than the link has now only how far they were."""
+        heard = self._heard.get(link, HeardWords())
+        record = self._image().links.get(link)
+        is_current = record is not None and record.epoch == self._link_epochs.get(link)
+        now_ms = self._clock.monotonic_ms()
+        words = heard.words(now_ms) if is_current else ()
+        ages_ms = heard.ages_ms(now_ms)
+        youngest_ms = min((age_ms for age_ms in ages_ms if age_ms != NEVER), default=None)
+        return pb.DescribeGroupOffsetsReply(
+            synced_at_ms=0 if youngest_ms is None else self._clock.now_ms() - youngest_ms,
+            synced_ms_ago=ages_ms,
+            words=[
+                pb.GroupWord(
+                    daemon=word.daemon,
+                    slots=sorted(word.slots),
+                    problems=word.problems,
+                    heard_ms_ago=round(word.heard_ms_ago),
+                )
+                for word in words
+            ],
+        )
 
 
 def _partition_count(image: ClusterImage, name: str) -> int:

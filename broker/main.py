@@ -259,7 +259,7 @@ class Broker:
             may_answer=self._standing.holds,
             expiry_interval_ms=settings.transactional_id_cleanup_interval_ms,
         )
-        self._group_reports = GroupReports(lambda: self._cluster.image, self._groups, self._transactions)
+        self._group_reports = GroupReports(lambda: self._cluster.image, self._groups, self._transactions, self._clock)
         self._hanging = HangingTransactions(self._replicas, self._transaction_markers)
 
     def _add_gauges(self) -> None:

@@ -90,6 +90,9 @@ def summary(reply: DescribeMirrorReply) -> dict[str, Any]:
         "groups_failing": len(reply.group_problems),
         "refused_changes": len(reply.refused_changes),
         "mirror_maker_problem": reply.mirror_maker_problem,
+        "failing_daemons": dict(reply.failing_daemons),
+        "disagreements": len(reply.disagreements),
+        "untaken_partitions": reply.untaken_count,
         "paused_topics": list(reply.paused_topics),
     }
 
@@ -117,12 +120,27 @@ def _show_mirror(reply: DescribeMirrorReply, output: OutputFormat) -> None:
             )
         if reply.mirror_maker_problem:
             print_error(reply.mirror_maker_problem)
+        for problem in daemon_problems(reply):
+            print_error(problem)
     raise typer.Exit(ExitCode.DONE if is_well(reply) else ExitCode.FAILED)
+
+
+def daemon_problems(reply: DescribeMirrorReply) -> list[str]:
+    """What is wrong between the daemons of a link that share it."""
+    found = [
+        f"daemon {name} does not carry offsets: {problem}" for name, problem in sorted(reply.failing_daemons.items())
+    ]
+    found += [one.reason for one in reply.disagreements]
+    if reply.untaken_count:
+        found.append(
+            f"nobody mirrors {reply.untaken_count} partitions of this daemon's filters: antipode links describe --mirror names them"
+        )
+    return found
 
 
 def is_well(reply: DescribeMirrorReply) -> bool:
     """Whether the mirror needs nobody. One that prepares does when it has not come up, or when that takes long."""
-    if reply.group_problems or reply.refused_changes or reply.mirror_maker_problem:
+    if reply.group_problems or reply.refused_changes or reply.mirror_maker_problem or daemon_problems(reply):
         return False
     if any(one.stalled_ms for one in reply.partitions):
         return False

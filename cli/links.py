@@ -361,6 +361,7 @@ def _status_json(entry: LinkAtSite) -> dict[str, Any]:
         "is_peer_reachable": entry.status.is_peer_reachable,
         "contested_by": entry.status.contested_by or None,
         "mirror_heard_ms": entry.mirror_heard_ms,
+        "mirror_problems": list(entry.mirror_problems),
     }
 
 
@@ -383,7 +384,7 @@ def _status_row(entry: LinkAtSite) -> Sequence[object]:
         if entry.status.is_confirmed
         else "no",
         "answers" if entry.status.is_peer_reachable else "silent",
-        mirror_sentence(entry.mirror_heard_ms),
+        "; ".join((mirror_sentence(entry.mirror_heard_ms), *entry.mirror_problems)),
         ",".join(record.topic_whitelist),
         ",".join(record.topic_blacklist),
     )

@@ -214,6 +214,21 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
     if reply.groups_left_ahead:
         left = sorted(reply.groups_left_ahead.items())
         print_table("groups that stay ahead of the source", ("group", "where and why"), left)
+    _print_daemons(reply)
+
+
+def _print_daemons(reply: DescribeMirrorReply) -> None:
+    """What is wrong between the daemons that share the link."""
+    if reply.failing_daemons:
+        failing = sorted(reply.failing_daemons.items())
+        print_table("other daemons that cannot carry offsets", ("daemon", "group and reason"), failing)
+    if reply.disagreements:
+        differing = [(one.key, one.value, one.daemon, one.value_there) for one in reply.disagreements]
+        print_table("settings that must be the same in all daemons", ("key", "here", "daemon", "there"), differing)
+    if reply.untaken_partitions:
+        nobodys = [(one.topic, one.partition, one.daemon) for one in reply.untaken_partitions]
+        title = f"partitions that nobody mirrors ({reply.untaken_count})"
+        print_table(title, ("topic", "partition", "in the share of, which does not carry it"), nobodys)
 
 
 def _known(value: int) -> int | str:

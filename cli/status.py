@@ -172,6 +172,7 @@ async def _link(
         "cut_records": sample.cut_records,
         "mirror": sample.mirror_state if any(mirror.name == link.name for mirror in known.mirrors) else "not known",
         "mirror_heard_ms": next((one.mirror_heard_ms for one in said if one.mirror_heard_ms is not None), None),
+        "mirror_problems": [problem for one in said for problem in one.mirror_problems],
         "is_contested": any(one.status.contested_by for one in said if one.status is not None),
     }
 
@@ -196,7 +197,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
             found.append(
                 f"link {link['name']}: the passive site has no mirror that carries all ({said}): does one run?"
             )
-        found += [f"link {link['name']}: {problem}" for problem in link["deposed"]]
+        found += [f"link {link['name']}: {problem}" for problem in (*link["mirror_problems"], *link["deposed"])]
         if link["is_contested"]:
             found.append(f"link {link['name']}: both sites hold themselves for active in epoch {link['epoch']}")
     return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dr.core.fencing import FIRST_EPOCH
 from dr.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
 from dr.core.link_preflight import LinkCheck, judged, refusals
+from dr.core.mirror_words import failing_sentences
 from dr.link_preflight import ask_mirror, preflight
 from dr.site_client import STORE_TIMEOUT_MS, SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock, SystemClock
@@ -88,7 +89,10 @@ class LinkAtSite:
     description: DescribeLinkReply | None = None
     problem: str = ""
     mirror_heard_ms: int | None = None
-    """How long ago the mirror told the passive site that it carries all; MIRROR_NEVER_HEARD, None when nobody could be asked."""
+    """How long ago the mirror told the passive site that it carries all, each of its daemons its part; MIRROR_NEVER_HEARD, None when nobody
+    could be asked."""
+    mirror_problems: tuple[str, ...] = ()
+    """Which daemons of the mirror told the passive site that they cannot carry groups' offsets, in sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,24 +204,26 @@ async def list_links(clients: Sequence[SiteClient], clock: Clock | None = None) 
             reply = await client.links()
         except OperationalFailure as failure:
             return [LinkAtSite(site=client.name, problem=str(failure))]
-        heard = await asyncio.gather(*(_mirror_heard_ms(status.record, client, now_ms) for status in reply.links))
+        heard = await asyncio.gather(*(_mirror_words(status.record, client, now_ms) for status in reply.links))
         return [
-            LinkAtSite(site=client.name, status=status, mirror_heard_ms=heard_ms)
-            for status, heard_ms in zip(reply.links, heard, strict=True)
+            LinkAtSite(site=client.name, status=status, mirror_heard_ms=heard_ms, mirror_problems=problems)
+            for status, (heard_ms, problems) in zip(reply.links, heard, strict=True)
         ]
 
     now_ms = (clock or SystemClock()).now_ms()
     return [entry for entries in await asyncio.gather(*(ask(client) for client in clients)) for entry in entries]
 
 
-async def _mirror_heard_ms(record: LinkRecord, client: SiteClient, now_ms: int) -> int | None:
+async def _mirror_words(record: LinkRecord, client: SiteClient, now_ms: int) -> tuple[int | None, tuple[str, ...]]:
+    """`mirror_heard_ms` and `mirror_problems`."""
     if record.active_site == client.name:
-        return None
+        return None, ()
     try:
-        heard_at_ms = await client.mirror_heard_at_ms(record.name)
+        words = await client.mirror_words(record.name)
     except OperationalFailure:
-        return None
-    return max(0, now_ms - heard_at_ms) if heard_at_ms else MIRROR_NEVER_HEARD
+        return None, ()
+    heard_ms = max(0, now_ms - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_HEARD
+    return heard_ms, failing_sentences(words.failing)
 
 
 def mirror_sentence(heard_ms: int | None) -> str:

@@ -15,6 +15,7 @@ import grpc
 
 from dr.channels import UNANSWERED, Channels, problem_of
 from dr.core.evidence import NOT_ASKED
+from dr.core.mirror_words import words_of_mirror
 from dr.site_cache import SiteCache
 from runtime.clock import Clock
 from wire.control.broker_pb2 import (
@@ -68,7 +69,7 @@ class OwnBrokers:
         ]
 
     async def describe_groups(self, link: str, *, is_brief: bool = False) -> DescribeGroupsReply:
-        """Committed offsets of the groups that the link carries; what the answer lacks is said in it. Brief: only what the mirror told."""
+        """Committed offsets of the groups that the link carries; what the answer lacks is said in it. Brief: only what its mirror told."""
         request = DescribeGroupOffsetsRequest(link=link, is_brief=is_brief)
 
         async def ask(stub: BrokerControlStub) -> DescribeGroupOffsetsReply:
@@ -76,11 +77,10 @@ class OwnBrokers:
             return reply
 
         answers = await self._ask_each(ask)
-        if is_brief:
-            return DescribeGroupsReply(
-                synced_at_ms=max((reply.synced_at_ms for _, reply, _ in answers if reply is not None), default=0)
-            )
         replies = [reply for _, reply, _ in answers if reply is not None]
+        synced_at_ms, failing = words_of_mirror(replies, now_ms=self._clock.now_ms())
+        if is_brief:
+            return DescribeGroupsReply(synced_at_ms=synced_at_ms, failing=failing)
         problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]
         if not answers:
             problems.append("no broker is registered")
@@ -89,7 +89,8 @@ class OwnBrokers:
         return DescribeGroupsReply(
             groups=[group for reply in replies for group in reply.groups],
             problems=[*problems, *_without_coordinator(OFFSETS_TOPIC, groups)],
-            synced_at_ms=max((reply.synced_at_ms for reply in replies), default=0),
+            synced_at_ms=synced_at_ms,
+            failing=failing,
             committing_transactions=sum(reply.committing_transactions for reply in replies),
             transaction_problems=_without_coordinator(TRANSACTIONS_TOPIC, transactions),
         )

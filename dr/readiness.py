@@ -38,7 +38,11 @@ async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: 
     """What was checked when the link was made, as it is now; nothing while a site does not answer, which is a problem of its own."""
     source, target = by_name.get(found.active_site), by_name[found.standby]
     age_ms = MIRROR_NEVER_HEARD if found.groups_age_ms <= UNKNOWN else found.groups_age_ms
-    heard = heard_check(mirror_sentence(age_ms), is_heard=MIRROR_NEVER_HEARD < age_ms <= MIRROR_SILENT_MS)
+    heard = heard_check(
+        mirror_sentence(age_ms),
+        is_heard=MIRROR_NEVER_HEARD < age_ms <= MIRROR_SILENT_MS,
+        problems=found.mirror_problems,
+    )
     if source is None:
         return [heard]
     try:

@@ -63,11 +63,11 @@ class SiteClient:
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", site.DescribeGroupsRequest(link=link))
         return reply
 
-    async def mirror_heard_at_ms(self, link: str) -> int:
-        """When the link's mirror last told the site's brokers that it carries groups' offsets (Unix ms of its clock); 0 never."""
+    async def mirror_words(self, link: str) -> site.DescribeGroupsReply:
+        """As of when the link's mirror had carried all groups' offsets (`synced_at_ms`), and which of its daemons fail at it."""
         request = site.DescribeGroupsRequest(link=link, is_brief=True)
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", request)
-        return reply.synced_at_ms
+        return reply
 
     async def survey_link(self, record: LinkRecord) -> site.SurveyLinkReply | None:
         """What a link that is not made yet would carry from this site; None when its release cannot tell."""

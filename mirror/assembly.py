@@ -26,8 +26,10 @@ from mirror.fetchers import Fetcher
 from mirror.group_sync import GroupSync
 from mirror.link_watch import LinkStanding, LinkWatch
 from mirror.metrics import CheckpointMetrics, MirrorMetrics
+from mirror.ownership import Ownership
 from mirror.pauses import Pauses
-from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePort, TopicActor, Unreachable
+from mirror.peer_watch import PeerWatch
+from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePort, SourcePort, TopicActor, Unreachable
 from mirror.prober import Prober
 from mirror.producers import Producer
 from mirror.queue import ByteQueue
@@ -45,6 +47,7 @@ from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.compressed_stream import CompressionTally
 from wire.control.mirror_pb2 import MirrorTransactions
+from wire.group_words import ALL_SLOTS
 from wire.links import SyncPolicy, sync_policy
 
 STALE_GRACE_MS = 1_000
@@ -61,7 +64,7 @@ _state_change = state_change_logger()
 class Ports:
     """The two sites as the mirror reaches them."""
 
-    source: SitePort
+    source: SourcePort
     target: SitePort
     source_groups: GroupPort
     target_groups: GroupPort
@@ -89,10 +92,14 @@ class Ports:
     transactions: Callable[[], MirrorTransactions | None] = lambda: None
     # Of links whose copies are deleted at the target, and never by the mirror: what a topic's copy is called there.
     name_at_target: NameAtTarget | None = None
+    # How people know this daemon from the others of its link.
+    daemon: str = ""
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
-    # Why this daemon has no share of a link that several share, and how large its share is; None where the link is not shared.
+    # Why this daemon has no share of a link that several share, its share, and how large that is; None where the link is not shared.
     sharing_outage: Callable[[], str] = lambda: ""
+    slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS
+    ownership: Ownership | None = None
     owned_slots: Callable[[], int] | None = None
 
 
@@ -152,6 +159,7 @@ class Mirror:
             on_missing=self._lose_link,
         )
         self._groups = self._make_groups(registry)
+        self._peers = PeerWatch(self.board, ports.ownership, lambda: self._groups.problems)
         self.topics = self._make_topics()
         self._resets = self._make_resets()
         self._reports = (
@@ -196,6 +204,7 @@ class Mirror:
             lambda: self.topics.nothing_carried,
             self._ports.mirror_maker,
             lambda: self._groups.left_ahead,
+            self._peers,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:
@@ -300,6 +309,7 @@ class Mirror:
             name_at_target=self._ports.name_at_target,
             owned_slots=self._ports.owned_slots,
             names_formats=self._config.figure_names,
+            peers=self._peers,
         )
 
     def _make_groups(self, registry: CollectorRegistry) -> GroupSync:
@@ -322,6 +332,8 @@ class Mirror:
             )
             if is_measured
             else None,
+            daemon=self._ports.daemon,
+            slots=self._ports.slots,
         )
 
     def _make_resets(self) -> Resets:
@@ -458,6 +470,7 @@ class Mirror:
         while True:
             self.producers.report()
             self.pauses.enforce()
+            self._peers.look()
             if self._rank():
                 self.fetchers.reassign()
             await asyncio.sleep(REPORT_PAUSE_S)

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, assert_never
+from typing import NamedTuple, Protocol, assert_never
 from uuid import UUID
 
 from mirror.core.assignment import NORMAL_RANK
@@ -50,6 +50,13 @@ CLOCK_STEP_MS = 100
 
 _log = get_logger("mirror.flow")
 _state_change = state_change_logger()
+
+
+class Moment(NamedTuple):
+    """One moment by both clocks: the machine's, which people put right, and the one that only goes on."""
+
+    at_ms: int
+    monotonic_ms: float
 
 
 class Effects(Protocol):
@@ -201,9 +208,15 @@ class FlowBoard:
             return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
         return measure(facts.progress, now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
 
-    def now_ms(self) -> int:
-        """The time that flows are told when they are told something."""
-        return self._clock.now_ms()
+    def moment(self) -> Moment:
+        """Now, for a question whose answer flows are told."""
+        return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def as_of(self, moment: Moment) -> int:
+        """When that was, by the clock that flows' times are noted by now. Where it was changed meanwhile, rather too early than too late:
+        what came to the source after a question is not in its answer."""
+        self._now_ms()
+        return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
 
     def complete_ms_ago(self, key: PartitionKey) -> int | None:
         """Everything that the source had so long ago is at the target; None when that is not known of any time."""

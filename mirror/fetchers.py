@@ -74,7 +74,7 @@ class Fetcher:
         self._quiet_told_at_ms = 0.0
         self._sent_at_ms = 0.0
         # The same by the wall clock.
-        self._asked_at_ms = 0
+        self._asked = board.moment()
         self._partitions: frozenset[PartitionKey] = frozenset()
         # Accepted by their flows and not queued yet.
         self._in_hand: set[PartitionKey] = set()
@@ -162,7 +162,7 @@ class Fetcher:
         self._expected_bytes = fetched_bytes
 
     def _send(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
-        self._sent_at_ms, self._asked_at_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        self._sent_at_ms, self._asked = self._clock.monotonic_ms(), self._board.moment()
         return asyncio.get_running_loop().create_task(self._fetch([part for _, part in parts.values()]))
 
     async def _fetch(self, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
@@ -210,7 +210,7 @@ class Fetcher:
                     generation=generation,
                     high_watermark=facts.progress.source_high_watermark,
                     log_start_offset=facts.source_log_start_offset,
-                    asked_at_ms=self._asked_at_ms,
+                    asked_at_ms=self._board.as_of(self._asked),
                 )
                 self._board.submit(key, nothing)
 
@@ -247,7 +247,7 @@ class Fetcher:
                 generation=generation,
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,
-                asked_at_ms=self._asked_at_ms,
+                asked_at_ms=self._board.as_of(self._asked),
             )
             self._board.submit(answer.key, nothing)
             return None
@@ -259,7 +259,7 @@ class Fetcher:
             run=run,
             high_watermark=answer.high_watermark,
             log_start_offset=answer.log_start_offset,
-            asked_at_ms=self._asked_at_ms,
+            asked_at_ms=self._board.as_of(self._asked),
         )
         decision = self._board.submit(answer.key, fetched)
         for effect in decision.effects:
@@ -273,6 +273,7 @@ class Fetcher:
                     run=run,
                     records=answer.records[: run.size_bytes],
                     fetched_at_ms=self._clock.now_ms(),
+                    fetched_monotonic_ms=self._clock.monotonic_ms(),
                     left_out=answer.left_out,
                 )
                 return entry, before
@@ -312,4 +313,6 @@ def _trouble(error: ErrorCode) -> SourceTrouble:
         return SourceTrouble.OUT_OF_RANGE
     if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
         return SourceTrouble.MALFORMED
+    if error is ErrorCode.topic_authorization_failed:
+        return SourceTrouble.UNREACHABLE
     return SourceTrouble.MOVED

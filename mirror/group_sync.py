@@ -11,13 +11,14 @@ Offsets live as long as at the source: what was carried is written again now and
 themselves would forget it, and what the source has forgotten for a while is forgotten at the target. Whatever is in the way of one group
 or of one broker is told, and holds up nobody else.
 
-While the source is fenced, for a failover, the target is read anew each round and gets exactly what the source has. The target hears as
-of when everything is carried, for the account of a failover.
+While the source is fenced, for a failover, the target is read anew each round and gets exactly what the source has. After each round the
+target hears as of when everything of this daemon's part of the link is carried, for the account of a failover, and what cannot be.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,11 +31,13 @@ from mirror.core.flow_events import LinkRole
 from mirror.core.flow_state import FlowState
 from mirror.core.offsets import REMOVED, GroupOffset, Stay, TargetRange, offset_to_commit
 from mirror.core.partitions import PartitionKey
+from mirror.core.sharing import slot_of
 from mirror.link_watch import LinkStanding
 from mirror.metrics import CheckpointMetrics
 from mirror.ports import GroupPort, GroupReading, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from wire.group_words import ALL_SLOTS, GroupWord
 from wire.links import carries_group, carries_topic
 
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
@@ -109,7 +112,12 @@ class GroupSync:
         clock: Clock,
         interval_ms: int,
         metrics: CheckpointMetrics | None = None,
+        daemon: str = "",
+        slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS,
     ) -> None:
+        """`daemon` is the name that people know this one by, `slots` its part of the link."""
+        self._daemon = daemon
+        self._slots = slots
         self._metrics = metrics
         self._board = board
         self._source = source
@@ -122,11 +130,12 @@ class GroupSync:
         self._losses: dict[PartitionKey, int] = {}
         self._problem = ""
         self._problems: dict[str, str] = {}
-        self._stale_since_ms: dict[str, int] = {}
+        # By the monotonic clock, as all times here: who puts the machine's right changes no age.
+        self._stale_since_ms: dict[str, float] = {}
+        self._synced_ms: float | None = None
         self._told_ahead: set[str] = set()
         self._is_whole = True
-        self._asked_at_ms = -1
-        self.synced_at_ms = -1
+        self._asked_ms = 0.0
         self.committed_offsets = 0
 
     @property
@@ -137,7 +146,15 @@ class GroupSync:
     @property
     def stale_since_ms(self) -> Mapping[str, int]:
         """Of what is in `problems`: since when (Unix ms) its offsets at the target may not be those of the source."""
-        return self._stale_since_ms
+        return {name: self._unix_ms(since_ms) for name, since_ms in self._stale_since_ms.items()}
+
+    @property
+    def synced_at_ms(self) -> int:
+        """When groups were last looked through (Unix ms), -1 before that."""
+        return -1 if self._synced_ms is None else self._unix_ms(self._synced_ms)
+
+    def _unix_ms(self, monotonic_ms: float) -> int:
+        return self._clock.now_ms() - round(self._clock.monotonic_ms() - monotonic_ms)
 
     @property
     def left_ahead(self) -> Mapping[str, str]:
@@ -168,13 +185,15 @@ class GroupSync:
     async def run(self) -> None:
         """Carry offsets each interval until cancelled."""
         while True:
-            began_ms, began_at_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+            began_ms = self._clock.monotonic_ms()
             try:
                 await self.round()
                 self._tell("")
             except Unreachable as error:
                 self._tell(str(error))
-                self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_at_ms))
+                self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_ms))
+                with contextlib.suppress(Unreachable):
+                    await self._tell_target(self._link(), self._covered())
             took_s = (self._clock.monotonic_ms() - began_ms) / 1000
             await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * REST_SHARE))
 
@@ -186,9 +205,8 @@ class GroupSync:
             self._problems.clear()
             self._stale_since_ms = {}
             return
-        began_at_ms = self._clock.now_ms()
-        # Who has no share of the link does not know whether anybody carries anything.
-        self._is_whole = bool(self._board.our_rows()) or not len(self._board)
+        began_at_ms, began_ms, covered = self._clock.now_ms(), self._clock.monotonic_ms(), self._covered()
+        self._is_whole = True
         if link.role is LinkRole.DRAINING:
             for group in self._groups.values():
                 group.at_target.clear()
@@ -198,15 +216,34 @@ class GroupSync:
         due = self._due({name for name in listed.by_group if carries_group(link.record, name)}, problems)
         if due:
             await self._carry(due, link, problems)
-        self._show(problems, whole_until_ms=self._whole_until_ms(began_at_ms))
+        self._show(problems, whole_until_ms=self._whole_until_ms(began_ms))
         self._tell_left_ahead()
-        self.synced_at_ms = self._clock.now_ms()
-        if self._is_whole and not problems:
-            await self._target.tell_synced(link=link.name, link_epoch=link.epoch, synced_at_ms=began_at_ms)
+        self._synced_ms = self._clock.monotonic_ms()
+        is_carried = self._is_whole and not problems
+        synced_at_ms, took_ms = (began_at_ms if is_carried else 0), round(self._clock.monotonic_ms() - began_ms)
+        await self._tell_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
+
+    def _covered(self) -> frozenset[int]:
+        """The part of the link of which this daemon can speak: what it has, but for partitions that it has not taken up yet."""
+        return self._slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
+
+    async def _tell_target(
+        self, link: LinkStanding, slots: frozenset[int], *, synced_at_ms: int = 0, synced_ms_ago: int | None = None
+    ) -> None:
+        """Say what this daemon has done for its part; who has none does not know whether anybody carries anything."""
+        if slots and link.role in (LinkRole.MIRRORING, LinkRole.DRAINING):
+            word = GroupWord(
+                daemon=self._daemon,
+                slots=slots,
+                synced_at_ms=synced_at_ms,
+                synced_ms_ago=synced_ms_ago,
+                problems=self._problems,
+            )
+            await self._target.tell_word(word, link=link.name, link_epoch=link.epoch)
 
     async def _carry(self, due: list[str], link: LinkStanding, problems: dict[str, str]) -> None:
         """Bring the target up to what the source has of these groups; what is in the way is added to `problems`."""
-        self._asked_at_ms = self._clock.now_ms()
+        self._asked_ms = self._clock.monotonic_ms()
         read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
         problems |= states.problems
         self._rest(read.problems, problems)
@@ -437,7 +474,7 @@ class GroupSync:
                 group.moved_at_target.discard(key)
                 self.committed_offsets += 1
                 if self._metrics is not None:
-                    self._metrics.observe(name, key, asked_at_ms=self._asked_at_ms)
+                    self._metrics.observe(name, key, asked_ms=self._asked_ms)
         return refused
 
     def _range(self, key: PartitionKey) -> TargetRange:
@@ -446,10 +483,10 @@ class GroupSync:
             log_start_offset=facts.target_log_start_offset, log_end_offset=facts.progress.target_log_end_offset
         )
 
-    def _whole_until_ms(self, began_at_ms: int) -> int:
-        return self.synced_at_ms if self.synced_at_ms >= 0 else began_at_ms
+    def _whole_until_ms(self, began_ms: float) -> float:
+        return began_ms if self._synced_ms is None else self._synced_ms
 
-    def _show(self, problems: Mapping[str, str], *, whole_until_ms: int) -> None:
+    def _show(self, problems: Mapping[str, str], *, whole_until_ms: float) -> None:
         new = {name: reason for name, reason in problems.items() if name not in (*self._problems, ALL_GROUPS)}
         if new:
             first = dict(list(new.items())[:PROBLEMS_LOGGED])

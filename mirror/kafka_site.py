@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
+from mirror.core.plan import Absence
 from mirror.ports import (
     EpochEnd,
     GroupReading,
@@ -38,12 +39,18 @@ from wire.client import KafkaClient
 from wire.client_errors import KafkaClientError
 from wire.connection import ConnectionOptions
 from wire.fetch_requests import DEBUGGING_CONSUMER
+from wire.group_words import GroupWord
 
 RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""
 
 SILENT_REST_S = 10
 """How long a broker that did not tell its groups is not asked again, since to wait for it holds up the groups of all others."""
+
+_ABSENCES = {
+    ErrorCode.unknown_topic_or_partition: Absence.GONE,
+    ErrorCode.topic_authorization_failed: Absence.HIDDEN,
+}
 
 Result = TypeVar("Result")
 
@@ -75,6 +82,12 @@ class KafkaSite:
             }
             found[name] = SiteTopic(topic_id=topic.topic_id, leaders=leaders)
         return found
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        """Why topics are not in `topics`, asked for by name. Who may not see one hears the same whether or not it is there."""
+        metadata = await reached(self._client.metadata(names))
+        found = {name: topic.error_code for name, topic in metadata.topics.items()}
+        return {name: _ABSENCES.get(found.get(name, ErrorCode.none), Absence.UNSURE) for name in names}
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """The configs that are set on the topics themselves; a topic that is gone is left out."""
@@ -171,9 +184,9 @@ class KafkaSite:
         """None: offsets are the same at both sites."""
         return ()
 
-    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
-        """As of when (Unix ms) every offset is carried, for the account of a failover."""
-        await reached(self._client.mirror_offsets_synced(link=link, link_epoch=link_epoch, synced_at_ms=synced_at_ms))
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+        """Have a broker know what this daemon has carried of groups' offsets, and what it cannot carry."""
+        await reached(self._client.tell_mirror_word(word, link=link, link_epoch=link_epoch))
 
     async def close(self) -> None:
         """Drop all connections."""

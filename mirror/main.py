@@ -7,12 +7,15 @@ It starts serving metrics and MirrorAdmin at once, also while nobody answers yet
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
+from mirror.agreed_settings import self_description
 from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
 from mirror.dialing import Dialing
@@ -125,10 +128,10 @@ class MirrorDaemon:
         try:
             config, ports, standing = await self._find_ends()
             if config.is_sharing:
-                ports = self._shared(ports)
+                ports = self._shared(ports, standing)
             self.mirror = Mirror(
                 config,
-                ports,
+                replace(ports, daemon=daemon_name(self.grpc_port)),
                 standing,
                 registry=self._registry,
                 clock=self._clock,
@@ -221,15 +224,18 @@ class MirrorDaemon:
             verifier=ExactVerifier(source_client, target_client),
         )
 
-    def _shared(self, ports: Ports) -> Ports:
+    def _shared(self, ports: Ports, standing: LinkStanding) -> Ports:
         """The ports of a daemon that is one of several."""
         assert self._sharing is not None
         ownership = self._sharing.ownership
+        ownership.own = self_description(self._config, standing.record, name=daemon_name(self.grpc_port))
         return replace(
             ports,
+            ownership=ownership,
             workers={**ports.workers, "sharing": self._sharing.run},
             owns=ownership.owns,
             sharing_outage=lambda: ownership.outage,
+            slots=lambda: ownership.slots,
             owned_slots=lambda: len(ownership.slots),
         )
 
@@ -265,6 +271,12 @@ class MirrorDaemon:
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():
             self.failed.set_result(error)
+
+
+def daemon_name(grpc_port: int | None) -> str:
+    """How the others and their operators know this daemon: where its MirrorAdmin answers, or which process it is."""
+    host = socket.gethostname()
+    return f"{host} (process {os.getpid()})" if grpc_port is None else f"{host}:{grpc_port}"
 
 
 def check_filters(config: MirrorConfig, standing: LinkStanding) -> None:

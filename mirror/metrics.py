@@ -26,6 +26,7 @@ from mirror.core.window import QueuedBatches
 from mirror.figure_names import in_formats
 from mirror.link_watch import LinkStanding
 from mirror.pace import Pace, oldest_by_partition
+from mirror.peer_watch import PeerWatch
 from mirror.queue import ByteQueue
 from mirror.rolling import NAMES, Figures, Rolling
 from mirror.stall_watch import StallWatch
@@ -65,10 +66,12 @@ class MirrorMetrics(Collector):
         stalls: StallWatch,
         name_at_target: NameAtTarget | None = None,
         owned_slots: Callable[[], int] | None = None,
+        peers: PeerWatch | None = None,
         names_formats: Collection[NamesFormat] = _LEGACY_NAMES,
     ) -> None:
         self._names_formats = names_formats
         self._owned_slots = owned_slots
+        self._peers = peers
         self._unacknowledged = unacknowledged
         # As MirrorMaker does, its families name the copy and not the topic that it is of.
         self._name_at_target = name_at_target or (lambda topic: topic)
@@ -84,7 +87,7 @@ class MirrorMetrics(Collector):
         self._clock = clock
         self._restarts = restarts
         self._groups_synced_at_ms = groups_synced_at_ms
-        self._pace = Pace()
+        self._pace = Pace(clock)
         self._transit = Histogram(
             "antipode_mirror_transit_seconds",
             "Time from the arrival of batches at the mirror to the target's acknowledgement.",
@@ -96,9 +99,9 @@ class MirrorMetrics(Collector):
 
     def observe(self, key: PartitionKey, entry: QueuedBatches) -> None:
         """Batches were acknowledged."""
-        now_ms = self._clock.now_ms()
-        self._transit.labels(self._link().name).observe(max(0, now_ms - entry.fetched_at_ms) / 1000)
-        self._pace.observe(key, entry, now_ms)
+        took_ms = self._clock.monotonic_ms() - entry.fetched_monotonic_ms
+        self._transit.labels(self._link().name).observe(took_ms / 1000)
+        self._pace.observe(key, entry)
 
     def collect(self) -> Iterable[Metric]:
         """All families; called from the thread of the metrics server."""
@@ -114,6 +117,8 @@ class MirrorMetrics(Collector):
             )
             share.add_metric([self._link().name], self._owned_slots())
             yield share
+        if self._peers is not None and self._peers.is_shared:
+            yield from self._peer_families(self._peers)
         yield from self._partition_families()
         yield from self._stall_families()
         families = self._mirror_maker_families(oldest_by_partition(unacknowledged))
@@ -123,9 +128,28 @@ class MirrorMetrics(Collector):
         """Nothing in advance: names do not clash with those of the process collectors."""
         return ()
 
+    def _peer_families(self, peers: PeerWatch) -> Iterable[Metric]:
+        for name, text, value in (
+            (
+                "disagreements",
+                "Settings that must be the same in all daemons of the link, and that another one has otherwise than this one.",
+                len(peers.disagreements),
+            ),
+            (
+                "untaken_partitions",
+                "Partitions that this daemon would carry, in the share of one whose filters do not: nobody mirrors them.",
+                len(peers.untaken),
+            ),
+            ("failing_daemons", "Other daemons of the link that cannot carry groups' offsets.", len(peers.failing)),
+        ):
+            gauge = GaugeMetricFamily(f"antipode_mirror_{name}", text, labels=["link"])
+            gauge.add_metric([self._link().name], value)
+            yield gauge
+
     def _queue_families(self, unacknowledged: Sequence[QueuedBatches]) -> Iterable[Metric]:
         link = self._link()
-        first_ms = min((entry.fetched_at_ms for entry in unacknowledged), default=self._clock.now_ms())
+        now_ms = self._clock.monotonic_ms()
+        first_ms = min((entry.fetched_monotonic_ms for entry in unacknowledged), default=now_ms)
         plain = (
             ("antipode_mirror_queue_bytes", "Bytes between fetch and acknowledgement.", self._queue.used_bytes),
             ("antipode_mirror_queue_capacity_bytes", "Bound of the queue.", self._queue.capacity_bytes),
@@ -137,7 +161,7 @@ class MirrorMetrics(Collector):
             (
                 "antipode_mirror_unacknowledged_seconds",
                 "For how long the oldest of them has been here; 0 when there are none.",
-                max(0, self._clock.now_ms() - first_ms) / 1000,
+                max(0.0, now_ms - first_ms) / 1000,
             ),
             ("antipode_mirror_link_epoch", "Epoch of the link as last read.", link.epoch),
             (
@@ -288,7 +312,7 @@ class MirrorMetrics(Collector):
         yield remedies
 
     def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
-        link, now_ms = self._link(), self._clock.now_ms()
+        link = self._link()
         # MirrorMaker's names as they are: what only grows ends in `_count` there, and `_count_total` would be on nobody's dashboard.
         records = UnknownMetricFamily(f"{_SOURCE_CONNECTOR}_record_count", "Records mirrored.", labels=_OF_PARTITION)
         sizes = UnknownMetricFamily(
@@ -308,16 +332,16 @@ class MirrorMetrics(Collector):
             place = [link.source_site, link.site, self._name_at_target(key.topic), str(key.partition)]
             records.add_metric(place, row.facts.progress.mirrored_records)
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)
-            record_rate.add_metric(place, self._pace.records_a_second(key, now_ms))
-            byte_rate.add_metric(place, self._pace.bytes_a_second(key, now_ms))
+            record_rate.add_metric(place, self._pace.records_a_second(key))
+            byte_rate.add_metric(place, self._pace.bytes_a_second(key))
         yield from (records, sizes, record_rate, byte_rate)
         ages: dict[tuple[str, ...], Figures] = {}
         latencies: dict[tuple[str, ...], Figures] = {}
         for key in self._pace.partitions():
             is_stalled = self._board.is_stalled(key)
             copy = (link.source_site, link.site, self._name_at_target(key.topic), str(key.partition))
-            ages[copy] = self._pace.ages(key, now_ms, is_stalled=is_stalled)
-            latencies[copy] = self._pace.latencies(key, now_ms, is_stalled=is_stalled, oldest=oldest.get(key))
+            ages[copy] = self._pace.ages(key, is_stalled=is_stalled)
+            latencies[copy] = self._pace.latencies(key, is_stalled=is_stalled, oldest=oldest.get(key))
         name = f"{_SOURCE_CONNECTOR}_record_age_ms"
         yield from _figures(name, "Age of records when they reach the mirror.", _OF_PARTITION, ages)
         name = f"{_SOURCE_CONNECTOR}_replication_latency_ms"
@@ -345,10 +369,10 @@ class CheckpointMetrics(Collector):
         self._latencies: dict[tuple[str, PartitionKey], Rolling] = {}
         registry.register(self)
 
-    def observe(self, group: str, copy: PartitionKey, *, asked_at_ms: float) -> None:
-        """The target has the group's offset in this copy; it was asked for at the source at that time (Unix ms)."""
-        now_ms = self._clock.now_ms()
-        self._latencies.setdefault((group, copy), Rolling()).add(max(0, now_ms - asked_at_ms), now_ms)
+    def observe(self, group: str, copy: PartitionKey, *, asked_ms: float) -> None:
+        """The target has the group's offset in this copy; it was asked for at the source at that time (monotonic ms)."""
+        now_ms = self._clock.monotonic_ms()
+        self._latencies.setdefault((group, copy), Rolling()).add(max(0.0, now_ms - asked_ms), now_ms)
 
     def forget_all_but(self, groups: Container[str]) -> None:
         """The source has no others any more."""
@@ -357,7 +381,7 @@ class CheckpointMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The family; NaN for a group of which nothing was written in the last minute."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         found: dict[tuple[str, ...], Figures] = {
             (*self._ends, group, key.topic, str(key.partition)): rolling.figures(now_ms)
             for (group, key), rolling in tuple(self._latencies.items())

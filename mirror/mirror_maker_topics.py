@@ -125,7 +125,7 @@ class MirrorMakerTopics:
         await self._write(client, HEARTBEATS, records, self._config.heartbeats_replication_factor)
 
     async def _write_checkpoints(self) -> None:
-        naming, asked_at_ms = self._config.naming, self._clock.now_ms()
+        naming, asked_ms = self._config.naming, self._clock.monotonic_ms()
         mirrored = {key for key, translation in self._translations.known() if translation.position.source_next > 0}
         found: dict[tuple[str, PartitionKey], Checkpoint] = {}
         config = self._config
@@ -151,7 +151,7 @@ class MirrorMakerTopics:
             place: (one.upstream_offset, one.downstream_offset) for place, one in changed.items()
         }
         for one in changed.values():
-            self._metrics.observe(one.group, PartitionKey(one.topic, one.partition), asked_at_ms=asked_at_ms)
+            self._metrics.observe(one.group, PartitionKey(one.topic, one.partition), asked_ms=asked_ms)
         self._metrics.forget_all_but(groups)
 
     async def _write_offset_syncs(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from mirror.core.partitions import PartitionKey
+from mirror.core.peers import Daemon, DaemonShare
 from mirror.core.sharing import SLOTS, slot_of
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
@@ -29,6 +30,9 @@ class Ownership:
         self.on_gain: Callable[[], Awaitable[None]] | None = None
         # Why whoever negotiates has got no answer, empty when it did.
         self.problem = ""
+        # What this daemon has the others know of it, and what they have registered.
+        self.own = Daemon()
+        self.others: tuple[DaemonShare, ...] = ()
 
     @property
     def slots(self) -> frozenset[int]:

@@ -15,11 +15,16 @@ from kio.schema.errors import ErrorCode
 
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import Action
+from mirror.core.plan import Absence, Action
+from wire.group_words import GroupWord
 
 
 class Unreachable(Exception):
     """A site or one of its brokers does not answer; the message names it."""
+
+
+class SourceUnreachable(Unreachable):
+    """What was asked of the target takes a look at the source, which cannot be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,14 @@ class SitePort(Protocol):
 
     async def close(self) -> None:
         """Drop all connections."""
+        ...
+
+
+class SourcePort(SitePort, Protocol):
+    """The site that topics come from."""
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        """Why it did not list these topics: who has no right to see one is told so only when it asks for it by name."""
         ...
 
 
@@ -293,6 +306,6 @@ class GroupPort(Protocol):
         """Of groups whose offsets were carried: those that would get higher ones by what is known of the target now. Unreachable."""
         ...
 
-    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
-        """As of when (Unix ms) every offset is carried, for the account of a failover."""
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+        """As of when this daemon has carried every offset of its part of the link, for the account of a failover; what it cannot carry."""
         ...

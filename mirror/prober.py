@@ -15,7 +15,7 @@ from mirror.board import FlowBoard
 from mirror.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
 from mirror.core.flow_state import InvariantBroken
 from mirror.core.partitions import PartitionKey
-from mirror.ports import Differs, EpochEnd, Leader, LogEnds, Refused, SitePort, Unreachable
+from mirror.ports import Differs, EpochEnd, Leader, LogEnds, Refused, SitePort, SourceUnreachable, Unreachable
 from runtime.supervision import note_death, was_asked_to_end
 
 _Question = tuple[int, int]  # generation, epoch
@@ -106,11 +106,15 @@ class Prober:
             elif isinstance(answer, Differs):
                 self._board.submit(key, TargetDiffers(generation=generation, reason=answer.reason))
             else:
-                reason = f"the target does not say where {key} ends: {_why(answer)}"
-                self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
+                is_for_source = isinstance(answer, SourceUnreachable)
+                who = "it is not known" if is_for_source else "the target does not say"
+                reason = f"{who} where {key} ends: {_why(answer)}"
+                self._board.submit(
+                    key, TargetNotFound(generation=generation, reason=reason, is_for_source=is_for_source)
+                )
 
     async def _ask_source(self, questions: Mapping[PartitionKey, _Question]) -> None:
-        asked_at_ms = self._board.now_ms()
+        asked = self._board.moment()
         leaders = {key: self._board.row(key).source for key in questions}
         with_epoch = {key: (leaders[key], epoch) for key, (_, epoch) in questions.items() if epoch >= 0}
         epoch_ends = await self._source.epoch_ends(with_epoch) if with_epoch else {}
@@ -128,7 +132,7 @@ class Prober:
                     high_watermark=log.end_offset,
                     epoch=epoch_end.epoch,
                     epoch_end_offset=epoch_end.end_offset,
-                    asked_at_ms=asked_at_ms,
+                    asked_at_ms=self._board.as_of(asked),
                 )
                 self._board.submit(key, checked)
             else:

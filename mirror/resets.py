@@ -17,9 +17,9 @@ from mirror.board import FlowBoard, Row
 from mirror.core.flow_events import LinkRole
 from mirror.core.flow_state import FlowFacts, FlowState
 from mirror.core.partitions import PartitionKey
-from mirror.core.plan import DeleteCopy, TopicView, find_trouble, gone_trouble
+from mirror.core.plan import Absence, DeleteCopy, TopicView, absence_trouble, find_trouble, gone_trouble
 from mirror.link_watch import LinkStanding
-from mirror.ports import LogAnswer, LogEnds, Refused, SitePort, SiteTopic, TopicActor
+from mirror.ports import LogAnswer, LogEnds, Refused, SitePort, SiteTopic, SourcePort, TopicActor
 from runtime.logs import state_change_logger
 from wire.links import InvalidPattern, carries_topic, matches
 
@@ -74,7 +74,7 @@ class Resets:
         self,
         board: FlowBoard,
         *,
-        source: SitePort,
+        source: SourcePort,
         target: SitePort,
         actor: TopicActor,
         link: Callable[[], LinkStanding],
@@ -99,8 +99,14 @@ class Resets:
             for name in source.keys() | target.keys()
             if carries_topic(link.record, name) and matches(name, whitelist=patterns, blacklist=())
         )
+        unlisted = [name for name in names if name not in source]
+        absences = await self._source.absences(unlisted) if unlisted else {}
+        kept = {name for name, absence in absences.items() if absence is not Absence.GONE}
         return [
-            await self._one(name, source.get(name), target.get(name), link, is_dry_run=is_dry_run) for name in names
+            _kept(name, target[name], absences[name])
+            if name in kept
+            else await self._one(name, source.get(name), target.get(name), link, is_dry_run=is_dry_run)
+            for name in names
         ]
 
     async def _one(
@@ -160,6 +166,13 @@ class Resets:
                 CopyLog(partition=key.partition, log_start_offset=ends.log_start_offset, log_end_offset=ends.end_offset)
             )
         return tuple(logs), ""
+
+
+def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
+    """A copy whose topic may still be at the source, which does not show it: it may be all that there is."""
+    trouble = absence_trouble(name, _view(copy), absence)
+    reason = f"topic {name} was not shown by the source just now" if trouble is None else trouble.reason
+    return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
 
 
 def _view(topic: SiteTopic) -> TopicView:

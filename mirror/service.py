@@ -16,6 +16,7 @@ from mirror.core.partitions import PartitionKey
 from mirror.core.refusals import Refusal
 from mirror.link_watch import LinkStanding
 from mirror.pauses import ALL_TOPICS, NotKept, Pauses
+from mirror.peer_watch import PeerWatch
 from mirror.ports import Unreachable
 from mirror.queue import ByteQueue
 from mirror.resets import Resets, TopicReset
@@ -75,6 +76,8 @@ class MirrorParts:
     mirror_maker: Callable[[], str] = lambda: ""
     # Groups that stay further on at the target than at the source, where they may have been reset, and why.
     groups_left_ahead: Callable[[], Mapping[str, str]] = dict
+    # The other daemons of the link.
+    peers: PeerWatch | None = None
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -253,7 +256,28 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],
         groups_left_ahead=dict(islice(sorted(parts.groups_left_ahead().items()), GROUP_PROBLEMS_SHOWN)),
         groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},
+        **_of_peers(parts.peers),
     )
+
+
+def _of_peers(peers: PeerWatch | None) -> dict[str, Any]:
+    """What the other daemons of the link are told of."""
+    if peers is None:
+        return {}
+    return {
+        "failing_daemons": peers.failing,
+        "disagreements": [
+            pb.Disagreement(key=one.key, value=one.ours, daemon=one.daemon, value_there=one.theirs, reason=one.sentence)
+            for one in islice(peers.disagreements, REFUSALS_SHOWN)
+        ],
+        "untaken_partitions": [
+            pb.UntakenPartition(
+                topic=one.key.topic, partition=one.key.partition, daemon=one.daemon, reason=one.sentence
+            )
+            for one in islice(peers.untaken, REFUSALS_SHOWN)
+        ],
+        "untaken_count": len(peers.untaken),
+    }
 
 
 def _refused(refusal: Refusal) -> pb.RefusedChange:

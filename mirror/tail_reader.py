@@ -19,7 +19,7 @@ from mirror.core.thinned_source import ThinnedMatch
 from mirror.core.translation import Position, Translation
 from mirror.kafka_site import reached
 from mirror.offset_store import READ_COMMITTED, fetch_records, fetch_with_left_out
-from mirror.ports import Differs, LogAnswer, LogEnds, Unreachable
+from mirror.ports import Differs, LogAnswer, LogEnds, SourceUnreachable, Unreachable
 from mirror.provenance import Provenance
 from mirror.sieve import SourceSieve
 from mirror.transactions import TakenOver
@@ -220,12 +220,19 @@ class TailReader:
             offset = headers[-1].next_offset
         offset = position.source_next
         while not match.is_complete:
-            records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+            records, left_out = await self._read_source(key, offset)
             headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
             if not headers:
                 break
             match.see_source(records, left_out=left_out, producer_of=self.producer_of)
             offset = headers[-1].next_offset
+
+    async def _read_source(self, key: PartitionKey, offset: int) -> tuple[Buffer, frozenset[int]]:
+        """Batches of the source, and which of them are not carried."""
+        try:
+            return await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+        except Unreachable as error:
+            raise SourceUnreachable(f"the source's log is to be looked at first: {error}") from error
 
     async def _source_end(self, key: PartitionKey) -> int:
         place = (key.topic, key.partition)
@@ -256,7 +263,7 @@ class TailReader:
             offset = places[-1][1].next_offset
         offset, is_the_way_back = 0, False
         while not likeness.is_complete:
-            records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+            records, left_out = await self._read_source(key, offset)
             places = list(iterate_headers(records, may_end_in_partial=True))
             if not places:
                 break

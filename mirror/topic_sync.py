@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from mirror.board import NOBODY, FlowBoard
 from mirror.core import beginnings
 from mirror.core.flow_events import (
+    Command,
     CopyBegins,
     CopyRenewed,
     LinkRole,
@@ -26,12 +27,13 @@ from mirror.core.flow_events import (
     TombstonesKept,
     TopicAgrees,
     TopicConflict,
+    TopicHidden,
     TopicRefused,
     TopicReplaced,
 )
-from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import (
+    Absence,
     Action,
     AlterConfigs,
     CreateTopic,
@@ -49,7 +51,7 @@ from mirror.core.plan import (
 from mirror.core.refusals import Refusal, Refusals
 from mirror.core.tombstones import tombstones_kept_ms
 from mirror.link_watch import LinkStanding
-from mirror.ports import LogEnds, SitePort, SiteTopic, TopicActor, Unreachable
+from mirror.ports import LogEnds, SitePort, SiteTopic, SourcePort, TopicActor, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
@@ -68,6 +70,13 @@ PAUSE_WHEN_POKED_S = 0.05
 UNTOLD_INITIAL_MS = 50
 UNTOLD_MAX_MS = 1000
 """The longest wait for a copy's configs before they are asked for again."""
+
+_TROUBLES: Final[Mapping[Finding, Callable[..., Command]]] = {
+    Finding.REPLACED: TopicReplaced,
+    Finding.SHRUNK: TopicConflict,
+    Finding.GONE: TopicReplaced,
+    Finding.HIDDEN: TopicHidden,
+}
 
 Result = TypeVar("Result")
 
@@ -93,7 +102,7 @@ class TopicSync:
         self,
         board: FlowBoard,
         *,
-        source: SitePort,
+        source: SourcePort,
         target: SitePort,
         actor: TopicActor,
         link: Callable[[], LinkStanding],
@@ -191,11 +200,13 @@ class TopicSync:
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
         configs = await self._configs(source, target)
         self._tell_filters(nothing_carried(link.record, source_topics))
+        absences = await self._absences(sorted(target.keys() - source.keys()))
         wanted = plan(
             _views(source, configs[0]),
             _views(target, configs[1]),
             excluded_configs=self._excluded_configs,
             name_at_target=self._name_at_target,
+            absences=absences,
         )
         await self._read_beginnings(wanted.agreed, target, configs[1])
         outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
@@ -218,6 +229,10 @@ class TopicSync:
         if has_moved:
             self._on_topology()
         return topics
+
+    async def _absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        """Of copies: why the source did not list their topics."""
+        return await _asking(Side.SOURCE, lambda: self._source.absences(names)) if names else {}
 
     async def _configs(
         self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic]
@@ -322,7 +337,7 @@ class TopicSync:
                 self._renewed.discard(name)
                 self._on_renewed(name)
         for name, trouble in wanted.troubles.items():
-            there = target[name] if trouble.finding is Finding.GONE else source[name]
+            there = source.get(name) or target[name]
             for partition in there.leaders:
                 self._show_trouble(PartitionKey(name, partition), there, trouble)
         for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
@@ -352,7 +367,7 @@ class TopicSync:
             self._board.submit(key, Start())
         elif key.topic in self._renewed:
             self._board.submit(key, CopyRenewed())
-        elif row.facts.state in (FlowState.RESET, FlowState.REFUSED, FlowState.FAULTED):
+        elif row.facts.waits_for_topic:
             # Also when its copy was deleted meanwhile and has been made anew: then there was a round without a trouble.
             self._board.submit(key, TopicAgrees())
         elif before[0] != row.source:
@@ -371,8 +386,7 @@ class TopicSync:
         """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
         row = self._board.add(key, topic.topic_id)
         row.source, row.is_retired = NOBODY, False
-        command = TopicConflict if trouble.finding is Finding.SHRUNK else TopicReplaced
-        self._board.submit(key, command(reason=trouble.reason))
+        self._board.submit(key, _TROUBLES[trouble.finding](reason=trouble.reason))
 
     def _show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
         """Partitions that the target does not make are on the board too."""

@@ -42,6 +42,7 @@ from wire.broker_requests import CommittedOffset, TopicPartition
 from wire.client import KafkaClient, NewTopic, TopicOutcome
 from wire.client_errors import KafkaClientError
 from wire.client_errors import Unreachable as NotReached
+from wire.group_words import GroupWord
 
 _log = get_logger("mirror.translate")
 
@@ -381,7 +382,7 @@ class TranslatedTarget:
         offset = self.downstream(key, source_offset)
         return offset is not None and offset > note.target_offset
 
-    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
         """Nobody here asks."""
 
     async def close(self) -> None:

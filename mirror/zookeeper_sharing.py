@@ -1,6 +1,6 @@
 """Several daemons of one link that share its partitions through ZooKeeper.
 
-    /antipode/mirrors/<link>/ids/member-<n>      ephemeral, one a daemon
+    /antipode/mirrors/<link>/ids/member-<n>      ephemeral, one a daemon; whose data says how it is set up and what it fails at
     /antipode/mirrors/<link>/assignment          {"generation": n, "shares": {member: [slot, ...]}}
     /antipode/mirrors/<link>/owners/<slot>       ephemeral, whose data is the member that owns the slot
 
@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 
+from mirror.core.peers import DaemonShare, encode_daemon, parse_daemon
 from mirror.core.sharing import Strategy, share_slots
 from mirror.ownership import Ownership
 from runtime.clock import Clock
@@ -48,6 +49,7 @@ class ZooKeeperSharing:
         self._clock = clock
         self._changed = asyncio.Event()
         self._claimed: set[int] = set()
+        self._told = b""
         self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
 
     async def run(self) -> None:
@@ -75,7 +77,8 @@ class ZooKeeperSharing:
             await zookeeper.start(timeout_ms=self._session_timeout_ms)
             for folder in ("ids", "owners"):
                 await zookeeper.ensure_path(f"{self._root}/{folder}")
-            path = await zookeeper.create(f"{self._root}/ids/member-", is_ephemeral=True, is_sequence=True)
+            self._told = self._registration()
+            path = await zookeeper.create(f"{self._root}/ids/member-", self._told, is_ephemeral=True, is_sequence=True)
             while True:
                 await self._turn(zookeeper, path.rpartition("/")[2])
         finally:
@@ -99,9 +102,32 @@ class ZooKeeperSharing:
             await self._let_go(zookeeper, self._claimed - wanted, wanted)
             await self._claim(zookeeper, wanted - self._claimed, member)
             await self.ownership.take(frozenset(self._claimed), asked_at_ms=asked_at_ms, path=self._root, member=member)
+            await self._tell_others(zookeeper, f"{self._root}/ids/{member}")
+            await self._hear_others(zookeeper, [name for name in members if name != member], shares)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._session_timeout_ms / TURNS_A_SESSION / 1000):
                 await self._changed.wait()
+
+    def _registration(self) -> bytes:
+        return json.dumps({"daemon": encode_daemon(self.ownership.own)}, separators=(",", ":")).encode()
+
+    async def _tell_others(self, zookeeper: ZooKeeper, path: str) -> None:
+        registration = self._registration()
+        if registration != self._told:
+            await zookeeper.set(path, registration)
+            self._told = registration
+
+    async def _hear_others(
+        self, zookeeper: ZooKeeper, members: Iterable[str], shares: Mapping[str, frozenset[int]]
+    ) -> None:
+        """Read what they have registered; looked at each turn, since a watch on each would be left behind each turn."""
+        others = []
+        for name in members:
+            found = await zookeeper.get_or_none(f"{self._root}/ids/{name}")
+            if found is not None:
+                daemon = parse_daemon(found[0], otherwise_named=name)
+                others.append(DaemonShare(daemon, shares.get(name, frozenset())))
+        self.ownership.others = tuple(others)
 
     def _wake(self, _: Any) -> None:
         self._changed.set()

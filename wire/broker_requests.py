@@ -18,6 +18,7 @@ from wire.cluster_metadata import ClusterMetadata, cluster_metadata
 from wire.connection import Connection
 from wire.fetch_codec import FetchResponse
 from wire.fetch_requests import FetchRequest
+from wire.group_words import GroupWord, encode_word
 from wire.mirror_append_codec import MirrorAppend, mirror_append_parts
 from wire.private import MIRROR_APPEND, MIRROR_OFFSET_COMMIT, SITE_METADATA, MirrorAppendResponse, link_claim
 from wire.produce_codec import ProduceRequest, ProduceResponse
@@ -323,11 +324,12 @@ async def request_mirror_commit(
     return await _commit(connection, MIRROR_OFFSET_COMMIT, version, group_id, offsets, committer)
 
 
-async def request_mirror_synced(connection: Connection, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
-    """Say that the link's mirror has carried what the source's groups had at that time (Unix ms)."""
+async def request_mirror_word(connection: Connection, word: GroupWord, *, link: str, link_epoch: int) -> None:
+    """Say what a daemon of the link's mirror has carried of its part of the link, and at what it fails."""
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
-    claim = NOBODY._replace(member_id=str(synced_at_ms), instance_id=link_claim(link, link_epoch))
-    await _commit(connection, MIRROR_OFFSET_COMMIT, version, "", {}, claim)
+    claim = NOBODY._replace(member_id=str(word.synced_at_ms), instance_id=link_claim(link, link_epoch))
+    said: dict[TopicPartition, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_word(word))}
+    await _commit(connection, MIRROR_OFFSET_COMMIT, version, "", said, claim)
 
 
 async def _commit(

@@ -11,6 +11,7 @@ from wire.broker_requests import NOBODY, CommittedOffset, Committer, FetchedOffs
 from wire.client_errors import BrokerError, KafkaClientError, Unreachable, broker_error
 from wire.cluster_access import ClusterAccess, Result
 from wire.connection import Connection
+from wire.group_words import GroupWord
 
 _NOT_READY: Final = (
     ErrorCode.not_coordinator,
@@ -101,10 +102,10 @@ class GroupCalls(ClusterAccess):
 
         return await self._at_coordinator(group_id, ask)
 
-    async def mirror_offsets_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
-        """Say to any broker that the link's mirror has carried what the source's groups had at that time. One attempt."""
+    async def tell_mirror_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+        """Say to any broker what a daemon of the link's mirror has carried of groups' offsets, and at what it fails. One attempt."""
         connection = await self._any_connection()
-        await requests.request_mirror_synced(connection, link=link, link_epoch=link_epoch, synced_at_ms=synced_at_ms)
+        await requests.request_mirror_word(connection, word, link=link, link_epoch=link_epoch)
 
     async def mirror_offset_commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, link: str, link_epoch: int

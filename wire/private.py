@@ -9,7 +9,8 @@
 | 20005 | LinkProgress | 0 | below; what a sync link's standby has, told to the source's leaders |
 | 20006 | MirrorTransactionalIds | 0 | below; who the source's transactional producers are, told to the target's coordinators |
 
-A MirrorOffsetCommit without a group tells, in the member id, as of when (Unix ms) the mirror has carried all offsets.
+A MirrorOffsetCommit without a group tells, in the member id, as of when (Unix ms) the mirror has carried all offsets, 0 when it has not. In
+the metadata of its one partition it says whose word this is, of which part of the link, and what fails (`wire/group_words.py`).
 
 A broker advertises them in ApiVersions only to clients whose software name is `antipode`. MirrorAppend's error codes, by partition:
 

@@ -2,8 +2,8 @@
 
 Behaviour: accepted only while a link makes this site passive for the group, and at the link's epoch, which the group instance id carries
 (`wire/private.py`); a group with members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 says that the
-active site has none any more: it is forgotten here too. A request without a group says as of when the mirror has carried everything,
-for the account of a failover. Versions: 8 and 9.
+active site has none any more: it is forgotten here too. A request without a group is a daemon's word on its part of the link: as of when
+everything is carried, for the account of a failover, and what it fails at. Versions: 8 and 9.
 Not done: nothing.
 """
 
@@ -17,6 +17,7 @@ from broker.core.group_messages import MirrorOffsets
 from broker.handlers.offset_commit import named_offsets, response
 from broker.services import BrokerServices, RequestContext
 from broker.state_shard import CoordinatorRefusal
+from wire.group_words import decode_word
 from wire.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
 
 API_KEY = MIRROR_OFFSET_COMMIT
@@ -30,8 +31,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     except ValueError:
         return response(API_KEY, context, request, ErrorCode.invalid_request, {})
     if not request.group_id:
-        _note_synced(services, request.member_id, link, link_epoch)
-        return response(API_KEY, context, request, ErrorCode.none, {})
+        _note_word(services, request, link, link_epoch)
+        taken = dict.fromkeys(named_offsets(request, lambda _: True), ErrorCode.none)
+        return response(API_KEY, context, request, ErrorCode.none, taken)
     command = MirrorOffsets(group_id=request.group_id, offsets=named_offsets(request, lambda _: True))
     try:
         reply = await services.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
@@ -40,7 +42,13 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     return response(API_KEY, context, request, reply.error, reply.errors)
 
 
-def _note_synced(services: BrokerServices, claim: str, link: str, link_epoch: int) -> None:
-    record = services.image.links.get(link)
-    if record is not None and record.epoch == link_epoch and claim.isascii() and claim.isdecimal():
-        services.group_reports.note_synced(link, synced_at_ms=int(claim))
+def _note_word(services: BrokerServices, request: Any, link: str, link_epoch: int) -> None:
+    record, claim = services.image.links.get(link), request.member_id
+    if record is None or record.epoch != link_epoch or not (claim.isascii() and claim.isdecimal()):
+        return
+    said = next((partition.committed_metadata for topic in request.topics for partition in topic.partitions), None)
+    try:
+        word = decode_word(said, synced_at_ms=int(claim))
+    except ValueError:
+        return
+    services.group_reports.note_word(link, word, link_epoch=link_epoch)

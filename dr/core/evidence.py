@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dr.core.mirror_words import failing_sentences
 from dr.core.protection import UnprotectedTopic
 from wire.control.broker_pb2 import CutLog, PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
@@ -72,6 +73,8 @@ class SiteGroups:
     committing_transactions: int = 0
     """Decided, and not marked in every log yet: their offsets, and the ends of their partitions, are still to come."""
     transaction_problems: tuple[str, ...] = ()
+    mirror_problems: tuple[str, ...] = ()
+    """Daemons of the link's mirror that cannot carry groups' offsets, in sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,4 +237,5 @@ def site_groups(reply: DescribeGroupsReply) -> SiteGroups:
         synced_at_ms=reply.synced_at_ms or UNKNOWN,
         committing_transactions=reply.committing_transactions,
         transaction_problems=tuple(reply.transaction_problems),
+        mirror_problems=failing_sentences(reply.failing),
     )

@@ -176,7 +176,7 @@ def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) 
     return LinkCheck(check="mirror", outcome=Outcome.WARNING, detail=detail)
 
 
-def heard_check(sentence: str, *, is_heard: bool) -> LinkCheck:
-    """Of a link that is there: when its mirror last told the standby that it carries all."""
-    outcome = Outcome.OK if is_heard else Outcome.WARNING
-    return LinkCheck(check="mirror", outcome=outcome, detail=f"{sentence} at the standby")
+def heard_check(sentence: str, *, is_heard: bool, problems: Sequence[str] = ()) -> LinkCheck:
+    """Of a link that is there: when its mirror last told the standby that it carries all, and what its daemons cannot carry."""
+    outcome = Outcome.OK if is_heard and not problems else Outcome.WARNING
+    return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))

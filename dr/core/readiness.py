@@ -44,6 +44,8 @@ class Readiness:
     groups: tuple[GroupLack, ...] = ()
     groups_age_ms: int = UNKNOWN
     problems: tuple[str, ...] = ()
+    # Daemons of the mirror that cannot carry groups' offsets; what is missing by that is in `groups`.
+    mirror_problems: tuple[str, ...] = ()
     # What was looked at beside the data, for people to know: it decides nothing here.
     checks: tuple[LinkCheck, ...] = ()
 
@@ -80,6 +82,7 @@ def readiness(evidence: Evidence, *, now_ms: int) -> Readiness:
         topics=_topics_behind(source, target),
         groups=_groups_behind(source, target, is_routed=record.is_routed),
         groups_age_ms=age_ms,
+        mirror_problems=at_target.mirror_problems,
         problems=tuple(problems),
     )
 

@@ -61,11 +61,12 @@ from mirror.core.flow_events import (
     TombstonesKept,
     TopicAgrees,
     TopicConflict,
+    TopicHidden,
     TopicRefused,
     TopicReplaced,
 )
 from mirror.core.flow_state import TRANSITIONS, FlowFacts, FlowState, GapPolicy, InvariantBroken, Step
-from mirror.core.lag import UNKNOWN, Progress, moved, put_back, without_ends
+from mirror.core.lag import UNKNOWN, heard, moved, put_back, without_ends
 from mirror.core.tombstones import tombstone_doubt
 
 STORY_LENGTH = 16
@@ -121,6 +122,7 @@ class Flow:
             ClockWentBack: self._clock_went_back,
             TopicReplaced: self._topic_replaced,
             TopicConflict: self._topic_conflict,
+            TopicHidden: self._topic_hidden,
             TopicRefused: self._topic_refused,
             CopyRenewed: self._copy_renewed,
             TopicAgrees: self._topic_agrees,
@@ -217,8 +219,7 @@ class Flow:
 
     def _start(self, command: Start, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
-        is_in_conflict = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
-        if facts.role in (LinkRole.TURNED, LinkRole.GONE) or facts.state in _HELD or is_in_conflict:
+        if facts.role in (LinkRole.TURNED, LinkRole.GONE) or facts.state in _HELD or facts.waits_for_topic:
             return self._ignore()
         return self._restart(command.reason)
 
@@ -266,7 +267,8 @@ class Flow:
     def _target_not_found(self, command: TargetNotFound, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.FINDING_TARGET:
             return self._ignore()
-        return self._wait(command.reason, RefreshMetadata(side=Side.TARGET))
+        state = FlowState.SOURCE_UNAVAILABLE if command.is_for_source else None
+        return self._wait(command.reason, RefreshMetadata(side=Side.TARGET), state=state)
 
     def _target_differs(self, command: TargetDiffers, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.FINDING_TARGET:
@@ -287,7 +289,7 @@ class Flow:
             return self._halt(FlowState.FAULTED, f"{divergence}{self._way_out}")
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
-        progress = _heard(facts.progress, command, now_ms)
+        progress = heard(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
         is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
         if expired and self._gap_policy is GapPolicy.HALT:
             gap = (
@@ -357,7 +359,7 @@ class Flow:
             chain_offset=run.next_offset,
             chain_epoch=run.last_epoch,
             source_log_start_offset=command.log_start_offset,
-            progress=_heard(facts.progress, command, now_ms),
+            progress=heard(facts.progress, command.high_watermark, command.asked_at_ms, now_ms),
             may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
             is_resuming=False,
         )
@@ -376,7 +378,7 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.STREAMING:
             return self._ignore()
-        progress = _heard(facts.progress, command, now_ms)
+        progress = heard(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
         is_complete = progress.target_log_end_offset >= facts.chain_offset
         new = facts._replace(
             source_log_start_offset=command.log_start_offset,
@@ -567,10 +569,18 @@ class Flow:
             return self._ignore()
         return self._hold(FlowState.FAULTED, command.reason)
 
+    def _topic_hidden(self, command: TopicHidden, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        is_known = facts.state is FlowState.SOURCE_UNAVAILABLE and facts.step is Step.IDLE
+        if facts.state in (FlowState.PAUSED, FlowState.PROMOTED) or is_known:
+            return self._ignore()
+        # What was handed over may still arrive, and may be all that is left.
+        new = facts._replace(state=FlowState.SOURCE_UNAVAILABLE, reason=command.reason, step=Step.IDLE)
+        return Decision(new, (StopFetching(),), command.reason)
+
     def _topic_agrees(self, command: TopicAgrees, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
-        is_conflict = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
-        if facts.state not in (FlowState.RESET, FlowState.REFUSED) and not is_conflict:
+        if not facts.waits_for_topic:
             return self._ignore()
         new = self._restart("both sites have the same topic again", state=FlowState.PREPARING)
         return replace(new, facts=new.facts._replace(has_streamed=False))
@@ -580,13 +590,3 @@ _RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
 _HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED})
 _NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
 _STICKY = _NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}
-
-
-def _heard(progress: Progress, command: SourceChecked | BatchesFetched | NothingFetched, now_ms: int) -> Progress:
-    asked_at_ms = now_ms if command.asked_at_ms == UNKNOWN else command.asked_at_ms
-    return moved(
-        progress,
-        source_high_watermark=command.high_watermark,
-        source_heard_at_ms=now_ms,
-        source_asked_at_ms=asked_at_ms,
-    )

@@ -75,10 +75,11 @@ class TargetFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetNotFound:
-    """The target's position cannot be had now."""
+    """The target's position cannot be had now, because of the target or of the source that it is compared with."""
 
     generation: int
     reason: str
+    is_for_source: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +248,13 @@ class TopicConflict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicHidden:
+    """The source does not say whether it has the topic."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRefused:
     """The target's controller refuses to make the partition."""
 
@@ -288,6 +296,7 @@ Command = (
     | ClockWentBack
     | TopicReplaced
     | TopicConflict
+    | TopicHidden
     | TopicRefused
     | CopyRenewed
     | TopicAgrees

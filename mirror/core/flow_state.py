@@ -11,7 +11,8 @@ States (what an operator sees)          Steps (what the flow waits for)
   REFUSED             the target's controller
                       does not make it
   FAULTED             histories differ, or bytes are corrupt: needs a person
-  SOURCE_UNAVAILABLE  source cannot be reached
+  SOURCE_UNAVAILABLE  source cannot be reached, or
+                      hides the topic
   PROMOTING           source is fenced, the rest is drained
   PROMOTED            this site is active, the mirror writes nothing
   REVERSING           this site was active and becomes the target again: histories are compared first
@@ -71,8 +72,8 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
     _S.PROMOTING: _HALTED | _ALWAYS | {_S.PREPARING, _S.MIRRORING, _S.SOURCE_UNAVAILABLE},
     _S.PAUSED: _ALWAYS | {_S.PREPARING},
     _S.GAP: _RUNNING | _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
-    _S.RESET: _ALWAYS | {_S.PREPARING},
-    _S.REFUSED: _ALWAYS | {_S.PREPARING},
+    _S.RESET: _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
+    _S.REFUSED: _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.FAULTED: _RUNNING | _ALWAYS | {_S.GAP, _S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.SOURCE_UNAVAILABLE: _RUNNING | _HALTED | _ALWAYS | {_S.PREPARING},
     _S.PROMOTED: frozenset({_S.REVERSING}),
@@ -115,6 +116,13 @@ class FlowFacts(NamedTuple):
     # The target's log may begin anew here because the source has nothing older; 0 when there is no such place.
     restart_offset: int = 0
     progress: Progress = Progress()
+
+    @property
+    def waits_for_topic(self) -> bool:
+        """Nothing but news of the topic at the two sites lets it go on."""
+        is_idle = self.step is Step.IDLE
+        is_held = self.state in (FlowState.RESET, FlowState.REFUSED)
+        return is_held or (is_idle and self.state in (FlowState.FAULTED, FlowState.SOURCE_UNAVAILABLE))
 
 
 class InvariantBroken(AssertionError):

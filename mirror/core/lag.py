@@ -73,6 +73,16 @@ def moved(progress: Progress, **changes: int) -> Progress:
     return changed._replace(caught_up_at_ms=caught_up_at_ms, marker_offset=marker_offset, marker_at_ms=marker_at_ms)
 
 
+def heard(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: int) -> Progress:
+    """The source has told where its log ends; it was asked at `asked_at_ms`, or where that is not known just now."""
+    return moved(
+        progress,
+        source_high_watermark=high_watermark,
+        source_heard_at_ms=now_ms,
+        source_asked_at_ms=now_ms if asked_at_ms == UNKNOWN else asked_at_ms,
+    )
+
+
 def without_ends(progress: Progress) -> Progress:
     """Both ends unknown, as long as there is no copy; what was mirrored stays counted, and the time lag goes on."""
     unknown = {"source_high_watermark": UNKNOWN, "source_heard_at_ms": UNKNOWN, "source_asked_at_ms": UNKNOWN}

@@ -59,7 +59,7 @@ class Liveness:
 
     def see(self, key: PartitionKey, facts: FlowFacts, *, heard_ms_ago: float, now_ms: float) -> bool:
         """Whether the partition is under suspicion: then the source is to be asked how far it is."""
-        if facts.state not in _MUST_MOVE:
+        if facts.state not in _MUST_MOVE or facts.waits_for_topic:
             self.forget(key)
             return False
         progress = facts.progress

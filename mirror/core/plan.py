@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, assert_never
 from uuid import UUID
 
 from wire.control.cluster_pb2 import LinkRecord
@@ -98,6 +98,17 @@ class Finding(enum.Enum):
     REPLACED = "replaced"
     SHRUNK = "shrunk"
     GONE = "gone"
+    HIDDEN = "hidden"
+
+
+class Absence(enum.Enum):
+    """Why a site did not list a topic, as it says when it is asked for it by name."""
+
+    GONE = "gone"
+    # The site tells nothing of it: it may be there or not.
+    HIDDEN = "hidden"
+    # It is there after all, or just on its way: the next look will tell.
+    UNSURE = "unsure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +134,10 @@ def plan(
     *,
     excluded_configs: Sequence[str] = (),
     name_at_target: NameAtTarget | None = None,
+    absences: Mapping[str, Absence] | None = None,
 ) -> Plan:
-    """The plan for topics of the link alone: leave out what it does not carry before calling. `excluded_configs` are patterns of names."""
+    """The plan for topics of the link alone: leave out what it does not carry before calling. `excluded_configs` are patterns of names.
+    `absences` say of topics that the source does not list why; without a word they are gone."""
     actions: list[Action] = []
     troubles: dict[str, Trouble] = {}
     agreed: set[str] = set()
@@ -143,7 +156,9 @@ def plan(
             agreed.add(name)
             actions += _adjustments(name, wanted, actual, excluded_configs)
     for name in sorted(target.keys() - source.keys()):
-        troubles[name] = gone_trouble(name, target[name], name_at_target)
+        trouble = absence_trouble(name, target[name], (absences or {}).get(name, Absence.GONE), name_at_target)
+        if trouble is not None:
+            troubles[name] = trouble
     return Plan(actions=tuple(actions), troubles=troubles, agreed=frozenset(agreed))
 
 
@@ -179,6 +194,26 @@ def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | No
         Finding.GONE,
         f"topic {name} is not at the source (any more); the target keeps its copy (id {actual.topic_id}) until {way_out}",
     )
+
+
+def absence_trouble(
+    name: str, actual: TopicView, absence: Absence, name_at_target: NameAtTarget | None = None
+) -> Trouble | None:
+    """What it means for a copy that the source does not list its topic; None while that is not sure."""
+    match absence:
+        case Absence.GONE:
+            return gone_trouble(name, actual, name_at_target)
+        case Absence.HIDDEN:
+            return Trouble(
+                Finding.HIDDEN,
+                f"the source hides topic {name} from the mirror (topic_authorization_failed), so it is not known whether it is still "
+                f"there; the target keeps its copy (id {actual.topic_id}), and mirroring goes on when the mirror's principal has DESCRIBE "
+                "and READ on the topic at the source",
+            )
+        case Absence.UNSURE:
+            return None
+        case _:
+            assert_never(absence)
 
 
 def find_trouble(

@@ -14,9 +14,9 @@ from itertools import cycle
 
 from mirror.core.partitions import PartitionKey
 from wire.clients.core.slots import stable_slot
+from wire.group_words import MIRROR_SLOTS
 
-SLOTS = 240
-"""Divisible by 1 to 6, 8, 10 and 12, so that so many daemons share evenly."""
+SLOTS = MIRROR_SLOTS
 
 
 class Strategy(enum.Enum):
@@ -79,9 +79,9 @@ def _spread(slots: Sequence[int], count: int) -> list[int]:
     return [slots[number * len(slots) // count] for number in range(count)]
 
 
-def encode_slots(slots: Iterable[int]) -> bytes:
-    """Slots as a group's metadata or assignment carries them."""
-    return json.dumps({"slots": sorted(slots)}, separators=(",", ":")).encode()
+def encode_slots(slots: Iterable[int], **beside: object) -> bytes:
+    """Slots as a group's metadata or assignment carries them, and what else is to stand there."""
+    return json.dumps({"slots": sorted(slots), **beside}, separators=(",", ":")).encode()
 
 
 def decode_slots(data: bytes) -> frozenset[int]:

@@ -31,6 +31,8 @@ class QueuedBatches:
     run: BatchRun
     records: memoryview
     fetched_at_ms: int = -1
+    # The same moment by the monotonic clock.
+    fetched_monotonic_ms: float = 0.0
     # Base offsets of batches that a translate link does not carry.
     left_out: frozenset[int] = frozenset()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,9 @@ import pytest
 from dr.core.playbook import FailoverPolicy
 from dr.failover import Progress, failover
 from dr.journal import read_journal
-from dr.links import MIRROR_NEVER_HEARD, confirm_link, delete_link, list_links
+from dr.links import MIRROR_NEVER_HEARD, MIRROR_SILENT_MS, LinkAtSite, confirm_link, delete_link, list_links
+from dr.site_client import SiteClient
+from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
@@ -21,6 +23,7 @@ from tests.support.processes import Processes
 from tests.support.site_comparison import check_prefix
 from wire.broker_requests import CommittedOffset
 from wire.client import KafkaClient
+from wire.control import mirror_pb2, mirror_pb2_grpc
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -105,6 +108,73 @@ async def test_a_link_is_confirmed_at_both_sites_and_taken_away_from_both(sites:
     assert await delete_link(LINK, clients) == ["a", "b"]
     with pytest.raises(OperationalFailure, match="not known at a, b"):
         await delete_link(LINK, clients)
+
+
+async def test_a_daemon_that_cannot_carry_offsets_is_named_although_another_one_of_the_link_carries_its_own(
+    processes: Processes, tmp_path: Path, zookeeper_connect: str
+) -> None:
+    """What the standby refuses lies in one partition, which one of the two daemons has."""
+    limits = {"b": {"offset.metadata.max.bytes": "8"}}
+    sites = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect, properties=limits)
+    clients = [sites.client("a"), sites.client("b")]
+    try:
+        await sites.link()
+        await sites.create_topic("flights", 2)
+        addresses = []
+        for name in ("-1", "-2"):
+            sites.start_mirror(name=name, settings={"antipode.sharing.enabled": "true"})
+            addresses.append(sites.mirror_grpc)
+        await eventually(lambda: are_shared(addresses), 30_000)
+        await eventually(lambda: is_well_at_standby(clients), 30_000)
+        offsets = {("flights", 0): CommittedOffset(0, -1, "much too long"), ("flights", 1): CommittedOffset(0)}
+        async with KafkaClient(sites.a.bootstrap, site_local=True) as client:
+            assert not any((await client.commit("board", offsets)).values())
+        failing = await eventually(lambda: problem_at_standby(clients), 30_000)
+        (port,) = [address.rpartition(":")[2] for address in addresses if await partitions_of(address) == [0]]
+        assert f":{port} does not carry offsets: board: the target refuses offsets: flights-0" in failing
+        was_behind_ms = (await at_standby(clients)).mirror_heard_ms
+        assert was_behind_ms is not None
+        # The other daemon goes on saying that it carries its part.
+        await eventually(lambda: is_older(clients, was_behind_ms), 30_000)
+        async with KafkaClient(sites.a.bootstrap, site_local=True) as client:
+            assert not any((await client.commit("board", {("flights", 0): CommittedOffset(0)})).values())
+        await eventually(lambda: is_well_at_standby(clients), 60_000)
+    finally:
+        await sites.channels.close()
+
+
+async def partitions_of(mirror: str) -> list[int]:
+    async with open_channel(mirror) as channel:
+        stub = mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
+        reply = await stub.DescribeMirror(mirror_pb2.DescribeMirrorRequest(link=LINK), wait_for_ready=True)
+    return [partition.partition for partition in reply.partitions if partition.state == "MIRRORING"]
+
+
+async def are_shared(mirrors: Sequence[str]) -> bool:
+    return sorted([await partitions_of(mirror) for mirror in mirrors]) == [[0], [1]]
+
+
+async def at_standby(clients: Sequence[SiteClient]) -> LinkAtSite:
+    (entry,) = [entry for entry in await list_links(clients) if entry.site == "b"]
+    return entry
+
+
+async def problem_at_standby(clients: Sequence[SiteClient]) -> str:
+    return "; ".join((await at_standby(clients)).mirror_problems)
+
+
+async def is_older(clients: Sequence[SiteClient], than_ms: int) -> bool:
+    """Offsets are as old as those of the part that fails, and it is still told."""
+    entry = await at_standby(clients)
+    assert entry.mirror_problems
+    assert entry.mirror_heard_ms is not None
+    return entry.mirror_heard_ms > than_ms + 2_000
+
+
+async def is_well_at_standby(clients: Sequence[SiteClient]) -> bool:
+    entry = await at_standby(clients)
+    assert not entry.mirror_problems, entry.mirror_problems
+    return entry.mirror_heard_ms is not None and 0 <= entry.mirror_heard_ms < MIRROR_SILENT_MS
 
 
 async def test_f1_a_failover_from_a_living_site_loses_nothing_and_clients_follow(

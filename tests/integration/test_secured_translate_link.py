@@ -15,6 +15,7 @@ from tests.support.java_clients import API_VERSIONS, KafkaPrograms
 from tests.support.mirror_sites import describe_mirror
 from tests.support.processes import Processes
 from tests.support.secured_kafka import (
+    GUEST,
     KEY_PASSWORD,
     PASSWORD,
     SCRAM_MODULE,
@@ -33,7 +34,15 @@ from tests.support.translate_links import (
     wait_equal,
 )
 from wire.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
-from wire.acls import ALLOW, LITERAL, OPERATION_READ, OPERATION_WRITE, TopicAcl
+from wire.acls import (
+    ALLOW,
+    LITERAL,
+    OPERATION_DESCRIBE,
+    OPERATION_DESCRIBE_CONFIGS,
+    OPERATION_READ,
+    OPERATION_WRITE,
+    TopicAcl,
+)
 from wire.client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
@@ -165,6 +174,58 @@ async def test_acls_of_the_source_are_followed_and_those_of_the_target_left_alon
         await eventually(lambda: has(copied, made_there), 60_000)
         await delete_topic_acls(client, [reader])
         await eventually(lambda: has(made_there), 60_000)
+
+
+async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_goes_on_when_they_are_back(
+    secured: SecuredKafka, apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """The source then answers as if it had no such topic; only who asks for it by name hears why."""
+    target = apache_kafka.bootstrap_servers
+    await create_topic(secured.plain, "withdrawn", 1)
+    await produce_batches(secured.plain, "withdrawn", 0, 0, 20)
+    rights = [
+        TopicAcl("withdrawn", LITERAL, f"User:{GUEST}", "*", operation, ALLOW)
+        for operation in (OPERATION_READ, OPERATION_DESCRIBE, OPERATION_DESCRIBE_CONFIGS)
+    ]
+    settings = {
+        "whitelist": "withdrawn",
+        "link.name": "withdrawn",
+        "emit.heartbeats.enabled": "false",
+        **secured.guest("source"),
+    }
+    async with KafkaClient(secured.plain) as client:
+        await create_topic_acls(client, rights)
+        mirror = start_translate_mirror(processes, tmp_path, "mirror", secured.secured, target, settings)
+        await wait_equal(secured.plain, target, "withdrawn")
+
+        async def is_in(state: str, *said: str) -> bool:
+            partitions = (await describe_mirror(mirror)).partitions
+            assert [partition.state for partition in partitions] == [state], partitions
+            (partition,) = partitions
+            assert not [part for part in said if part not in partition.reason], partition
+            return True
+
+        hidden = ("topic_authorization_failed", "it is not known whether it is still there", "keeps its copy")
+        await delete_topic_acls(client, rights)
+        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden), 30_000)
+        mirror.kill()
+        mirror.start()
+        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden), 30_000)
+        assert await total_end(target, "a.withdrawn", 1) > 0
+        await produce_batches(secured.plain, "withdrawn", 0, 20, 20)
+        await create_topic_acls(client, rights)
+        await wait_equal(secured.plain, target, "withdrawn")
+        await eventually(lambda: is_in("MIRRORING"), 30_000)
+        await delete_topic_acls(client, rights[:1])
+        await produce_batches(secured.plain, "withdrawn", 0, 40, 20)
+        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", "topic_authorization_failed"), 30_000)
+        mirror.kill()
+        mirror.start()
+        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", "topic_authorization_failed"), 30_000)
+        await create_topic_acls(client, rights)
+        await wait_equal(secured.plain, target, "withdrawn")
+        await client.delete_topics(["withdrawn"])
+        await eventually(lambda: is_in("RESET", "is not at the source (any more)"), 30_000)
 
 
 async def test_a_cluster_without_an_authorizer_is_named_in_the_mirror_s_status(

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -17,10 +18,15 @@ from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
 from cli.main import app
+from mirror import sharing
 from mirror.core.group_notes import StoredGroups
+from mirror.core.peers import Daemon, DaemonShare
+from mirror.core.sharing import SLOTS, Strategy
 from mirror.group_notes import GROUPS_TOPIC_PREFIX
 from mirror.offset_store import read_topic
 from mirror.offset_translator import OffsetTranslator
+from mirror.sharing import Sharing
+from runtime.clock import SystemClock
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
 from tests.support.java_clients import KafkaPrograms
@@ -390,15 +396,100 @@ async def have_left_out(mirror: RunningProcess, wanted: Mapping[int, int]) -> bo
     return True
 
 
-async def antipode(*arguments: str) -> Any:
-    """A command's JSON."""
+async def antipode(*arguments: str, is_well: bool = True) -> Any:
+    """A command's JSON; it ends with 0 where all is well."""
     command = [sys.executable, "-m", "cli.main", *arguments]
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     printed, complaint = await process.communicate()
-    assert process.returncode == 0, complaint.decode()
+    assert process.returncode == (0 if is_well else 1), complaint.decode()
     return json.loads(printed)
+
+
+async def test_daemons_of_a_link_with_different_filters_tell_so_and_what_nobody_mirrors(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """Each knows the topics of its own filters only, and half of their partitions are in the other one's share."""
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    for topic in ("differing-one", "differing-two"):
+        await create_topic(source, topic, 4)
+    mirrors = [
+        start_translate_mirror(
+            processes,
+            tmp_path,
+            name,
+            source,
+            target,
+            {"whitelist": f"differing-{name}", "link.name": "differing", "antipode.sharing.enabled": "true"},
+        )
+        for name in ("one", "two")
+    ]
+    for name, other, mirror in zip(("one", "two"), ("two", "one"), mirrors, strict=True):
+        await eventually(partial(tells_other_filters, mirror, name, other), 60_000)
+        at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
+        status = await antipode("links", "status", "differing", *at, is_well=False)
+        assert (status["disagreements"], status["untaken_partitions"]) == (1, 2), status
+    agreeing = {"whitelist": "differing-one", "link.name": "differing", "antipode.sharing.enabled": "true"}
+    mirrors[1].kill()
+    start_translate_mirror(processes, tmp_path, "three", source, target, agreeing)
+    await eventually(partial(tells_nothing, mirrors[0]), 60_000)
+
+
+async def test_members_of_a_links_group_hear_at_what_the_others_fail_and_keep_their_slots(
+    apache_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a member says of itself changes while it is one: the slots stay where they are."""
+    monkeypatch.setattr(sharing, "TOLD_AGAIN_MS", 500)
+    members = [
+        Sharing(
+            KafkaClient(apache_kafka.bootstrap_servers),
+            "failing",
+            strategy=Strategy.STICKY,
+            session_timeout_ms=6_000,
+            clock=SystemClock(),
+        )
+        for _ in range(2)
+    ]
+    for name, member in zip(("m1", "m2"), members, strict=True):
+        member.ownership.own = Daemon(name=name, settings={"whitelist": ".*"})
+    tasks = [asyncio.create_task(member.run()) for member in members]
+    first, second = (member.ownership for member in members)
+    try:
+        await eventually(lambda: len(first.slots) == len(second.slots) == SLOTS // 2, 30_000)
+        before = first.slots, second.slots
+        assert not first.others
+        for problem in ("billing: refused", ""):
+            second.own = second.own._replace(problem=problem)
+            told = (DaemonShare(second.own, second.slots),) if problem else ()
+            await eventually(lambda told=told: first.others == told, 30_000)
+        assert (first.slots, second.slots) == before
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for member in members:
+            await member.close()
+
+
+async def tells_other_filters(mirror: RunningProcess, name: str, other: str) -> bool:
+    reply = await describe_mirror(mirror)
+    assert {one.topic for one in reply.untaken_partitions} == {f"differing-{name}"}
+    assert len(reply.untaken_partitions) == 2
+    assert sum(one.topic == f"differing-{name}" for one in reply.partitions) == 2
+    (differing,) = reply.disagreements
+    assert (differing.key, differing.value, differing.value_there) == (
+        "whitelist",
+        f"differing-{name}",
+        f"differing-{other}",
+    )
+    return True
+
+
+async def tells_nothing(mirror: RunningProcess) -> bool:
+    reply = await describe_mirror(mirror)
+    assert sum(one.topic == "differing-one" for one in reply.partitions) == 2
+    return not reply.untaken_partitions and not reply.disagreements
 
 
 async def test_daemons_that_share_a_link_split_it_and_take_over_from_one_that_dies(

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from mirror.core.peers import Daemon, DaemonShare
 from mirror.core.sharing import SLOTS, Strategy
 from mirror.zookeeper_sharing import ROOT, ZooKeeperSharing
 from runtime.clock import SystemClock
@@ -24,7 +25,7 @@ SHORT_SESSION_TIMEOUT_MS = 4_000
 WATCHED_MS = 280_000
 
 
-class Daemon:
+class Sharer:
     """One sharing member that runs."""
 
     def __init__(self, connect: str, strategy: Strategy, session_timeout_ms: int) -> None:
@@ -42,20 +43,20 @@ class Daemon:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-Start = Callable[..., Daemon]
+Start = Callable[..., Sharer]
 
 
 @pytest.fixture
 async def start(zookeeper_connect: str) -> AsyncIterator[Start]:
     """Starts daemons, over another address if one is given; all end with the test."""
-    running: list[Daemon] = []
+    running: list[Sharer] = []
 
     def make(
         connect: str = zookeeper_connect,
         strategy: Strategy = Strategy.STICKY,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
-    ) -> Daemon:
-        running.append(Daemon(connect, strategy, session_timeout_ms))
+    ) -> Sharer:
+        running.append(Sharer(connect, strategy, session_timeout_ms))
         return running[-1]
 
     yield make
@@ -64,7 +65,7 @@ async def start(zookeeper_connect: str) -> AsyncIterator[Start]:
 
 
 @asynccontextmanager
-async def never_two_owners(daemons: Sequence[Daemon]) -> AsyncIterator[None]:
+async def never_two_owners(daemons: Sequence[Sharer]) -> AsyncIterator[None]:
     """Looks again and again while the block runs."""
     is_over, shared = asyncio.Event(), list[int]()
 
@@ -82,7 +83,7 @@ async def never_two_owners(daemons: Sequence[Daemon]) -> AsyncIterator[None]:
         assert not shared, "slots had two owners"
 
 
-async def wait_shared(daemons: Sequence[Daemon], within_ms: float = 60_000) -> None:
+async def wait_shared(daemons: Sequence[Sharer], within_ms: float = 60_000) -> None:
     """Until these own all slots, evenly."""
 
     def are_even() -> bool:
@@ -98,7 +99,7 @@ async def wait_shared(daemons: Sequence[Daemon], within_ms: float = 60_000) -> N
 async def test_daemons_that_come_and_go_share_evenly_and_never_own_a_slot_together(
     strategy: Strategy, start: Start
 ) -> None:
-    daemons: list[Daemon] = []
+    daemons: list[Sharer] = []
     async with never_two_owners(daemons):
         for count in range(1, 5):
             daemons.append(start(strategy=strategy))
@@ -147,6 +148,23 @@ async def test_an_assignment_that_nobody_can_read_is_made_anew(start: Start, zoo
     await zookeeper.create(f"{ROOT}/{LINK}/assignment", b"what is this", make_path=True)
     await zookeeper.stop()
     await wait_shared([start()])
+
+
+async def test_daemons_hear_how_the_others_are_set_up_what_they_have_and_at_what_they_fail(start: Start) -> None:
+    daemons = [start(), start()]
+    first, second = daemons
+    first.sharing.ownership.own = Daemon(name="m1", settings={"whitelist": "orders"})
+    second.sharing.ownership.own = Daemon(name="m2", settings={"whitelist": "payments"})
+    await wait_shared(daemons)
+
+    def hears(listener: Sharer, other: Sharer) -> bool:
+        return listener.sharing.ownership.others == (DaemonShare(other.sharing.ownership.own, other.slots),)
+
+    await eventually(lambda: hears(first, second) and hears(second, first), 20_000)
+    second.sharing.ownership.own = second.sharing.ownership.own._replace(problem="billing: refused")
+    await eventually(lambda: hears(first, second), 20_000)
+    await second.stop()
+    await eventually(lambda: not first.sharing.ownership.others, 20_000)
 
 
 async def test_what_is_registered_goes_with_its_daemon(start: Start, zookeeper_connect: str) -> None:

@@ -199,15 +199,18 @@ class LinkedSites:
             sync_timeout_ms=sync_timeout_ms,
         )
 
-    def start_mirror(self, into: str = "b") -> RunningProcess:
-        """Run the link's mirror that writes into a site."""
-        directory = self._directory / f"mirror-into-{into}"
+    def start_mirror(
+        self, into: str = "b", *, name: str = "", settings: Mapping[str, str] | None = None
+    ) -> RunningProcess:
+        """Run the link's mirror that writes into a site; `name` tells daemons of one link apart."""
+        directory = self._directory / f"mirror-into-{into}{name}"
         self.mirror_grpc = f"{LOOPBACK}:{free_ports(1)[0]}"
         arguments = [
             f"link.name={LINK}",
             f"site.agents={self.agents[into][0]}",
             "topics.refresh.interval.ms=100",
             f"antipode.grpc.listener={self.mirror_grpc}",
+            *(f"{key}={value}" for key, value in (settings or {}).items()),
         ]
         self.mirror = self._processes.run_command(
             directory.name,

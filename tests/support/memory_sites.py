@@ -16,8 +16,9 @@ from mirror.assembly import Ports
 from mirror.core.flow_events import LinkRole
 from mirror.core.offsets import REMOVED, GroupOffset
 from mirror.core.partitions import PartitionKey, survey
-from mirror.core.plan import Action, AlterConfigs, CreateTopic, DeleteCopy
+from mirror.core.plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
 from mirror.link_watch import LinkMissing, LinkStanding, stand
+from mirror.ownership import Ownership
 from mirror.ports import (
     AppendAnswer,
     AppendPart,
@@ -35,6 +36,7 @@ from mirror.ports import (
 )
 from tests.support.log_batches import batch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.group_words import ALL_SLOTS, GroupWord
 from wire.record_batch import iterate_headers
 
 
@@ -91,6 +93,11 @@ class MemorySite:
         # Groups' offsets that came from the target.
         self.from_target: dict[str, set[PartitionKey]] = {}
         self.synced_at_ms = -1
+        # Topics that are not shown, and those that a list just lacks.
+        self.hidden: set[str] = set()
+        self.unlisted: set[str] = set()
+        # What daemons said of groups' offsets.
+        self.words: list[GroupWord] = []
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
         # What the site's controller answers to everything; empty: it does what it is asked.
@@ -131,7 +138,13 @@ class MemorySite:
                 leaders={key.partition: self.leader for key in self.logs if key.topic == topic},
             )
             for topic, topic_id in self.ids.items()
+            if topic not in self.hidden | self.unlisted
         }
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        self._check()
+        of_others = {name: Absence.UNSURE if name in self.ids else Absence.GONE for name in names}
+        return of_others | {name: Absence.HIDDEN for name in names if name in self.hidden}
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         self._check()
@@ -205,9 +218,10 @@ class MemorySite:
         self._check()
         return [group for group in carried if group in self.outgrown_groups]
 
-    async def tell_synced(self, *, link: str, link_epoch: int, synced_at_ms: int) -> None:
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
         self._check()
-        self.synced_at_ms = synced_at_ms
+        self.words.append(word)
+        self.synced_at_ms = max(self.synced_at_ms, word.synced_at_ms or -1)
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
         self._check()
@@ -362,6 +376,8 @@ class MemoryWorld:
         self.told: list[dict[PartitionKey, int]] = []
         # Which partitions the daemon mirrors, of a link that several share.
         self.owns: Callable[[PartitionKey], bool] = lambda _: True
+        self.slots = ALL_SLOTS
+        self.ownership: Ownership | None = None
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
@@ -387,6 +403,9 @@ class MemoryWorld:
             read_link=self.read_link,
             open_progress=lambda: MemoryProgress(self.told),
             owns=lambda key: self.owns(key),
+            daemon="m1:9391",
+            slots=lambda: self.slots,
+            ownership=self.ownership,
         )
 
     def is_equal(self) -> bool:

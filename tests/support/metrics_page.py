@@ -21,6 +21,7 @@ from dr.metrics import SiteAgentMetrics
 from mirror.core.partitions import PartitionKey
 from mirror.metrics import CheckpointMetrics, MirrorMetrics, OpeningMetrics, TransactionMetrics
 from runtime.metrics import TaskDeaths
+from tests.support.clock import ManualClock
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
@@ -54,7 +55,7 @@ def _mirror_families() -> Iterable[Metric]:
         board=MagicMock(),
         queue=queue,
         link=lambda: link,
-        clock=MagicMock(**{"now_ms.return_value": 0}),
+        clock=ManualClock(),
         restarts=lambda: {"worker": 0},
         groups_synced_at_ms=lambda: 0,
         throttle_waited_ms=lambda: 0.0,
@@ -65,10 +66,13 @@ def _mirror_families() -> Iterable[Metric]:
         unacknowledged=list,
         stalls=MagicMock(stalled_for_ms={}, remedies={"restart": 0}),
         owned_slots=lambda: 0,
+        peers=MagicMock(is_shared=True, disagreements=(), untaken=(), failing={}),
     )
     OpeningMetrics(registry, link="a-b")
     entry: Any = SimpleNamespace(
-        fetched_at_ms=0, run=SimpleNamespace(record_count=0, size_bytes=0, max_timestamp_ms=-1)
+        fetched_at_ms=0,
+        fetched_monotonic_ms=0.0,
+        run=SimpleNamespace(record_count=0, size_bytes=0, max_timestamp_ms=-1),
     )
     metrics.observe(PartitionKey("t", 0), entry)
     CheckpointMetrics(registry, source="a", target="b", clock=MagicMock())

@@ -25,6 +25,8 @@ USER, PASSWORD = "mirror", "it's a secret, really"
 STORE_PASSWORD, KEY_PASSWORD = "of-the-store", "of-the-key"
 ADMIN = "User:ANONYMOUS"
 """Who uses the plain listener."""
+GUEST, GUEST_PASSWORD = "guest", "may do what it is given"
+"""Who logs in by PLAIN, and has no rights but those that a test gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,11 @@ class SecuredKafka:
     certificates: Certificates
     line: Proxy | None
     """That of the secured listener, where there is a toxiproxy."""
+
+    def guest(self, end: str) -> dict[str, str]:
+        """Settings of a mirror that is the guest at one of its ends."""
+        login = f'{PLAIN_MODULE} required username="{GUEST}" password="{GUEST_PASSWORD}";'
+        return {**self.client(end, mechanism="PLAIN"), f"{end}.sasl.jaas.config": login}
 
     def client(self, end: str, *, mechanism: str, password: str = PASSWORD) -> dict[str, str]:
         """Settings of a mirror for one of its ends."""
@@ -121,7 +128,7 @@ def start_secured_kafka(processes: Processes, directory: Path, toxiproxy: Toxipr
         f"{listener}.ssl.truststore.location": str(certificates.authority),
         f"{listener}.ssl.client.auth": "required",
         f"{listener}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        f"{listener}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_{USER}="{PASSWORD}";',
+        f"{listener}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_{USER}="{PASSWORD}" user_{GUEST}="{GUEST_PASSWORD}";',
         f"{listener}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
         f"{listener}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
     }

@@ -25,13 +25,15 @@ _sym_db = _symbol_database.Default()
 from wire.control import cluster_pb2 as wire_dot_control_dot_cluster__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wire/control/broker.proto\x12\x10\x61ntipode.control\x1a\x1awire/control/cluster.proto\"=\n\x1b\x44\x65scribeGroupOffsetsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x10\n\x08is_brief\x18\x02 \x01(\x08\"?\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"b\n\x0cGroupOffsets\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bhas_members\x18\x02 \x01(\x08\x12.\n\x07offsets\x18\x03 \x03(\x0b\x32\x1d.antipode.control.GroupOffset\"\x85\x02\n\x19\x44\x65scribeGroupOffsetsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12.\n\x06groups\x18\x04 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x14\n\x0csynced_at_ms\x18\x05 \x01(\x03\x12\x1e\n\x16transaction_partitions\x18\x06 \x03(\x05\x12#\n\x1btransaction_partition_count\x18\x07 \x01(\x05\x12\x1f\n\x17\x63ommitting_transactions\x18\x08 \x01(\x05\"\x11\n\x0fIdentifyRequest\"6\n\rIdentifyReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x88\x03\n\x0c\x43ontrolBatch\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0f\n\x07is_full\x18\x04 \x01(\x08\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12-\n\x07\x62rokers\x18\x06 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12+\n\x06topics\x18\x07 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x36\n\x0e\x64\x65leted_topics\x18\x08 \x03(\x0b\x32\x1e.antipode.control.DeletedTopic\x12+\n\x05links\x18\t \x03(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x15\n\rdeleted_links\x18\n \x03(\t\x12\x34\n\rclient_quotas\x18\x0b \x03(\x0b\x32\x1d.antipode.control.ClientQuota\".\n\x0c\x44\x65letedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"H\n\x10PartitionFailure\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\"U\n\x0c\x43ontrolReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x34\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\".antipode.control.PartitionFailure\"1\n\x12\x43onfirmLinkRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"(\n\x10\x43onfirmLinkReply\x12\x14\n\x0cis_confirmed\x18\x01 \x01(\x08\"\x15\n\x13UpdatePeerViewReply\"9\n\x19\x44\x65scribePartitionsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\"\xf6\x02\n\x14PartitionDescription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x16\n\x0elast_log_epoch\x18\x08 \x01(\x05\x12\x0c\n\x04link\x18\t \x01(\t\x12\x12\n\nlink_epoch\x18\n \x01(\x05\x12\x13\n\x0bis_writable\x18\x0b \x01(\x08\x12\x1d\n\x15source_high_watermark\x18\x0c \x01(\x03\x12\x19\n\x11source_seen_at_ms\x18\r \x01(\x03\x12\x18\n\x10max_timestamp_ms\x18\x0e \x01(\x03\x12\x12\n\nsize_bytes\x18\x0f \x01(\x03\x12\x13\n\x0bis_degraded\x18\x10 \x01(\x08\"\xac\x01\n\x06\x43utLog\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\x0c\n\x04\x63uts\x18\x04 \x01(\x03\x12\x0f\n\x07records\x18\x05 \x01(\x03\x12\r\n\x05\x62ytes\x18\x06 \x01(\x03\x12\x12\n\nkept_bytes\x18\x07 \x01(\x03\x12\x19\n\x11last_first_offset\x18\x08 \x01(\x03\x12\x12\n\nlast_at_ms\x18\t \x01(\x03\"\x9d\x03\n\x17\x44\x65scribePartitionsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12:\n\npartitions\x18\x02 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12N\n\x0blink_epochs\x18\x03 \x03(\x0b\x32\x39.antipode.control.DescribePartitionsReply.LinkEpochsEntry\x12&\n\x04\x63uts\x18\x04 \x03(\x0b\x32\x18.antipode.control.CutLog\x12T\n\x0elink_revisions\x18\x05 \x03(\x0b\x32<.antipode.control.DescribePartitionsReply.LinkRevisionsEntry\x1a\x31\n\x0fLinkEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x34\n\x12LinkRevisionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x32\xb8\x04\n\rBrokerControl\x12G\n\x05\x41pply\x12\x1e.antipode.control.ControlBatch\x1a\x1e.antipode.control.ControlReply\x12W\n\x0b\x43onfirmLink\x12$.antipode.control.ConfirmLinkRequest\x1a\".antipode.control.ConfirmLinkReply\x12S\n\x0eUpdatePeerView\x12\x1a.antipode.control.SiteView\x1a%.antipode.control.UpdatePeerViewReply\x12l\n\x12\x44\x65scribePartitions\x12+.antipode.control.DescribePartitionsRequest\x1a).antipode.control.DescribePartitionsReply\x12r\n\x14\x44\x65scribeGroupOffsets\x12-.antipode.control.DescribeGroupOffsetsRequest\x1a+.antipode.control.DescribeGroupOffsetsReply\x12N\n\x08Identify\x12!.antipode.control.IdentifyRequest\x1a\x1f.antipode.control.IdentifyReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wire/control/broker.proto\x12\x10\x61ntipode.control\x1a\x1awire/control/cluster.proto\"=\n\x1b\x44\x65scribeGroupOffsetsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x10\n\x08is_brief\x18\x02 \x01(\x08\"?\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"b\n\x0cGroupOffsets\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bhas_members\x18\x02 \x01(\x08\x12.\n\x07offsets\x18\x03 \x03(\x0b\x32\x1d.antipode.control.GroupOffset\"\xae\x01\n\tGroupWord\x12\x0e\n\x06\x64\x61\x65mon\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x03(\x05\x12;\n\x08problems\x18\x03 \x03(\x0b\x32).antipode.control.GroupWord.ProblemsEntry\x12\x14\n\x0cheard_ms_ago\x18\x04 \x01(\x03\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc8\x02\n\x19\x44\x65scribeGroupOffsetsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12.\n\x06groups\x18\x04 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x14\n\x0csynced_at_ms\x18\x05 \x01(\x03\x12\x1e\n\x16transaction_partitions\x18\x06 \x03(\x05\x12#\n\x1btransaction_partition_count\x18\x07 \x01(\x05\x12\x1f\n\x17\x63ommitting_transactions\x18\x08 \x01(\x05\x12\x15\n\rsynced_ms_ago\x18\t \x03(\x03\x12*\n\x05words\x18\n \x03(\x0b\x32\x1b.antipode.control.GroupWord\"\x11\n\x0fIdentifyRequest\"6\n\rIdentifyReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x88\x03\n\x0c\x43ontrolBatch\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0f\n\x07is_full\x18\x04 \x01(\x08\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12-\n\x07\x62rokers\x18\x06 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12+\n\x06topics\x18\x07 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x36\n\x0e\x64\x65leted_topics\x18\x08 \x03(\x0b\x32\x1e.antipode.control.DeletedTopic\x12+\n\x05links\x18\t \x03(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x15\n\rdeleted_links\x18\n \x03(\t\x12\x34\n\rclient_quotas\x18\x0b \x03(\x0b\x32\x1d.antipode.control.ClientQuota\".\n\x0c\x44\x65letedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"H\n\x10PartitionFailure\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\"U\n\x0c\x43ontrolReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x34\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\".antipode.control.PartitionFailure\"1\n\x12\x43onfirmLinkRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"(\n\x10\x43onfirmLinkReply\x12\x14\n\x0cis_confirmed\x18\x01 \x01(\x08\"\x15\n\x13UpdatePeerViewReply\"9\n\x19\x44\x65scribePartitionsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\"\xf6\x02\n\x14PartitionDescription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x16\n\x0elast_log_epoch\x18\x08 \x01(\x05\x12\x0c\n\x04link\x18\t \x01(\t\x12\x12\n\nlink_epoch\x18\n \x01(\x05\x12\x13\n\x0bis_writable\x18\x0b \x01(\x08\x12\x1d\n\x15source_high_watermark\x18\x0c \x01(\x03\x12\x19\n\x11source_seen_at_ms\x18\r \x01(\x03\x12\x18\n\x10max_timestamp_ms\x18\x0e \x01(\x03\x12\x12\n\nsize_bytes\x18\x0f \x01(\x03\x12\x13\n\x0bis_degraded\x18\x10 \x01(\x08\"\xac\x01\n\x06\x43utLog\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\x0c\n\x04\x63uts\x18\x04 \x01(\x03\x12\x0f\n\x07records\x18\x05 \x01(\x03\x12\r\n\x05\x62ytes\x18\x06 \x01(\x03\x12\x12\n\nkept_bytes\x18\x07 \x01(\x03\x12\x19\n\x11last_first_offset\x18\x08 \x01(\x03\x12\x12\n\nlast_at_ms\x18\t \x01(\x03\"\x9d\x03\n\x17\x44\x65scribePartitionsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12:\n\npartitions\x18\x02 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12N\n\x0blink_epochs\x18\x03 \x03(\x0b\x32\x39.antipode.control.DescribePartitionsReply.LinkEpochsEntry\x12&\n\x04\x63uts\x18\x04 \x03(\x0b\x32\x18.antipode.control.CutLog\x12T\n\x0elink_revisions\x18\x05 \x03(\x0b\x32<.antipode.control.DescribePartitionsReply.LinkRevisionsEntry\x1a\x31\n\x0fLinkEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x34\n\x12LinkRevisionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x32\xb8\x04\n\rBrokerControl\x12G\n\x05\x41pply\x12\x1e.antipode.control.ControlBatch\x1a\x1e.antipode.control.ControlReply\x12W\n\x0b\x43onfirmLink\x12$.antipode.control.ConfirmLinkRequest\x1a\".antipode.control.ConfirmLinkReply\x12S\n\x0eUpdatePeerView\x12\x1a.antipode.control.SiteView\x1a%.antipode.control.UpdatePeerViewReply\x12l\n\x12\x44\x65scribePartitions\x12+.antipode.control.DescribePartitionsRequest\x1a).antipode.control.DescribePartitionsReply\x12r\n\x14\x44\x65scribeGroupOffsets\x12-.antipode.control.DescribeGroupOffsetsRequest\x1a+.antipode.control.DescribeGroupOffsetsReply\x12N\n\x08Identify\x12!.antipode.control.IdentifyRequest\x1a\x1f.antipode.control.IdentifyReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.control.broker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_GROUPWORD_PROBLEMSENTRY']._loaded_options = None
+  _globals['_GROUPWORD_PROBLEMSENTRY']._serialized_options = b'8\001'
   _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._loaded_options = None
   _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_options = b'8\001'
   _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._loaded_options = None
@@ -42,38 +44,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GROUPOFFSET']._serialized_end=201
   _globals['_GROUPOFFSETS']._serialized_start=203
   _globals['_GROUPOFFSETS']._serialized_end=301
-  _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_start=304
-  _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_end=565
-  _globals['_IDENTIFYREQUEST']._serialized_start=567
-  _globals['_IDENTIFYREQUEST']._serialized_end=584
-  _globals['_IDENTIFYREPLY']._serialized_start=586
-  _globals['_IDENTIFYREPLY']._serialized_end=640
-  _globals['_CONTROLBATCH']._serialized_start=643
-  _globals['_CONTROLBATCH']._serialized_end=1035
-  _globals['_DELETEDTOPIC']._serialized_start=1037
-  _globals['_DELETEDTOPIC']._serialized_end=1083
-  _globals['_PARTITIONFAILURE']._serialized_start=1085
-  _globals['_PARTITIONFAILURE']._serialized_end=1157
-  _globals['_CONTROLREPLY']._serialized_start=1159
-  _globals['_CONTROLREPLY']._serialized_end=1244
-  _globals['_CONFIRMLINKREQUEST']._serialized_start=1246
-  _globals['_CONFIRMLINKREQUEST']._serialized_end=1295
-  _globals['_CONFIRMLINKREPLY']._serialized_start=1297
-  _globals['_CONFIRMLINKREPLY']._serialized_end=1337
-  _globals['_UPDATEPEERVIEWREPLY']._serialized_start=1339
-  _globals['_UPDATEPEERVIEWREPLY']._serialized_end=1360
-  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_start=1362
-  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_end=1419
-  _globals['_PARTITIONDESCRIPTION']._serialized_start=1422
-  _globals['_PARTITIONDESCRIPTION']._serialized_end=1796
-  _globals['_CUTLOG']._serialized_start=1799
-  _globals['_CUTLOG']._serialized_end=1971
-  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_start=1974
-  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_end=2387
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_start=2284
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_end=2333
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_start=2335
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_end=2387
-  _globals['_BROKERCONTROL']._serialized_start=2390
-  _globals['_BROKERCONTROL']._serialized_end=2958
+  _globals['_GROUPWORD']._serialized_start=304
+  _globals['_GROUPWORD']._serialized_end=478
+  _globals['_GROUPWORD_PROBLEMSENTRY']._serialized_start=431
+  _globals['_GROUPWORD_PROBLEMSENTRY']._serialized_end=478
+  _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_start=481
+  _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_end=809
+  _globals['_IDENTIFYREQUEST']._serialized_start=811
+  _globals['_IDENTIFYREQUEST']._serialized_end=828
+  _globals['_IDENTIFYREPLY']._serialized_start=830
+  _globals['_IDENTIFYREPLY']._serialized_end=884
+  _globals['_CONTROLBATCH']._serialized_start=887
+  _globals['_CONTROLBATCH']._serialized_end=1279
+  _globals['_DELETEDTOPIC']._serialized_start=1281
+  _globals['_DELETEDTOPIC']._serialized_end=1327
+  _globals['_PARTITIONFAILURE']._serialized_start=1329
+  _globals['_PARTITIONFAILURE']._serialized_end=1401
+  _globals['_CONTROLREPLY']._serialized_start=1403
+  _globals['_CONTROLREPLY']._serialized_end=1488
+  _globals['_CONFIRMLINKREQUEST']._serialized_start=1490
+  _globals['_CONFIRMLINKREQUEST']._serialized_end=1539
+  _globals['_CONFIRMLINKREPLY']._serialized_start=1541
+  _globals['_CONFIRMLINKREPLY']._serialized_end=1581
+  _globals['_UPDATEPEERVIEWREPLY']._serialized_start=1583
+  _globals['_UPDATEPEERVIEWREPLY']._serialized_end=1604
+  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_start=1606
+  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_end=1663
+  _globals['_PARTITIONDESCRIPTION']._serialized_start=1666
+  _globals['_PARTITIONDESCRIPTION']._serialized_end=2040
+  _globals['_CUTLOG']._serialized_start=2043
+  _globals['_CUTLOG']._serialized_end=2215
+  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_start=2218
+  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_end=2631
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_start=2528
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_end=2577
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_start=2579
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_end=2631
+  _globals['_BROKERCONTROL']._serialized_start=2634
+  _globals['_BROKERCONTROL']._serialized_end=3202
 # @@protoc_insertion_point(module_scope)

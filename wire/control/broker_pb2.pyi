@@ -35,8 +35,27 @@ class GroupOffsets(_message.Message):
     offsets: _containers.RepeatedCompositeFieldContainer[GroupOffset]
     def __init__(self, group: _Optional[str] = ..., has_members: _Optional[bool] = ..., offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ...) -> None: ...
 
+class GroupWord(_message.Message):
+    __slots__ = ("daemon", "slots", "problems", "heard_ms_ago")
+    class ProblemsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DAEMON_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    daemon: str
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    problems: _containers.ScalarMap[str, str]
+    heard_ms_ago: int
+    def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., heard_ms_ago: _Optional[int] = ...) -> None: ...
+
 class DescribeGroupOffsetsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions")
+    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +64,8 @@ class DescribeGroupOffsetsReply(_message.Message):
     TRANSACTION_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     COMMITTING_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
     partition_count: int
@@ -53,7 +74,9 @@ class DescribeGroupOffsetsReply(_message.Message):
     transaction_partitions: _containers.RepeatedScalarFieldContainer[int]
     transaction_partition_count: int
     committing_transactions: int
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ...) -> None: ...
+    synced_ms_ago: _containers.RepeatedScalarFieldContainer[int]
+    words: _containers.RepeatedCompositeFieldContainer[GroupWord]
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[GroupWord, _Mapping]]] = ...) -> None: ...
 
 class IdentifyRequest(_message.Message):
     __slots__ = ()

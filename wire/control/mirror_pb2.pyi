@@ -74,8 +74,34 @@ class MirrorTransactions(_message.Message):
     open_ms: int
     def __init__(self, transactional_id: _Optional[str] = ..., committed: _Optional[int] = ..., aborted: _Optional[int] = ..., fenced: _Optional[int] = ..., open_records: _Optional[int] = ..., open_ms: _Optional[int] = ...) -> None: ...
 
+class Disagreement(_message.Message):
+    __slots__ = ("key", "value", "daemon", "value_there", "reason")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    DAEMON_FIELD_NUMBER: _ClassVar[int]
+    VALUE_THERE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: str
+    daemon: str
+    value_there: str
+    reason: str
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., daemon: _Optional[str] = ..., value_there: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class UntakenPartition(_message.Message):
+    __slots__ = ("topic", "partition", "daemon", "reason")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    DAEMON_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    daemon: str
+    reason: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., daemon: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem", "groups_left_ahead")
+    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem", "groups_left_ahead", "failing_daemons", "disagreements", "untaken_partitions", "untaken_count")
     class GroupProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +117,13 @@ class DescribeMirrorReply(_message.Message):
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     class GroupsLeftAheadEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class FailingDaemonsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +146,10 @@ class DescribeMirrorReply(_message.Message):
     REFUSED_CHANGES_FIELD_NUMBER: _ClassVar[int]
     MIRROR_MAKER_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     GROUPS_LEFT_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    FAILING_DAEMONS_FIELD_NUMBER: _ClassVar[int]
+    DISAGREEMENTS_FIELD_NUMBER: _ClassVar[int]
+    UNTAKEN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    UNTAKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     link: str
     link_epoch: int
     state: str
@@ -129,7 +166,11 @@ class DescribeMirrorReply(_message.Message):
     refused_changes: _containers.RepeatedCompositeFieldContainer[RefusedChange]
     mirror_maker_problem: str
     groups_left_ahead: _containers.ScalarMap[str, str]
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ..., groups_left_ahead: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    failing_daemons: _containers.ScalarMap[str, str]
+    disagreements: _containers.RepeatedCompositeFieldContainer[Disagreement]
+    untaken_partitions: _containers.RepeatedCompositeFieldContainer[UntakenPartition]
+    untaken_count: int
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ..., groups_left_ahead: _Optional[_Mapping[str, str]] = ..., failing_daemons: _Optional[_Mapping[str, str]] = ..., disagreements: _Optional[_Iterable[_Union[Disagreement, _Mapping]]] = ..., untaken_partitions: _Optional[_Iterable[_Union[UntakenPartition, _Mapping]]] = ..., untaken_count: _Optional[int] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
     __slots__ = ("topics", "link")

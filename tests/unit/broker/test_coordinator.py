@@ -38,6 +38,7 @@ from tests.support.memory_log import MemoryLog
 from wire.consumer_protocol import Subscription, encode_subscription
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.group_words import GroupWord
 from wire.record_batch import iterate_headers
 from wire.records import Record, encode_batch
 
@@ -470,20 +471,20 @@ async def test_the_groups_of_a_link_are_told_with_every_commit_that_was_taken(si
         producer_ids=None,  # type: ignore[arg-type]
         markers=None,  # type: ignore[arg-type]
     )
-    reports = GroupReports(lambda: site.image, site.coordinator, transactions)
+    reports = GroupReports(lambda: site.image, site.coordinator, transactions, site.clock)
     carried = CommitOffsets(group_id=GROUP, offsets={T0: CommittedOffset(7, 3, "")})
     other = CommitOffsets(group_id="not carried", offsets={T0: CommittedOffset(8, 3, "")})
     confirmed = confirm_link(site.image, "a-b", 1)
     assert confirmed is not None
     site.image = confirmed
     begun = [site.coordinator.commit(command) for command in (carried, other)]
-    reports.note_synced("a-b", synced_at_ms=50)
-    reports.note_synced("a-b", synced_at_ms=40)
+    for ago_ms in (50, 70):
+        reports.note_word("a-b", GroupWord(synced_at_ms=1, synced_ms_ago=ago_ms), link_epoch=1)
     told = await reports.describe("a-b")
     assert all(commit.done() for commit in begun)
     assert [(group.group, [item.offset for item in group.offsets]) for group in told.groups] == [(GROUP, [7])]
     assert (list(told.partitions), told.partition_count) == (list(range(PARTITIONS)), PARTITIONS)
-    assert told.synced_at_ms == 50
+    assert set(told.synced_ms_ago) == {50}
     assert not (await reports.describe("unknown")).groups
 
 

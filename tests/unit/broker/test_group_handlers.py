@@ -27,12 +27,14 @@ from broker.group_routing import ImageRouting
 from broker.services import Cluster, RequestContext
 from broker.transaction_coordinator import TransactionCoordinator
 from broker.transaction_routing import TransactionRouting
+from dr.core.mirror_words import words_of_mirror
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
 from wire import schemas
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.group_words import GroupWord, encode_word
 from wire.private import CLIENT_SOFTWARE_NAME, link_claim
 
 APIS = [
@@ -125,7 +127,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         transaction_routing=routing,
         active_site=SilentSite(),
         cluster=Cluster(image),
-        group_reports=GroupReports(lambda: image, coordinator, transactions),
+        group_reports=GroupReports(lambda: image, coordinator, transactions, clock),
         config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
         producer_ids=ProducerIds(),
         topic_creator=SimpleNamespace(request_missing=lambda topic, image: None),
@@ -502,11 +504,57 @@ async def test_a_mirror_commits_at_the_links_epoch_only(services: Services, vers
 
 
 @pytest.mark.parametrize("version", versions("mirror_offset_commit"))
-async def test_a_mirror_says_as_of_when_it_has_carried_all(services: Services, version: int) -> None:
-    for link_epoch, said in ((4, "1700"), (3, "1800"), (4, "soon")):
+async def test_a_mirror_says_as_of_when_it_has_carried_all(
+    services: Services, clock: ManualClock, version: int
+) -> None:
+    before_ms = clock.now_ms()
+    clock.advance(70)
+    for link_epoch, said in ((4, str(before_ms)), (3, str(before_ms + 30)), (4, "soon")):
         values = commit_values("", group_instance_id=link_claim("l", link_epoch)) | {"topics": [], "member_id": said}
         assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == []
-    assert (await services.group_reports.describe("l")).synced_at_ms == 1700
+    told = await services.group_reports.describe("l", is_brief=True)
+    assert (set(told.synced_ms_ago), told.synced_at_ms) == ({70}, before_ms)
+
+
+@pytest.mark.parametrize("version", versions("mirror_offset_commit"))
+async def test_a_broker_keeps_the_word_of_each_daemon_of_a_mirror(
+    services: Services, clock: ManualClock, version: int
+) -> None:
+    async def say(word: GroupWord, *, link_epoch: int = 4) -> None:
+        claim = {"group_instance_id": link_claim("l", link_epoch), "member_id": str(word.synced_at_ms)}
+        values = commit_values("", **claim)
+        values["topics"][0]["partitions"][0]["committed_metadata"] = encode_word(word)
+        assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == [ErrorCode.none]
+
+    half, rest = frozenset(range(120)), frozenset(range(120, 240))
+    await say(GroupWord(daemon="m1", slots=half, problems={"billing": "refused"}))
+    clock.advance(60_000)
+    await say(GroupWord(daemon="m2", slots=rest, synced_at_ms=1700, synced_ms_ago=40))
+    await say(GroupWord(daemon="m2", slots=half, synced_at_ms=1800, synced_ms_ago=10), link_epoch=3)
+    told = await services.group_reports.describe("l", is_brief=True)
+    assert list(told.synced_ms_ago) == [-1] * 120 + [40] * 120
+    assert {word.daemon: dict(word.problems) for word in told.words} == {"m1": {"billing": "refused"}, "m2": {}}
+    assert {word.daemon: word.heard_ms_ago for word in told.words} == {"m1": 60_000, "m2": 0}
+
+
+@pytest.mark.parametrize("at", ["mirror", "broker"])
+async def test_how_long_ago_groups_were_carried_is_known_whichever_clock_is_put_back(
+    services: Services, clock: ManualClock, at: str
+) -> None:
+    """Else a mirror that is gone seems to be there until the clock has come so far again."""
+    reports, hour_ms = services.group_reports, 3_600_000
+    reports.note_word("l", GroupWord(synced_at_ms=clock.now_ms() - 40, synced_ms_ago=40), link_epoch=4)
+    if at == "broker":
+        clock.set_now_ms(clock.now_ms() - hour_ms)
+    ahead_ms = -hour_ms if at == "mirror" else hour_ms
+    clock.advance(1_000)
+    word = GroupWord(synced_at_ms=clock.now_ms() + ahead_ms, synced_ms_ago=40)
+    reports.note_word("l", word, link_epoch=4)
+    clock.advance(60_000)
+    told = await reports.describe("l", is_brief=True)
+    assert set(told.synced_ms_ago) == {60_040}
+    synced_at_ms, _ = words_of_mirror([told], now_ms=clock.now_ms())
+    assert synced_at_ms == clock.now_ms() - 60_040
 
 
 @pytest.mark.parametrize("version", versions("consumer_group_heartbeat"))

@@ -283,7 +283,7 @@ async def test_nothing_is_committed_under_a_fence_and_what_was_committed_before_
 ) -> None:
     """F-f."""
     groups = GroupCoordinator(GroupLimits(), MemoryLog(), ImageRouting(lambda: site.image), clock)
-    reports = GroupReports(lambda: site.image, groups, site.coordinator)
+    reports = GroupReports(lambda: site.image, groups, site.coordinator, clock)
     await site.init()
     await site.add(0)
     site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[LINK]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.link_status import is_well, summary
-from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition, RefusedChange
+from wire.control.mirror_pb2 import DescribeMirrorReply, Disagreement, MirrorPartition, RefusedChange
 
 
 def partition(number: int, state: str = "MIRRORING", **times: int) -> MirrorPartition:
@@ -48,6 +48,9 @@ def test_a_mirror_that_has_not_found_its_link_has_no_partitions() -> None:
         (DescribeMirrorReply(state="MIRRORING", group_problems={"billing": "no answer"}), False),
         (DescribeMirrorReply(state="MIRRORING", refused_changes=[RefusedChange(topic="orders")]), False),
         (DescribeMirrorReply(state="MIRRORING", mirror_maker_problem="heartbeats cannot be written: no"), False),
+        (DescribeMirrorReply(state="MIRRORING", failing_daemons={"m2:9391": "billing: refused"}), False),
+        (DescribeMirrorReply(state="MIRRORING", disagreements=[Disagreement(key="whitelist")]), False),
+        (DescribeMirrorReply(state="MIRRORING", untaken_count=1), False),
     ],
 )
 def test_when_a_mirror_needs_a_person(reply: DescribeMirrorReply, is_so: bool) -> None:

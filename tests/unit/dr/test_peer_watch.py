@@ -83,6 +83,13 @@ def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_site
     mirror: str, heard_ms: int | None, said: str, *, is_contested: bool
 ) -> None:
     link = {"name": "a-b", "active_site": "a", "epoch": 2, "mirror": mirror, "mirror_heard_ms": heard_ms}
-    found = problems({}, [{**link, "is_contested": is_contested, "deposed": []}])
+    found = problems({}, [{**link, "is_contested": is_contested, "deposed": [], "mirror_problems": []}])
     assert len(found) == bool(said)
     assert said in "".join(found)
+
+
+def test_status_names_a_daemon_of_the_mirror_that_does_not_carry_offsets() -> None:
+    link = {"name": "a-b", "active_site": "a", "epoch": 2, "mirror": "MIRRORING", "mirror_heard_ms": 100}
+    said = "mirror daemon m2:9391 does not carry offsets: billing: refused (said 0.1 s ago)"
+    found = problems({}, [{**link, "is_contested": False, "deposed": [], "mirror_problems": [said]}])
+    assert found == [f"link a-b: {said}"]

@@ -112,6 +112,19 @@ def test_what_the_source_had_is_complete_as_of_when_it_was_asked(board: FlowBoar
     assert board.complete_ms_ago(KEY) is None
 
 
+@pytest.mark.parametrize("by_ms", [-HOUR_MS, HOUR_MS])
+def test_an_answer_that_was_on_its_way_while_the_clock_was_changed_does_not_claim_more_than_it_says(
+    board: FlowBoard, clock: ManualClock, by_ms: int
+) -> None:
+    asked = board.moment()
+    clock.advance(300)
+    clock.set_now_ms(clock.now_ms() + by_ms)
+    tell(board, NothingFetched(generation=1, asked_at_ms=board.as_of(asked), **END))
+    clock.advance(2_000)
+    # A clock that goes ahead may be that of a machine that stood still: then all that time has passed since the question.
+    assert board.complete_ms_ago(KEY) == 2_300 + max(0, by_ms)
+
+
 def test_a_clock_that_goes_ahead_may_be_that_of_a_machine_that_stood_still(
     board: FlowBoard, clock: ManualClock
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -14,11 +16,16 @@ from mirror import group_sync
 from mirror.core.flow_state import FlowState
 from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
+from mirror.core.sharing import slot_of
+from mirror.group_sync import GroupSync
+from mirror.link_watch import stand
 from mirror.ports import Leader, LogAnswer
 from mirror.service import describe
+from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryWorld
+from wire.group_words import ALL_SLOTS
 
 FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
 
@@ -47,15 +54,51 @@ async def test_offsets_that_the_target_lets_expire_are_written_again(
 
 async def test_a_daemon_without_a_share_of_its_link_does_not_say_that_everything_is_carried(world: MemoryWorld) -> None:
     """Such as one that does not reach those who give out the shares: perhaps nobody carries anything."""
-    world.owns = lambda _: False
+    world.owns, world.slots = lambda _: False, frozenset()
     async with mirroring(world):
         rounds = world.target.group_rounds
         await eventually(lambda: world.target.group_rounds > rounds + 3)
         assert not world.target.group_offsets
-        assert world.target.synced_at_ms == -1
-        world.owns = lambda _: True
+        assert not world.target.words
+        world.owns, world.slots = lambda _: True, ALL_SLOTS
         await are_carried(world)
         await eventually(lambda: world.target.synced_at_ms > 0)
+
+
+async def test_a_daemon_speaks_of_its_own_part_alone_also_where_no_partition_lies_in_it(world: MemoryWorld) -> None:
+    elsewhere = frozenset({slot_of(FIRST), slot_of(SECOND)})
+    world.owns = lambda key: slot_of(key) not in elsewhere
+
+    def are_told() -> bool:
+        last = world.target.words[-1]
+        return last.slots == ALL_SLOTS - elsewhere and last.synced_at_ms > 0
+
+    async with mirroring(world):
+        await eventually(lambda: world.target.words)
+        await eventually(are_told)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_the_target_hears_who_fails_and_at_what(world: MemoryWorld, side: str) -> None:
+    """So that another daemon's good word does not hide it."""
+    getattr(world, side).group_problems["billing"] = "coordinator_not_available"
+    async with mirroring(world):
+        await eventually(lambda: world.target.words)
+        await eventually(lambda: world.target.words[-1].problems)
+        last = world.target.words[-1]
+        assert (last.daemon, last.problems) == ("m1:9391", {"billing": "coordinator_not_available"})
+        assert world.target.synced_at_ms == -1
+        getattr(world, side).group_problems.clear()
+        await eventually(lambda: world.target.synced_at_ms > 0)
+        assert not world.target.words[-1].problems
+
+
+async def test_the_target_hears_that_the_source_does_not_answer(world: MemoryWorld) -> None:
+    async with mirroring(world):
+        await eventually(lambda: world.target.synced_at_ms > 0)
+        world.source.is_up = False
+        await eventually(lambda: world.target.words[-1].problems == {"all groups": "site a is down"})
+        assert world.target.words[-1].synced_at_ms == 0
 
 
 async def test_what_another_daemon_has_carried_meanwhile_does_not_go_back(
@@ -171,6 +214,21 @@ async def test_what_is_in_the_way_of_one_group_is_told_and_holds_up_nobody_else(
         await eventually(lambda: not describe(mirror.parts).group_problems)
         assert failing() == 0
         assert registry.get_sample_value("antipode_mirror_group_staleness_seconds", staleness) is None
+
+
+async def test_for_how_long_a_group_fails_is_known_after_a_clock_was_put_back(world: MemoryWorld) -> None:
+    clock = ManualClock()
+    world.source.group_problems["billing"] = "refused"
+    board = MagicMock(rows=list, our_rows=list)
+    ports: dict[str, Any] = {"source": world.source, "target": world.target, "link": lambda: stand(world.record, "b")}
+    sync = GroupSync(board, **ports, clock=clock, interval_ms=50)
+    await sync.round()
+    clock.set_now_ms(clock.now_ms() - 3_600_000)
+    clock.advance(5_000)
+    assert (clock.now_ms() - sync.stale_since_ms["billing"], clock.now_ms() - sync.synced_at_ms) == (5_000, 5_000)
+    await sync.round()
+    clock.advance(1_000)
+    assert (clock.now_ms() - sync.stale_since_ms["billing"], clock.now_ms() - sync.synced_at_ms) == (6_000, 1_000)
 
 
 async def test_offsets_that_the_target_refuses_are_told(world: MemoryWorld) -> None:

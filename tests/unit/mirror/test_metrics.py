@@ -39,7 +39,7 @@ class Scene:
         self.clock = ManualClock()
         self.is_stalled = False
         self.on_the_way: list[QueuedBatches] = []
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         link: Any = SimpleNamespace(name="a-b", epoch=1, source_site="a", site="b")
         queue = MagicMock(used_bytes=0, capacity_bytes=0, wait_on_put_ms=0.0, wait_on_take_ms=0.0, timeouts=0)
         row: Any = SimpleNamespace(
@@ -48,7 +48,7 @@ class Scene:
             )
         )
         self._metrics = MirrorMetrics(
-            self._registry,
+            self.registry,
             board=MagicMock(
                 is_stalled=lambda key: self.is_stalled,
                 our_rows=lambda: [(KEY, row)],
@@ -87,6 +87,7 @@ class Scene:
             run=run,
             records=memoryview(b""),
             fetched_at_ms=fetched_at_ms,
+            fetched_monotonic_ms=self.clock.monotonic_ms() - age_ms,
         )
 
     def acknowledge(self, *, latency_ms: int) -> None:
@@ -98,14 +99,14 @@ class Scene:
     def rates(self) -> tuple[float | None, float | None]:
         """Records and bytes a second."""
         records, sizes = (
-            self._registry.get_sample_value(f"{MIRROR_MAKER}_{name}_rate", PLACE) for name in ("record", "byte")
+            self.registry.get_sample_value(f"{MIRROR_MAKER}_{name}_rate", PLACE) for name in ("record", "byte")
         )
         return records, sizes
 
     def figures(self, name: str = LATENCY, topic: str = KEY.topic) -> list[float]:
         """The last one, minimum, maximum, mean."""
         place = {**PLACE, "topic": topic}
-        found = [self._registry.get_sample_value(f"{name}{suffix}", place) for suffix in ("", "_min", "_max", "_avg")]
+        found = [self.registry.get_sample_value(f"{name}{suffix}", place) for suffix in ("", "_min", "_max", "_avg")]
         return [math.nan if value is None else value for value in found]
 
 
@@ -148,7 +149,7 @@ def test_mirror_maker_s_figures_have_the_names_that_are_asked_for(formats: str, 
     metrics = CheckpointMetrics(
         registry, source="a", target="b", clock=ManualClock(), names_formats=config.figure_names
     )
-    metrics.observe("billing", KEY, asked_at_ms=0)
+    metrics.observe("billing", KEY, asked_ms=0)
     of_group = {"source", "target", "group", "topic", "partition"}
     found = {one.name: set(one.labels) - of_group for family in registry.collect() for one in family.samples}
     assert {name: labels for name, labels in found.items() if name.endswith("_ms")} == expected
@@ -210,6 +211,18 @@ def test_rates_are_those_of_kafka_s_two_samples_of_thirty_seconds() -> None:
     assert scene.rates() == (0, 0), "nothing came for a minute"
 
 
+def test_rates_and_waits_are_right_after_a_clock_was_put_back() -> None:
+    scene = Scene()
+    scene.acknowledge_many(record_count=300, size_bytes=6000)
+    scene.on_the_way = [scene.entry(age_ms=0)]
+    before = scene.rates()
+    scene.clock.set_now_ms(scene.clock.now_ms() - 3_600_000)
+    assert scene.rates() == before
+    scene.clock.advance(2 * WINDOW_MS + 1)
+    assert scene.rates() == (0, 0), "nothing came for a minute"
+    assert figure(scene.registry, "unacknowledged_seconds") == (2 * WINDOW_MS + 1) / 1000
+
+
 def test_checkpoints_are_timed_by_group_and_copy_until_the_group_is_gone() -> None:
     clock, registry = ManualClock(), CollectorRegistry()
     metrics = CheckpointMetrics(registry, source="a", target="b", clock=clock)
@@ -217,7 +230,7 @@ def test_checkpoints_are_timed_by_group_and_copy_until_the_group_is_gone() -> No
     name = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
     place = PLACE | {"topic": "a.t", "group": "readers"}
     for latency_ms in (40, 20):
-        metrics.observe("readers", copy, asked_at_ms=clock.now_ms() - latency_ms)
+        metrics.observe("readers", copy, asked_ms=clock.monotonic_ms() - latency_ms)
     found = [registry.get_sample_value(f"{name}{suffix}", place) for suffix in ("", "_min", "_max", "_avg")]
     assert found == [20, 20, 40, 30]
     clock.advance(2 * WINDOW_MS + 1)

@@ -11,7 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from mirror.assembly import Mirror
 from mirror.core.flow_state import FlowState
+from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
+from mirror.core.plan import DeleteCopy
 from mirror.ports import Leader
 from mirror.resets import ResetOutcome, TopicReset
 from mirror.service import describe
@@ -62,6 +64,67 @@ async def test_a_topic_made_again_is_named_with_both_ids_and_mirrored_from_its_s
         await eventually(world.is_equal)
         assert world.target.ids["orders"] == UUID(int=7)
         await is_in(mirror, FlowState.MIRRORING)
+
+
+async def test_a_topic_that_the_source_hides_keeps_its_copy_and_goes_on_when_it_is_shown_again() -> None:
+    """It may be there or not; who took the rights away has not taken the copy away."""
+    world = world_with(partitions=1, batches=5)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        world.source.hidden.add("orders")
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "it is not known whether it is still there")
+        assert describe(mirror.parts).state == "SOURCE_UNAVAILABLE"
+        await eventually(lambda: mirror.board.lag(FIRST).records == UNKNOWN)
+        (refused,) = await reset(mirror)
+        assert refused.outcome is ResetOutcome.REFUSED
+        assert "topic_authorization_failed" in refused.reason
+        assert (await reset(mirror, is_dry_run=True))[0].outcome is ResetOutcome.REFUSED
+        mirror.pauses.pause(["orders"])
+        await is_in(mirror, FlowState.PAUSED)
+        rounds_at_ms = mirror.topics.synced_at_ms
+        await eventually(lambda: mirror.topics.synced_at_ms > rounds_at_ms + 100)
+        assert states(mirror) == {FlowState.PAUSED}
+        mirror.pauses.resume(["orders"])
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "it is not known whether it is still there")
+        assert world.target.ids["orders"] == UUID(int=1)
+        world.source.produce("orders", 0, 2)
+        world.source.hidden.clear()
+        await eventually(world.is_equal)
+        await is_in(mirror, FlowState.MIRRORING)
+        assert DeleteCopy not in {type(action) for request in world.target.requests for action in request}
+
+
+async def test_a_topic_that_is_hidden_when_the_mirror_starts_is_shown_and_mirrored_when_it_may_be() -> None:
+    world = world_with(partitions=1, batches=5)
+    async with mirroring(world):
+        await eventually(world.is_equal)
+    world.source.hidden.add("orders")
+    world.source.produce("orders", 0, 2)
+    async with mirroring(world) as mirror:
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "topic_authorization_failed")
+        world.source.delete("orders")
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "topic_authorization_failed")
+        world.source.hidden.clear()
+        await is_in(mirror, FlowState.RESET, "is not at the source (any more)")
+        world.source.hidden.add("orders")
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "topic_authorization_failed")
+
+
+async def test_a_topic_that_a_list_just_lacks_is_not_taken_for_deleted() -> None:
+    world = world_with(partitions=1, batches=5)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        world.source.unlisted.add("orders")
+        rounds_at_ms = mirror.topics.synced_at_ms
+        await eventually(lambda: mirror.topics.synced_at_ms > rounds_at_ms + 100)
+        (refused,) = await reset(mirror)
+        assert (refused.outcome, refused.reason) == (
+            ResetOutcome.REFUSED,
+            "topic orders was not shown by the source just now",
+        )
+        assert states(mirror) == {FlowState.MIRRORING}
+        world.source.produce("orders", 0, 2)
+        await eventually(world.is_equal)
 
 
 async def test_what_is_mirrored_or_away_already_is_left_alone() -> None:

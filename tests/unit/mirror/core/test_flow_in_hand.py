@@ -21,6 +21,8 @@ from mirror.core.flow_events import (
     SourceTrouble,
     Start,
     TargetFound,
+    TopicAgrees,
+    TopicHidden,
 )
 from mirror.core.flow_state import FlowState, GapPolicy
 from mirror.core.partitions import BatchRun
@@ -123,3 +125,24 @@ def test_records_that_expired_behind_what_is_in_hand_do_not_give_it_up(gap_polic
     if gap_policy is GapPolicy.SKIP:
         assert Fetch(generation=streaming.generation, offset=500) in decision.effects
         assert streaming.flow.facts.skipped_records == 200
+
+
+def test_a_topic_that_the_source_hides_is_not_fetched_and_what_came_of_it_before_is_delivered() -> None:
+    mirror = Streaming()
+    hidden = mirror.tell(TopicHidden(reason="hidden"))
+    assert not [effect for effect in hidden.effects if isinstance(effect, Discard)]
+    mirror.tell(TopicHidden(reason="hidden"))
+    mirror.tell(Start())
+    assert mirror.flow.facts.state is FlowState.SOURCE_UNAVAILABLE
+    mirror.tell(
+        Acknowledged(
+            generation=mirror.generation, log_end_offset=300, size_bytes=1, record_count=100, max_timestamp_ms=-1
+        )
+    )
+    assert mirror.flow.facts.progress.target_log_end_offset == 300
+    mirror.tell(TopicAgrees())
+    mirror.tell(Settled(generation=mirror.generation))
+    mirror.tell(TargetFound(generation=mirror.generation, log_start_offset=0, log_end_offset=300, last_epoch=1))
+    going_on = mirror.check_source(log_start=0, epoch=1, epoch_end=300)
+    assert [effect.offset for effect in going_on.effects if isinstance(effect, Fetch)] == [300]
+    assert mirror.flow.facts.state is FlowState.MIRRORING

@@ -1,0 +1,43 @@
+"""What this broker has heard of one link's mirror (`wire/group_words.py`): the last word of each daemon, and how old each part is.
+
+Ages are counted by this broker's monotonic clock from what a daemon said when it said it: whoever puts a clock right changes none of them.
+"""
+
+from __future__ import annotations
+
+from wire.group_words import MIRROR_SLOTS, NEVER, GroupWord, HeardWord, counting
+
+
+class HeardWords:
+    """Of one link. Times of hearing are monotonic ms."""
+
+    def __init__(self) -> None:
+        # When each part was carried whole, by this broker's monotonic clock.
+        self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
+        self._heard: dict[str, tuple[GroupWord, float]] = {}
+
+    def ages_ms(self, now_ms: float) -> list[int]:
+        """How long ago each part was carried whole, by whomever; NEVER where nobody said so."""
+        return [NEVER if at_ms is None else max(0, round(now_ms - at_ms)) for at_ms in self._synced_ms]
+
+    def take(self, word: GroupWord, now_ms: float, *, unix_ms: int) -> None:
+        """A daemon has said this."""
+        if word.synced_at_ms:
+            ago_ms = max(0, unix_ms - word.synced_at_ms) if word.synced_ms_ago is None else word.synced_ms_ago
+            for slot in word.slots:
+                before_ms = self._synced_ms[slot]
+                at_ms = now_ms - ago_ms
+                self._synced_ms[slot] = at_ms if before_ms is None else max(at_ms, before_ms)
+        self._heard[word.daemon] = (word, now_ms)
+        counted = {one.daemon for one in self.words(now_ms)}
+        self._heard = {daemon: heard for daemon, heard in self._heard.items() if daemon in counted}
+
+    def words(self, now_ms: float) -> list[HeardWord]:
+        """The words that count."""
+        return counting(
+            [HeardWord(word.daemon, word.slots, word.problems, now_ms - at_ms) for word, at_ms in self._heard.values()]
+        )
+
+    def forget_words(self) -> None:
+        """The link has turned: what was said before is of another time. How far groups were carried stays known."""
+        self._heard.clear()

@@ -63,12 +63,14 @@ class Purgatory:
         return self._waiting.is_watched(key)
 
     def notify(self, key: Hashable, grown_bytes: int = 0) -> None:
-        """The key changed; watchers are asked in this turn of the loop."""
+        """The key changed; watchers are asked in this turn of the loop. Growth covers up no change of another kind in the same turn."""
         if not self._waiting.is_watched(key):
             return
         if not self._changes:
             self._loop.call_soon(self._deliver)
-        self._changes[key] = self._changes.get(key, 0) + grown_bytes
+        known_bytes = self._changes.get(key)
+        is_growth = grown_bytes > 0 and known_bytes != 0
+        self._changes[key] = (known_bytes or 0) + grown_bytes if is_growth else 0
 
     async def emptied(self) -> None:
         """Wait until nobody waits."""

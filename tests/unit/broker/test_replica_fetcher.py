@@ -42,11 +42,11 @@ class Fetches:
     """Of replicas, only what a fetcher asks: nobody waits for anything."""
 
     def __init__(self) -> None:
-        self.fetches = self
         self.cuts = CutRecords(RealDisk(), bytes_max=0)
 
-    def notify(self, key: object, grown_bytes: int = 0) -> None:
-        """Nobody to tell."""
+    def follow_high_watermark(self, hosted: HostedPartition, former: int) -> None:
+        """It has moved up from `former`."""
+        hosted.log.advance_high_watermark(hosted.state.high_watermark)
 
 
 def image(leader_epoch: int) -> PartitionImage:

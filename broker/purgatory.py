@@ -43,13 +43,15 @@ class Purgatory:
         self._timer: asyncio.TimerHandle | None = None
         self._next_tick_ms = math.inf
         self._has_emptied: asyncio.Future[None] | None = None
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def wait(self, waiter: Waiter, *, keys: Iterable[Hashable], timeout_ms: float) -> WaitingRequest[Waiter]:
         """Let the request wait; the entry can be given to `forget`."""
-        entry = self._waiting.add(waiter, keys=keys, deadline_ms=self._clock.monotonic_ms() + timeout_ms)
+        allowed_ms = 0 if self._is_closed else timeout_ms
+        entry = self._waiting.add(waiter, keys=keys, deadline_ms=self._clock.monotonic_ms() + allowed_ms)
         self._tick_at(self._waiting.expiry_of(entry))
         return entry
 
@@ -116,6 +118,11 @@ class Purgatory:
         for waiter in self._waiting.drain():
             _complete(waiter)
         self._note_emptied()
+
+    def close(self) -> None:
+        """As `stop`; whoever comes later is answered at once, too."""
+        self._is_closed = True
+        self.stop()
 
 
 def _is_over(waiter: Waiter, key: Hashable, grown_bytes: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import urllib.request
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID
 from tests.integration.broker.test_requests import create, records, want
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
@@ -63,6 +65,25 @@ def test_a_stop_answers_those_who_wait(start_broker: Callable[..., LoneBroker]) 
             os.kill(broker.process.pid, signal.SIGTERM)
             assert client.read_frame()
             assert other.read_frame()
+    assert broker.process.wait_ended() == 0
+
+
+@pytest.mark.parametrize("replica_id", [CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID])
+def test_a_stop_does_not_wait_for_whoever_asks_again_and_again(
+    start_broker: Callable[..., LoneBroker], replica_id: int
+) -> None:
+    broker = start_broker(antipode_shutdown_grace_ms="3600000")
+    patient = FetchRequest([want("t")], max_wait_ms=3_600_000, replica_id=replica_id)
+    with RawClient(broker.port) as client:
+        create(client, "t")
+        client.send_fetch(patient)
+        os.kill(broker.process.pid, signal.SIGTERM)
+        answers = 0
+        with contextlib.suppress(OSError):
+            while client.read_frame():
+                answers += 1
+                client.send_fetch(patient)
+    assert answers
     assert broker.process.wait_ended() == 0
 
 

@@ -99,3 +99,20 @@ async def test_growth_covers_no_other_change_of_the_same_turn_up(told: tuple[int
     await asyncio.sleep(0)
     assert waiter.heard == [0, 30]
     purgatory.stop()
+
+
+class _Answered(_Waiter):
+    def __init__(self) -> None:
+        self.is_over = asyncio.Event()
+
+    def complete(self) -> None:
+        self.is_over.set()
+
+
+async def test_after_the_end_nobody_waits_any_more() -> None:
+    purgatory, answered = Purgatory(SystemClock()), [_Answered(), _Answered()]
+    purgatory.wait(answered[0], keys=["p"], timeout_ms=1e6)
+    purgatory.close()
+    purgatory.wait(answered[1], keys=["p"], timeout_ms=1e6)
+    for waiting in answered:
+        await asyncio.wait_for(waiting.is_over.wait(), 10)

@@ -68,10 +68,13 @@ class IsrProposals:
         await self._loops.stop()
 
     def consider(self, hosted: HostedPartition, replica: int) -> None:
-        """A follower has fetched: propose it when it has caught up."""
+        """A follower has fetched: propose it when it has caught up; nothing waits for one that has fallen behind again."""
+        was_joining = replica in hosted.state.joining
         isr = hosted.state.expanded_isr(replica, self._registered(), lag_ms_max=self._settings.replica_lag_ms_max)
         if isr is not None:
             self._propose(hosted, isr)
+        elif was_joining and replica not in hosted.state.joining:
+            self._replicas.refresh_high_watermark(hosted)
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """A broker that is gone will not join the in-sync replicas: nothing waits for it any more."""

@@ -127,6 +127,24 @@ async def test_a_broker_that_is_gone_does_not_keep_the_high_watermark_waiting(cl
     assert hosted.state.high_watermark == 40
 
 
+async def test_a_follower_that_no_longer_joins_does_not_keep_the_high_watermark_waiting(clock: ManualClock) -> None:
+    hosted = Hosted()
+    cluster = Cluster(ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2)}))
+    parts: tuple[Any, ...] = (OnePartition(hosted), cluster, SlowController(), Settings(), clock)
+    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    hosted.state.change(partition_image(state(1, 1)), now_ms=0)
+    hosted.state.record_append(10)
+    hosted.state.record_fetch(2, 10, now_ms=0)
+    proposals.consider(hosted, 2)  # type: ignore[arg-type]
+    hosted.state.withdraw_proposal()
+    hosted.state.record_append(20)
+    assert hosted.state.high_watermark == 10
+    hosted.state.record_fetch(2, 15, now_ms=Settings.replica_lag_ms_max + 1)
+    proposals.consider(hosted, 2)  # type: ignore[arg-type]
+    assert not hosted.state.joining
+    assert hosted.state.high_watermark == 20
+
+
 async def test_a_broker_that_the_controller_refuses_is_not_proposed_with_each_of_its_fetches(
     clock: ManualClock,
 ) -> None:

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from broker.config import BrokerSettings
 from broker.core.cluster_image import ClusterImage, partition_image
 from broker.hosted_partition import HostedPartition
+from broker.log.errors import StorageError
 from broker.replicas import PartitionKey, Replicas
 from broker.services import Cluster
 from runtime.clock import Clock
@@ -158,7 +159,10 @@ class IsrProposals:
                 continue
             is_here = self._replicas.find(*key) is hosted
             if is_here and sent is not None:
-                self._take(hosted, sent, answer, refused=refused, changed=changed)
+                try:
+                    self._take(hosted, sent, answer, refused=refused, changed=changed)
+                except StorageError as error:  # of one log: the other partitions have their answers too
+                    self._replicas.storage_failed(error)
             if not is_here or hosted.state.proposed_isr is None:
                 del self._open[key]  # else another proposal was made while this answer was on its way
         refused.write()

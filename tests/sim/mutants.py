@@ -294,8 +294,8 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=ClusterWriter,
         name="write",
         substitute=_writes_unguarded,
-        known_seed=52,
-        seeds_max=600,
+        known_seed=340,
+        seeds_max=1500,
     ),
     Mutant(
         title="proposed in-sync replicas are taken unchecked",

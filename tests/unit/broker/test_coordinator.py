@@ -592,37 +592,3 @@ async def test_who_waits_for_an_append_that_breaks_is_told_and_the_partition_is_
     assert await asyncio.wait_for(refusal(site.commit(1)), 30) is ErrorCode.coordinator_not_available
     await eventually(lambda: HOME in site.coordinator.loaded_partitions)
     assert await site.commit(2) is ErrorCode.none
-
-
-class BusyLog(MemoryLog):
-    """Takes a while for each append, in which others come."""
-
-    async def append(self, partition: int, records: bytes) -> int:
-        for _ in range(3):
-            await asyncio.sleep(0)
-        return await super().append(partition, records)
-
-
-async def test_commits_that_never_cease_keep_nobody_waiting_for_those_before(clock: ManualClock) -> None:
-    site = Site(clock)
-    epochs, site.log = site.log.epochs, BusyLog()
-    site.log.epochs = epochs
-    site.coordinator = site.made()
-    await site.loaded()
-
-    async def commit_on_and_on(offset: int) -> None:
-        while True:
-            await site.commit(offset)
-
-    committing = [asyncio.ensure_future(commit_on_and_on(offset)) for offset in range(1, 4)]
-    await eventually(lambda: site.log.append_count > 10)
-    last = asyncio.ensure_future(site.commit(77))
-    await asyncio.sleep(0)
-    try:
-        await asyncio.wait_for(site.coordinator.settled(), 10)
-        assert last.done()
-    finally:
-        for task in committing:
-            task.cancel()
-        await asyncio.gather(*committing, return_exceptions=True)
-        await site.coordinator.stop()

@@ -517,6 +517,8 @@ class Connection:
         self._close_when_quiet()
 
     def _close_when_quiet(self) -> None:
+        if self._is_resting and not (self._is_busy or self._places or self._outgoing):
+            self.close("the broker stops")
         if self.is_closed or not self.is_idle:
             return
         before = self.progress_bytes

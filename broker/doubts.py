@@ -71,6 +71,7 @@ class Doubts:
                 self._doubted_at_ms[key] = self._clock.monotonic_ms()
             else:
                 self._doubted_at_ms.pop(key, None)
+                self._cluster.look_again()
 
         return on_doubt
 

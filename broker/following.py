@@ -44,9 +44,9 @@ def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionF
         hosted.log.append_replicated(records, now_ms=now_ms)
         hosted.metrics.replicated_bytes_in += len(records)
         hosted.state.record_append(hosted.log.log_end_offset)
+    high_watermark = hosted.state.high_watermark
     if hosted.state.follow_high_watermark(fetched.high_watermark):
-        hosted.log.advance_high_watermark(hosted.state.high_watermark)
-        replicas.fetches.notify(hosted.key, max(len(records) if isinstance(records, memoryview) else 0, 1))
+        replicas.follow_high_watermark(hosted, high_watermark)
     if fetched.log_start_offset > hosted.log.log_start_offset:
         hosted.log.advance_log_start_offset(min(fetched.log_start_offset, hosted.state.high_watermark))
 

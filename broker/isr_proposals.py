@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from broker.config import BrokerSettings
 from broker.core.cluster_image import ClusterImage, partition_image
 from broker.hosted_partition import HostedPartition
+from broker.log.errors import StorageError
 from broker.replicas import PartitionKey, Replicas
 from broker.services import Cluster
 from runtime.clock import Clock
@@ -68,10 +69,13 @@ class IsrProposals:
         await self._loops.stop()
 
     def consider(self, hosted: HostedPartition, replica: int) -> None:
-        """A follower has fetched: propose it when it has caught up."""
+        """A follower has fetched: propose it when it has caught up; nothing waits for one that has fallen behind again."""
+        was_joining = replica in hosted.state.joining
         isr = hosted.state.expanded_isr(replica, self._registered(), lag_ms_max=self._settings.replica_lag_ms_max)
         if isr is not None:
             self._propose(hosted, isr)
+        elif was_joining and replica not in hosted.state.joining:
+            self._replicas.refresh_high_watermark(hosted)
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """A broker that is gone will not join the in-sync replicas: nothing waits for it any more."""
@@ -155,7 +159,10 @@ class IsrProposals:
                 continue
             is_here = self._replicas.find(*key) is hosted
             if is_here and sent is not None:
-                self._take(hosted, sent, answer, refused=refused, changed=changed)
+                try:
+                    self._take(hosted, sent, answer, refused=refused, changed=changed)
+                except StorageError as error:  # of one log: the other partitions have their answers too
+                    self._replicas.storage_failed(error)
             if not is_here or hosted.state.proposed_isr is None:
                 del self._open[key]  # else another proposal was made while this answer was on its way
         refused.write()

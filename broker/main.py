@@ -480,15 +480,13 @@ class Broker:
         self.state = BrokerState.SHUTTING_DOWN
         self._host_addresses.stop()
         self._connections.stop_accepting()
-        self._replicas.fetches.stop()
-        self._replicas.follower_fetches.stop()
         self._replicas.produces.stop()
-        self._replicas.deletes.stop()
         await self._hanging.stop()
         await self._transactions.stop()
         await self._stop_replication()
         await self._groups.stop()
         await self._producer_ids.stop()
+        self._end_waits()
         await self._connections.stop(grace_s=self.settings.shutdown_grace_ms / 1000)
         await self._services.topic_creator.stop()
         await self._housekeeping.stop()
@@ -500,6 +498,18 @@ class Broker:
         await self._peers.close()
         self.state = BrokerState.NOT_RUNNING
         log.info("broker stopped", node_id=self.settings.node_id)
+
+    def _end_waits(self) -> None:
+        """Nobody waits any more for what others do: not who asks only now, either."""
+        replicas = self._replicas
+        for waits in (
+            replicas.fetches,
+            replicas.follower_fetches,
+            replicas.mirror_fetches,
+            replicas.produces,
+            replicas.deletes,
+        ):
+            waits.close()
 
     async def _stop_replication(self) -> None:
         await self._standing.stop()

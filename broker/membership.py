@@ -79,9 +79,9 @@ class Membership:
         """Register now and after every lost session; OperationalFailure when the node id belongs to a live broker."""
         self._registration = registration
         await until_answered(lambda: self._zookeeper.ensure_path(znodes.BROKER_IDS))
+        self._zookeeper.on_session(self._on_session)  # first, so that one that ends meanwhile is noticed
         await until_answered(lambda: self._create(registration))
         self._loops.start("registration", partial(self._register_again_and_again, registration))
-        self._zookeeper.on_session(self._on_session)
 
     async def _create(self, registration: znodes.BrokerRegistration) -> None:
         path = znodes.broker_path(registration.node_id)

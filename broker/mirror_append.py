@@ -63,7 +63,7 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
     if records is None or meeting.repeated_count == len(batches):
         return
     if meeting.continuity is Continuity.GAP:
-        _restart_at(hosted, sent.expected_log_end_offset)
+        _restart_at(replicas, hosted, sent.expected_log_end_offset)
     fresh: Buffer = memoryview(records)[placed[meeting.repeated_count][0] :] if repeated else records
     info = target.append_replicated(fresh, now_ms=now_ms)
     hosted.metrics.mirrored_bytes_in += len(fresh)
@@ -106,14 +106,14 @@ def _follow_log_start(replicas: Replicas, hosted: HostedPartition, sent: Partiti
     if start <= hosted.log.log_start_offset:
         return
     if sent.expected_log_end_offset > hosted.log.log_end_offset:
-        _restart_at(hosted, start)
+        _restart_at(replicas, hosted, start)
     else:
         hosted.log.advance_log_start_offset(min(start, hosted.state.high_watermark))
         replicas.follower_fetches.mark(hosted.key)
-    replicas.fetches.notify(hosted.key)
+        replicas.fetches.notify(hosted.key)
 
 
-def _restart_at(hosted: HostedPartition, offset: int) -> None:
+def _restart_at(replicas: Replicas, hosted: HostedPartition, offset: int) -> None:
     """The source deleted everything that this log has and more: the log goes on empty where the source begins."""
     log.warning(
         "the source begins above this log's end; the log restarts there",
@@ -124,3 +124,4 @@ def _restart_at(hosted: HostedPartition, offset: int) -> None:
     )
     hosted.log.truncate_fully_and_start_at(offset)
     hosted.state.restart_at(offset)
+    replicas.notify_all(hosted)  # its followers have to begin there too, though no record comes with it

@@ -43,13 +43,15 @@ class Purgatory:
         self._timer: asyncio.TimerHandle | None = None
         self._next_tick_ms = math.inf
         self._has_emptied: asyncio.Future[None] | None = None
+        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def wait(self, waiter: Waiter, *, keys: Iterable[Hashable], timeout_ms: float) -> WaitingRequest[Waiter]:
         """Let the request wait; the entry can be given to `forget`."""
-        entry = self._waiting.add(waiter, keys=keys, deadline_ms=self._clock.monotonic_ms() + timeout_ms)
+        allowed_ms = 0 if self._is_closed else timeout_ms
+        entry = self._waiting.add(waiter, keys=keys, deadline_ms=self._clock.monotonic_ms() + allowed_ms)
         self._tick_at(self._waiting.expiry_of(entry))
         return entry
 
@@ -63,12 +65,14 @@ class Purgatory:
         return self._waiting.is_watched(key)
 
     def notify(self, key: Hashable, grown_bytes: int = 0) -> None:
-        """The key changed; watchers are asked in this turn of the loop."""
+        """The key changed; watchers are asked in this turn of the loop. Growth covers up no change of another kind in the same turn."""
         if not self._waiting.is_watched(key):
             return
         if not self._changes:
             self._loop.call_soon(self._deliver)
-        self._changes[key] = self._changes.get(key, 0) + grown_bytes
+        known_bytes = self._changes.get(key)
+        is_growth = grown_bytes > 0 and known_bytes != 0
+        self._changes[key] = (known_bytes or 0) + grown_bytes if is_growth else 0
 
     async def emptied(self) -> None:
         """Wait until nobody waits."""
@@ -114,6 +118,11 @@ class Purgatory:
         for waiter in self._waiting.drain():
             _complete(waiter)
         self._note_emptied()
+
+    def close(self) -> None:
+        """As `stop`; whoever comes later is answered at once, too."""
+        self._is_closed = True
+        self.stop()
 
 
 def _is_over(waiter: Waiter, key: Hashable, grown_bytes: int) -> bool:

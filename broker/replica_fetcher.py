@@ -438,4 +438,8 @@ class ReplicaFetcher:
                 continue
             end_here = hosted.log.log_end_offset
             found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here)
-            resume_in_range(self._replicas.cuts, hosted, found, now_ms=self._clock.now_ms())
+            try:
+                resume_in_range(self._replicas.cuts, hosted, found, now_ms=self._clock.now_ms())
+            except StorageError as error:
+                self._replicas.storage_failed(error)
+                followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)

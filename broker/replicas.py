@@ -121,12 +121,12 @@ class Replicas:
 
     async def apply(self, before: ClusterImage, image: ClusterImage, change: ImageChange) -> list[pb.PartitionFailure]:
         """Take over what changed; partitions that could not be taken over are returned with the reason's code."""
+        known_offline = set(self.offline)
         for deleted in change.deleted:
             self._delete_topic(deleted.name)
         if image.is_complete and not before.is_complete:
             self._delete_strays(image)
         failures: list[pb.PartitionFailure] = []
-        known_offline = set(self.offline)
         turn_began_ms = self._clock.monotonic_ms()
         for topic in change.changed:
             config = self.log_config(topic)
@@ -236,7 +236,7 @@ class Replicas:
     def _change_role(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
         link = image.link_of(hosted.topic)
         was_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
-        isr = hosted.state.isr
+        isr, former_read_error = hosted.state.isr, hosted.read_error
         change = hosted.state.change(partition, now_ms=self._clock.monotonic_ms())
         if change is LeadershipChange.STALE:
             return
@@ -253,6 +253,9 @@ class Replicas:
         if hosted.state.isr != isr:
             self.follower_fetches.mark(hosted.key)
         self.refresh_high_watermark(hosted)
+        self.deletes.notify(hosted.key)  # a replica that was waited for may be none any more
+        if hosted.read_error is not former_read_error:
+            self.fetches.notify(hosted.key)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
             self._role_changes.add(
                 topic=hosted.topic,
@@ -262,7 +265,7 @@ class Replicas:
                 role=image.role_in(link).value,
                 log_end_offset=hosted.log.log_end_offset,
             )
-            self._notify_all(hosted)
+            self.notify_all(hosted)
 
     def take_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
         """Take what the controller answered about one partition, ahead of the image that will say the same."""
@@ -270,7 +273,7 @@ class Replicas:
             self._change_role(image, hosted, partition)
             self._role_changes.write()
 
-    def _notify_all(self, hosted: HostedPartition) -> None:
+    def notify_all(self, hosted: HostedPartition) -> None:
         """Whoever waits for the partition has to look again, whatever it waits for."""
         self.fetches.notify(hosted.key)
         self.follower_fetches.notify(hosted.key)
@@ -292,7 +295,7 @@ class Replicas:
         hosted.state.leave()
         self._held.pop(hosted.key, None)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
-        self._notify_all(hosted)
+        self.notify_all(hosted)
 
     # --- log directories
 
@@ -312,7 +315,7 @@ class Replicas:
                 hosted.write_error = hosted.read_error = ErrorCode.kafka_storage_error
                 hosted.state.leave()
                 self.offline.add(hosted.key)
-                self._notify_all(hosted)
+                self.notify_all(hosted)
         self._tell_offline()
 
     def _replace_log(self, moved: PartitionLog) -> None:
@@ -372,7 +375,7 @@ class Replicas:
         self.follower_fetches.notify(hosted.key, grown_bytes)
         was_all_visible = high_watermark == state.log_end_offset
         if state.record_append(hosted.log.log_end_offset):
-            self._follow_high_watermark(hosted, high_watermark, grown_bytes if was_all_visible else None)
+            self.follow_high_watermark(hosted, high_watermark, grown_bytes if was_all_visible else None)
         if safe_end is not None:
             self._tell_mirror(hosted, safe_end)
 
@@ -389,7 +392,7 @@ class Replicas:
             broker_epoch=broker_epoch,
             log_start_offset=log_start_offset,
         ):
-            self._follow_high_watermark(hosted, high_watermark)
+            self.follow_high_watermark(hosted, high_watermark)
         self._tell_mirror(hosted, safe_end)
         if replica not in state.isr and self.on_follower_outside is not None:
             self.on_follower_outside(hosted, replica)
@@ -397,9 +400,10 @@ class Replicas:
 
     def refresh_high_watermark(self, hosted: HostedPartition) -> None:
         """What it waits for has changed."""
-        high_watermark = hosted.state.high_watermark
+        high_watermark, safe_end = hosted.state.high_watermark, hosted.safe_end
         if hosted.state.refresh_high_watermark():
-            self._follow_high_watermark(hosted, high_watermark)
+            self.follow_high_watermark(hosted, high_watermark)
+        self._tell_mirror(hosted, safe_end)
 
     def advance_log_start(self, hosted: HostedPartition, offset: int) -> None:
         """Records below `offset` are deleted; followers hear of it at once."""
@@ -446,7 +450,7 @@ class Replicas:
         hold, high_watermark = hosted.state.hold, hosted.state.high_watermark
         was_degraded = hold is not None and hold.is_degraded
         if hosted.state.record_standby(acknowledged, now_ms=self._clock.monotonic_ms()):
-            self._follow_high_watermark(hosted, high_watermark)
+            self.follow_high_watermark(hosted, high_watermark)
         if hold is not None and was_degraded and not hold.is_degraded:
             state_change.info("the standby has everything again", topic=key[0], partition=key[1], offset=acknowledged)
         return ErrorCode.none
@@ -479,7 +483,7 @@ class Replicas:
         if is_first and self.on_first_reader is not None:
             self.on_first_reader(hosted)
 
-    def _follow_high_watermark(self, hosted: HostedPartition, former: int, grown_bytes: int | None = None) -> None:
+    def follow_high_watermark(self, hosted: HostedPartition, former: int, grown_bytes: int | None = None) -> None:
         """The high watermark moved up from `former`: readers see more (`grown_bytes` if known), producers have their answer."""
         reached = hosted.state.high_watermark
         hosted.log.advance_high_watermark(reached)

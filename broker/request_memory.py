@@ -53,8 +53,9 @@ class RequestMemory:
         return memoryview(bytearray(capacity))[:size]
 
     def wait(self, connection: MemoryWaiter) -> None:
-        """Call the connection's `memory_freed` when there may be room."""
-        self._waiting.append(connection)
+        """Call the connection's `memory_freed` once there may be room; one that has tried again meanwhile keeps its place."""
+        if connection not in self._waiting:
+            self._waiting.append(connection)
 
     def give_back(self, view: memoryview) -> None:
         """A buffer is not used any more; nobody may hold a view of it."""

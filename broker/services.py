@@ -49,6 +49,11 @@ class Cluster:
     def replace(self, image: ClusterImage) -> None:
         """Put a newer image in place and wake those who wait for what it has."""
         self.image = image
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Wake those whose condition holds now: what it asks beside the image has changed, too."""
+        image = self.image
         for condition, future in tuple(self._waiting):
             if future.done():
                 continue

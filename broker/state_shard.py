@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -85,7 +86,8 @@ class _Lane(Generic[CommandT]):
 
     write_count: int = 0
     access: Access = Access.ALONE
-    waiting: deque[tuple[CommandT, int]] = field(default_factory=deque)
+    waiting: deque[tuple[CommandT, int, int]] = field(default_factory=deque)
+    """Each with its token and its number."""
 
     def may_run(self, access: Access) -> bool:
         return not self.write_count or (access is self.access and access is not Access.ALONE)
@@ -95,6 +97,7 @@ class _Lane(Generic[CommandT]):
 class _Write(Generic[DecisionT]):
     """A decision on its way into the log."""
 
+    number: int
     lane: str
     decision: DecisionT
     content: Content
@@ -136,6 +139,11 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._is_writing = False
         self._writer: asyncio.Task[None] | None = None
         """While an append is waited for."""
+        self._taken_count = 0
+        self._unfinished: dict[int, None] = {}
+        """The numbers of commands that were taken and are neither written nor without records, the oldest first."""
+        self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Who waits for the commands up to a number."""
 
     # --- what the machine brings
 
@@ -215,19 +223,23 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             raise CoordinatorRefusal(ErrorCode.not_coordinator)
         name, access = self._lane_of(command), self._access(command)
         lane = self._lanes.get(name)
+        self._taken_count += 1
         if lane is not None and (lane.waiting or not lane.may_run(access)):
-            lane.waiting.append((command, token))
+            lane.waiting.append((command, token, self._taken_count))
+            self._unfinished[self._taken_count] = None
             return
-        self._run(command, token, name, access)
+        self._run(command, token, self._taken_count, name, access)
 
-    def _run(self, command: CommandT, token: int, name: str, access: Access) -> None:
+    def _run(self, command: CommandT, token: int, number: int, name: str, access: Access) -> None:
         decision = self._decide(command, token)
         content = self._content_of(decision)
         lane, is_applied = self._lanes.get(name) or _Lane(), access is Access.BUILT_UPON
         if not content and not (is_applied and lane.write_count):
             self._apply(decision)
             self._act(decision)
+            self._note_finished(number)
             return
+        self._unfinished[number] = None
         self._lanes[name] = lane
         lane.write_count += 1
         lane.access = access
@@ -235,7 +247,14 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             self._apply(decision)
         size_bytes = len(content) if isinstance(content, bytes) else sum(map(_record_bytes, content))
         self._unwritten.append(
-            _Write(lane=name, decision=decision, content=content, size_bytes=size_bytes, is_applied=is_applied)
+            _Write(
+                number=number,
+                lane=name,
+                decision=decision,
+                content=content,
+                size_bytes=size_bytes,
+                is_applied=is_applied,
+            )
         )
         if not self._is_writing:
             self._is_writing = True
@@ -319,6 +338,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             self._run(*lane.waiting.popleft(), write.lane, access)
         if not lane.write_count:
             del self._lanes[write.lane]
+        self._note_finished(write.number)
 
     def _fail(self, code: ErrorCode) -> None:
         if self.is_ended:
@@ -340,14 +360,27 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             if not request.done():
                 request.set_exception(CoordinatorRefusal(code))
         self._requests.clear()
+        self._unfinished.clear()
+        self._release_settled()
 
     async def settled(self) -> None:
-        """Wait until everything decided so far is written or has failed."""
-        while self._is_writing:
-            if self._writer is None:
-                await asyncio.sleep(0)
-            else:
-                await asyncio.gather(self._writer, return_exceptions=True)
+        """Wait until everything taken so far is written or has failed, whatever comes meanwhile."""
+        if self._unfinished:
+            waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settling.append((self._taken_count, waited))
+            await waited
+
+    def _note_finished(self, number: int) -> None:
+        self._unfinished.pop(number, None)
+        if self._settling:
+            self._release_settled()
+
+    def _release_settled(self) -> None:
+        oldest = next(iter(self._unfinished), math.inf)
+        while self._settling and oldest > self._settling[0][0]:
+            _, waited = self._settling.popleft()
+            if not waited.done():
+                waited.set_result(None)
 
 
 def _record_bytes(record: KeyValue) -> int:

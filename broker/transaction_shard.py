@@ -75,8 +75,12 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         if known is None or not known.state.is_ending:
             return
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(transactional_id, []).append(over)
-        await asyncio.wait([over], timeout=timeout_ms / 1000)
+        waiting = self._waiting.setdefault(transactional_id, [])
+        waiting.append(over)
+        try:
+            await asyncio.wait([over], timeout=timeout_ms / 1000)
+        finally:
+            waiting.remove(over)
 
     def answer_now(self, question: VerifyPartitions) -> AddReply | None:
         """The answer, None while something about the transactional id is on its way into the log."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from kazoo.exceptions import KazooException
@@ -73,7 +73,9 @@ class ActiveController:
             COMMANDS_QUEUED_MAX
         )
         self._has_changed = asyncio.Condition()
-        self._topic_watches = TopicWatches(self._reader, self._tell, cluster=lambda: self.cluster)
+        self._topic_watches = TopicWatches(
+            self._reader, self._tell, discover=self._discover, cluster=lambda: self.cluster
+        )
         self._requests = AdminRequests(
             self.submit, self._writer, cluster=lambda: self.cluster, changed=self._has_changed
         )
@@ -262,6 +264,10 @@ class ActiveController:
 
     async def _on_topic_names(self, names: list[str]) -> None:
         self._topic_watches.follow(names)
+        await self._discover(names)
+
+    async def _discover(self, names: Iterable[str]) -> None:
+        """Take over those topics that are not known yet."""
         unknown = [name for name in names if name not in self.cluster.topics]
         found: list[Topic] = []
         for name in unknown:

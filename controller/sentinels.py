@@ -54,6 +54,7 @@ class Sentinels:
         self._own_node = own_node
         self._watched: dict[tuple[int, int], str] = {}
         """Broker and its epoch to the loop that watches it."""
+        self._presumed_dead: set[tuple[int, int]] = set()
         self._loops = Supervisor()
 
     def follow(self, cluster: Cluster) -> None:
@@ -66,14 +67,20 @@ class Sentinels:
             if key not in self._watched and broker.node_id != self._own_node:
                 self._watched[key] = f"sentinel of broker {key[0]} of epoch {key[1]}"
                 self._loops.start(self._watched[key], partial(self._watch, broker), kind="sentinel")
+        self._presumed_dead = {(broker.node_id, broker.epoch) for broker in cluster.presumed_dead.values()}
 
     async def _watch(self, broker: Broker) -> None:
         address = broker.registration.grpc_address
+        if (broker.node_id, broker.epoch) in self._presumed_dead:
+            await self._take_back(broker)  # it may answer again by now, and would never be seen to refuse
         while True:
             await until_refused(address)
             await self._tell(ask.BrokerUnreachable(node_id=broker.node_id, broker_epoch=broker.epoch))
-            await until_identified(address, broker.epoch)
-            await self._tell(ask.BrokerAnswered(node_id=broker.node_id, broker_epoch=broker.epoch))
+            await self._take_back(broker)
+
+    async def _take_back(self, broker: Broker) -> None:
+        await until_identified(broker.registration.grpc_address, broker.epoch)
+        await self._tell(ask.BrokerAnswered(node_id=broker.node_id, broker_epoch=broker.epoch))
 
     async def close(self) -> None:
         """Watch nobody any more."""

@@ -1,4 +1,5 @@
-"""Topics whose assignment somebody else writes: partitions that Kafka's older tools add by changing `/brokers/topics/<topic>` itself.
+"""Topics whose assignment somebody else writes: partitions that Kafka's older tools add by changing `/brokers/topics/<topic>` itself, and
+topics that come into being in more than one write.
 
 Each topic's znode is watched. A version that the controller does not know is read and given to it as a command, and what it takes
 over it writes again, because such tools drop the topic id. Looks are few at a time: a site may have thousands of topics, and all
@@ -38,10 +39,12 @@ class TopicWatches:
         reader: ClusterReader,
         tell: Callable[[PartitionsFound], Awaitable[None]],
         *,
+        discover: Callable[[Iterable[str]], Awaitable[None]],
         cluster: Callable[[], Cluster],
     ) -> None:
         self._reader = reader
         self._tell = tell
+        self._discover = discover
         self._cluster = cluster
         self._watched: set[str] = set()
         self._due: dict[str, None] = {}
@@ -77,7 +80,12 @@ class TopicWatches:
         known = self._cluster().topics.get(name)
         if version is None:
             self._watched.discard(name)
-        elif known is not None and version > known.version:
+        elif known is None:
+            # what was written first, when its name appeared, may not have been a topic yet
+            async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=20, max_ms=500):
+                with attempt:
+                    await self._discover([name])
+        elif version > known.version:
             await self._take(name)
 
     async def _take(self, name: str) -> None:

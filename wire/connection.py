@@ -203,8 +203,12 @@ class Connection:
         async with self._order:
             self._check_open(api_key)
             await self._slots.acquire()
-            await self._stream.writable()
-            self._check_open(api_key)
+            try:
+                await self._stream.writable()
+                self._check_open(api_key)
+            except BaseException:
+                self._slots.release()  # no answer will
+                raise
             future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
             self._pending.append(_Pending(self._next_correlation_id, api_key, future))
             self._write(api_key, version, body, body_size)

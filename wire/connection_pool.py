@@ -77,4 +77,7 @@ class ConnectionPool:
             place.failures += 1
             raise
         place.failures = 0
+        if self._is_closed:
+            connection.close("the client was closed")
+            raise Unreachable("the client is closed", node=str(address))
         return connection

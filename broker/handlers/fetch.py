@@ -82,8 +82,10 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
         return
     if plan.session is not None and plan.session.is_followers:
-        # a follower opens another session over its next connection
-        session_id = plan.session_id
+        # a follower's session is over when it opens another one, or its connection ends
+        session_id, end_former = plan.session_id, exchange.connection.on_end
+        if end_former is not None and not plan.is_incremental:
+            end_former()
         exchange.connection.on_end = lambda: services.fetch_sessions.close(session_id)
     fetch = Fetch(services, exchange, request, plan)
     fetch.begin()

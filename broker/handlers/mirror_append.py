@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kio.schema.errors import ErrorCode
 
 from broker.core.access import mirror_error
-from broker.core.cluster_image import ClusterImage
+from broker.core.cluster_image import UNKNOWN_EPOCH, ClusterImage
 from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
@@ -45,7 +45,16 @@ MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_APPEND]
 class _Outcome:
     """One partition's result, until it is encoded."""
 
-    __slots__ = ("divergence", "error", "hosted", "index", "link_epoch", "log_end_offset", "message")
+    __slots__ = (
+        "_led_since_epoch",
+        "divergence",
+        "error",
+        "hosted",
+        "index",
+        "link_epoch",
+        "log_end_offset",
+        "message",
+    )
 
     def __init__(self, index: int, link_epoch: int) -> None:
         self.index = index
@@ -54,7 +63,24 @@ class _Outcome:
         self.message: str | None = None
         self.hosted: HostedPartition | None = None
         self.log_end_offset = -1
+        self._led_since_epoch = UNKNOWN_EPOCH
         self.divergence: Diverged | None = None
+
+    def took(self, hosted: HostedPartition) -> None:
+        """The partition has the batches; what follows counts only while it is led without a break."""
+        self.log_end_offset = hosted.log.log_end_offset
+        self._led_since_epoch = hosted.state.led_since_epoch
+
+    def is_missing(self) -> bool:
+        """Whether followers have yet to take what was appended; it fails when they cannot any more."""
+        if self.hosted is None or self.error is not ErrorCode.none:
+            return False
+        state = self.hosted.state
+        if not state.is_leader or state.led_since_epoch != self._led_since_epoch:
+            # the log may have been cut in between, and other batches put in their place
+            self.fail(PartitionFailure(ErrorCode.not_leader_or_follower))
+            return False
+        return state.high_watermark < self.log_end_offset
 
     def fail(self, failure: PartitionFailure) -> None:
         """Remember why it failed."""
@@ -113,7 +139,7 @@ def _append(
     try:
         hosted = outcome.hosted = _target(services, image, request, topic, partition.partition_index)
         append_mirrored(services.replicas, hosted, partition, now_ms=services.clock.now_ms())
-        outcome.log_end_offset = hosted.log.log_end_offset
+        outcome.took(hosted)
     except PartitionFailure as failure:
         outcome.fail(failure)
     return outcome
@@ -158,14 +184,7 @@ async def _answer_flushed(
 def _answer_replicated(
     services: BrokerServices, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]
 ) -> None:
-    missing = [
-        outcome
-        for _, partitions in outcomes
-        for outcome in partitions
-        if outcome.hosted is not None
-        and outcome.error is ErrorCode.none
-        and outcome.hosted.state.high_watermark < outcome.log_end_offset
-    ]
+    missing = [outcome for _, partitions in outcomes for outcome in partitions if outcome.is_missing()]
     if not missing:
         _answer(exchange, outcomes)
         return
@@ -186,17 +205,8 @@ class _WaitingAppend:
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """True when nothing is waited for any more."""
-        self._missing = [outcome for outcome in self._missing if self._is_missing(outcome)]
+        self._missing = [outcome for outcome in self._missing if outcome.is_missing()]
         return not self._missing
-
-    def _is_missing(self, outcome: _Outcome) -> bool:
-        hosted = outcome.hosted
-        if hosted is None:
-            return False
-        if not hosted.state.is_leader:
-            outcome.fail(PartitionFailure(ErrorCode.not_leader_or_follower))
-            return False
-        return hosted.state.high_watermark < outcome.log_end_offset
 
     def complete(self) -> None:
         """Answer; a mirror sends again what took too long, and it is found to be there."""

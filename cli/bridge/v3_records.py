@@ -89,14 +89,13 @@ class _RecordStream(Response):
         self._items: asyncio.Queue[_Item | None] = asyncio.Queue(parts.settings.stream_records_max)
 
     async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
-        """Answer; the request itself is at hand already."""
-        reading = asyncio.create_task(self._read())
+        """Answer; the request itself is at hand already. When either of reading and writing breaks, the other waits for nothing more."""
         try:
-            await self._write(send)
-            await reading
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._read())
+                await self._write(send)
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from group
 
     async def _read(self) -> None:
         """Take records until the body ends, is no stream of records, or the bridge stops."""

@@ -41,6 +41,8 @@ class ControllerMachine:
         draft = Draft(self.cluster)
         try:
             reason = self._consider(draft, command)
+            # an election may have left the wanted replicas alone in sync
+            reassignment.complete_in_sync(draft, tuple(draft.changed_partitions))
         except InvariantBroken as error:
             raise self._told(error) from error
         decision = draft.finish(reason)

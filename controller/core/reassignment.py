@@ -45,7 +45,9 @@ def alter(draft: Draft, command: AlterReassignments) -> None:
             begun[partition.topic][partition.partition] = _widened(draft, partition, target)
     _begin(draft, begun)
     _narrow(draft, {partition: _original(draft, partition) for partition in cancelled})
-    complete_in_sync(draft, [TopicPartition(topic, index) for topic, changes in begun.items() for index in changes])
+    moved = [TopicPartition(topic, index) for topic, changes in begun.items() for index in changes]
+    draft.bring_online([partition for partition in moved if partition not in draft.cluster.leaderships])
+    complete_in_sync(draft, moved)
 
 
 def _original(draft: Draft, partition: TopicPartition) -> tuple[int, ...]:
@@ -169,7 +171,9 @@ def complete_in_sync(draft: Draft, partitions: Iterable[TopicPartition]) -> None
     done: dict[TopicPartition, tuple[int, ...]] = {}
     for partition in partitions:
         known = cluster.leaderships.get(partition)
-        if known is None or not cluster.topics[partition.topic].is_reassigning(partition.partition):
+        if known is None or cluster.is_deleting(partition.topic):
+            continue
+        if not cluster.topics[partition.topic].is_reassigning(partition.partition):
             continue
         target = cluster.target_of(partition)
         can_lead = known.leader in target or isinstance(_elect(draft, partition, target, known.isr), Election)

@@ -336,6 +336,26 @@ async def test_what_other_tools_write_to_zookeeper_is_taken_over(
     await eventually(lambda: _is_empty(zookeeper, znodes.DELETE_TOPICS))
 
 
+@pytest.mark.parametrize("first", [b"", b'{"version":1,"partitions":{}}'])
+async def test_a_topic_that_another_tool_writes_in_two_steps_is_taken_over(
+    stack: AsyncExitStack,
+    zookeeper_connect: str,
+    zookeeper: ZooKeeper,
+    monkeypatch: pytest.MonkeyPatch,
+    first: bytes,
+) -> None:
+    monkeypatch.setattr("controller.topic_watches.FIRST_LOOK_AFTER_S", 0)
+    broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
+    candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
+    await eventually(lambda: broker.batches and candidate.is_active)
+    path = znodes.topic_path("by-hand")
+    await zookeeper.create(path, first)
+    await create(await start_client(stack, candidate), "later")  # it has looked at what was written before
+    assignment = znodes.TopicAssignment(topic_id=bytes(16), partitions={0: (1,)})
+    await zookeeper.set(path, znodes.encode_topic(assignment))
+    await eventually(lambda: broker.leader_of("by-hand", 0) == 1, within_ms=10_000)
+
+
 async def _is_empty(zookeeper: ZooKeeper, path: str) -> bool:
     return await zookeeper.children(path) == []
 

@@ -210,7 +210,8 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Replicas,
         name="_change_role",
         substitute=_truncates_at_each_new_leader,
-        known_seed=22,
+        known_seed=168,
+        seeds_max=800,
     ),
     Mutant(
         title="a leader does not know where an older epoch ended (KIP-279)",
@@ -294,8 +295,8 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=ClusterWriter,
         name="write",
         substitute=_writes_unguarded,
-        known_seed=52,
-        seeds_max=600,
+        known_seed=340,
+        seeds_max=1500,
     ),
     Mutant(
         title="proposed in-sync replicas are taken unchecked",

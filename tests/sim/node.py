@@ -122,6 +122,7 @@ class ServedConnection:
         self.client_software = ""
         self.is_closed = False
         self.on_close: Any = None
+        self.on_end: Any = None
         end.on_message = self._receive
         end.on_lost = lambda: self.close("lost")
 

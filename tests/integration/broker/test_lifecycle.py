@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Callable
 
 import pytest
 
+from broker.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID
 from tests.integration.broker.test_requests import create, records, want
 from tests.support.eventually import eventually_sync
 from tests.support.lone_broker_process import LoneBroker
@@ -72,6 +75,43 @@ def test_a_stop_answers_those_who_wait(start_broker: Callable[..., LoneBroker]) 
             assert client.read_frame()
             assert other.read_frame()
     assert broker.process.wait_ended() == 0
+
+
+@pytest.mark.parametrize("replica_id", [CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID])
+def test_a_stop_does_not_wait_for_whoever_asks_again_and_again(
+    start_broker: Callable[..., LoneBroker], replica_id: int
+) -> None:
+    broker = start_broker(antipode_shutdown_grace_ms="3600000")
+    patient = FetchRequest([want("t")], max_wait_ms=3_600_000, replica_id=replica_id)
+    with RawClient(broker.port) as client:
+        create(client, "t")
+        client.send_fetch(patient)
+        os.kill(broker.process.pid, signal.SIGTERM)
+        answers = 0
+        with contextlib.suppress(OSError):
+            while client.read_frame():
+                answers += 1
+                client.send_fetch(patient)
+    assert answers
+    assert broker.process.wait_ended() == 0
+
+
+def test_a_follower_that_begins_its_session_anew_leaves_none_behind(start_broker: Callable[..., LoneBroker]) -> None:
+    broker = start_broker()
+
+    def session_count() -> float:
+        page = urllib.request.urlopen(f"http://127.0.0.1:{broker.facts['metrics']}/metrics").read().decode()
+        (line,) = re.findall(r"^kafka_server_fetchsessioncache_numincrementalfetchsessions (.*)$", page, re.MULTILINE)
+        return float(line)
+
+    with RawClient(broker.port) as client:
+        create(client, "t")
+        for _ in range(3):
+            first = client.fetch(FetchRequest([want("t")], max_wait_ms=0, replica_id=2, session_epoch=0))
+            again = FetchRequest([], max_wait_ms=0, replica_id=2, session_id=first.session_id, session_epoch=1)
+            assert client.fetch(again).session_id == first.session_id
+        assert session_count() == 1
+    eventually_sync(lambda: session_count() == 0)
 
 
 def test_a_deleted_topics_log_goes_even_when_the_broker_was_away(start_broker: Callable[..., LoneBroker]) -> None:

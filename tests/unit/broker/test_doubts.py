@@ -12,6 +12,7 @@ from broker.core.cluster_image import ClusterImage, apply_batch
 from broker.doubts import DOUBT_MS_MAX, Doubts
 from broker.services import Cluster
 from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo
 
@@ -60,6 +61,17 @@ async def test_an_answer_waits_for_the_image_without_the_doubted_broker(doubts: 
     assert not done
     cluster.replace(listed(cluster.image, OWN))
     await asyncio.wait_for(settled, 60)
+
+
+async def test_an_answer_waits_no_longer_when_the_doubted_broker_is_there_after_all(doubts: Doubts) -> None:
+    heard = doubts._listener((OTHER, OTHER))
+    heard(True)
+    settled = asyncio.create_task(doubts.settled())
+    await eventually(lambda: doubts._cluster._waiting)
+    heard(False)
+    await asyncio.sleep(0)
+    assert not doubts._cluster._waiting or doubts._cluster._waiting[0][1].done()
+    await settled
 
 
 async def test_a_doubt_holds_nobody_up_once_it_is_old(doubts: Doubts, clock: ManualClock) -> None:

@@ -26,14 +26,13 @@ CUTS = CutRecords(RealDisk(), bytes_max=1 << 20)
 
 
 class Nobody:
-    """Replicas of which only the purgatories are asked for: nobody waits."""
+    """Replicas of which nobody waits for anything."""
 
-    def __init__(self) -> None:
-        self.fetches = self
-        self.cuts = CUTS
+    cuts = CUTS
 
-    def notify(self, key: object, grown_bytes: int = 0) -> None:
-        """Nobody to tell."""
+    def follow_high_watermark(self, hosted: HostedPartition, former: int) -> None:
+        """It has moved up from `former`."""
+        hosted.log.advance_high_watermark(hosted.state.high_watermark)
 
 
 REPLICAS: Any = Nobody()

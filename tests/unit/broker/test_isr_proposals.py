@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.cluster_image import ClusterImage, PartitionImage, partition_image
 from broker.core.partition import Partition
 from broker.isr_proposals import IsrProposals
+from broker.log.errors import StorageError
 from broker.services import Cluster
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
@@ -127,6 +128,24 @@ async def test_a_broker_that_is_gone_does_not_keep_the_high_watermark_waiting(cl
     assert hosted.state.high_watermark == 40
 
 
+async def test_a_follower_that_no_longer_joins_does_not_keep_the_high_watermark_waiting(clock: ManualClock) -> None:
+    hosted = Hosted()
+    cluster = Cluster(ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2)}))
+    parts: tuple[Any, ...] = (OnePartition(hosted), cluster, SlowController(), Settings(), clock)
+    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    hosted.state.change(partition_image(state(1, 1)), now_ms=0)
+    hosted.state.record_append(10)
+    hosted.state.record_fetch(2, 10, now_ms=0)
+    proposals.consider(hosted, 2)  # type: ignore[arg-type]
+    hosted.state.withdraw_proposal()
+    hosted.state.record_append(20)
+    assert hosted.state.high_watermark == 10
+    hosted.state.record_fetch(2, 15, now_ms=Settings.replica_lag_ms_max + 1)
+    proposals.consider(hosted, 2)  # type: ignore[arg-type]
+    assert not hosted.state.joining
+    assert hosted.state.high_watermark == 20
+
+
 async def test_a_broker_that_the_controller_refuses_is_not_proposed_with_each_of_its_fetches(
     clock: ManualClock,
 ) -> None:
@@ -210,5 +229,51 @@ async def test_lagging_replicas_are_looked_for_again_after_a_look_that_broke(
     proposals.start()
     try:
         await eventually(lambda: controller.asked)
+    finally:
+        await proposals.stop()
+
+
+class WithBadDisk(OnePartition):
+    """Replicas of which one cannot take a leadership over."""
+
+    def __init__(self, sound: Hosted, rotten: Hosted) -> None:
+        super().__init__(sound)
+        self._all = {hosted.key: hosted for hosted in (rotten, sound)}
+        self._rotten = rotten
+        self.failures: list[StorageError] = []
+
+    def find(self, topic: str, index: int) -> Hosted:
+        """The partition."""
+        return self._all[topic, index]
+
+    def take_state(self, image: ClusterImage, hosted: Hosted, partition: PartitionImage) -> None:
+        """The controller's state is in force, if it can be written down."""
+        if hosted is self._rotten:
+            raise StorageError("writing", "t-1", "a bad disk")
+        super().take_state(image, hosted, partition)
+
+    def storage_failed(self, error: StorageError) -> None:
+        """A log could not be written."""
+        self.failures.append(error)
+
+
+async def test_a_partition_whose_disk_is_bad_keeps_the_answer_from_no_other(clock: ManualClock) -> None:
+    sound, rotten, controller = Hosted(), Hosted(), SlowController()
+    rotten.index, rotten.key = 1, ("t", 1)
+    image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2, 3)})
+    replicas = WithBadDisk(sound, rotten)
+    parts: tuple[Any, ...] = (replicas, Cluster(image), controller, Settings(), clock)
+    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    for hosted in (rotten, sound):
+        hosted.state.change(partition_image(state(1, 1, 3)), now_ms=0)
+    proposals.start()
+    try:
+        for hosted in (rotten, sound):
+            proposals._propose(hosted, (1,))  # type: ignore[arg-type]
+        await eventually(lambda: controller.asked)
+        answers = [pb.AlteredPartition(topic="t", partition=index, state=state(2, 1)) for index in (1, 0)]
+        controller.asked[0][1].set_result(pb.AlterPartitionsReply(partitions=answers))
+        await eventually(lambda: sound.state.isr == (1,), within_ms=10_000)
+        assert replicas.failures
     finally:
         await proposals.stop()

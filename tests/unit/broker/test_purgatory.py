@@ -72,3 +72,47 @@ async def test_what_ends_early_does_not_keep_others_from_ending() -> None:
     purgatory.notify("notified")
     await asyncio.wait_for(are_over.wait(), 30)
     assert endings == ["notified", "b", "c"]
+
+
+class _Hears:
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:
+        self.heard.append(grown_bytes)
+        return False
+
+    def complete(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("told", [(10, 0), (0, 10), (0, 10, 10)])
+async def test_growth_covers_no_other_change_of_the_same_turn_up(told: tuple[int, ...]) -> None:
+    purgatory, waiter = Purgatory(ManualClock()), _Hears()
+    purgatory.wait(waiter, keys=["p"], timeout_ms=1e6)
+    for grown_bytes in told:
+        purgatory.notify("p", grown_bytes)
+    await asyncio.sleep(0)
+    assert waiter.heard == [0]
+    purgatory.notify("p", 10)
+    purgatory.notify("p", 20)
+    await asyncio.sleep(0)
+    assert waiter.heard == [0, 30]
+    purgatory.stop()
+
+
+class _Answered(_Waiter):
+    def __init__(self) -> None:
+        self.is_over = asyncio.Event()
+
+    def complete(self) -> None:
+        self.is_over.set()
+
+
+async def test_after_the_end_nobody_waits_any_more() -> None:
+    purgatory, answered = Purgatory(SystemClock()), [_Answered(), _Answered()]
+    purgatory.wait(answered[0], keys=["p"], timeout_ms=1e6)
+    purgatory.close()
+    purgatory.wait(answered[1], keys=["p"], timeout_ms=1e6)
+    for waiting in answered:
+        await asyncio.wait_for(waiting.is_over.wait(), 10)

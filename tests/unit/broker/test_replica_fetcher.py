@@ -10,13 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from broker.config import load_broker_settings
 from broker.core.cluster_image import PartitionImage
+from broker.core.follower import OutOfRange
 from broker.core.partition import Partition
 from broker.core.topic_configs import LogConfig
 from broker.cut_records import CutRecords
+from broker.following import resume_in_range
 from broker.hosted_partition import HostedPartition
+from broker.log.errors import StorageError
 from broker.metrics import TopicMetrics
 from broker.replica_fetcher import ReplicaFetcher
 from runtime.addresses import HostPort
@@ -25,6 +29,7 @@ from runtime.disk import RealDisk
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, open_log
+from wire.broker_requests import ListedOffset
 from wire.client_errors import Unreachable
 from wire.fetch_codec import FetchResponse, PartitionFetched, TopicFetched
 
@@ -42,11 +47,16 @@ class Fetches:
     """Of replicas, only what a fetcher asks: nobody waits for anything."""
 
     def __init__(self) -> None:
-        self.fetches = self
         self.cuts = CutRecords(RealDisk(), bytes_max=0)
+        self.failures: list[StorageError] = []
 
-    def notify(self, key: object, grown_bytes: int = 0) -> None:
-        """Nobody to tell."""
+    def storage_failed(self, error: StorageError) -> None:
+        """A log could not be written."""
+        self.failures.append(error)
+
+    def follow_high_watermark(self, hosted: HostedPartition, former: int) -> None:
+        """It has moved up from `former`."""
+        hosted.log.advance_high_watermark(hosted.state.high_watermark)
 
 
 def image(leader_epoch: int) -> PartitionImage:
@@ -126,6 +136,38 @@ async def test_one_partition_that_cannot_be_appended_holds_up_no_other_and_is_as
         is_healed = True
         await eventually(lambda: rotten.log.log_end_offset == 1 and fetcher.failing_count() == 0)
         assert sound.log.log_end_offset == 1
+
+
+async def test_one_partition_that_cannot_be_cut_where_its_leader_ends_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rotten, sound = follower(tmp_path, "rotten"), follower(tmp_path, "sound")
+
+    def resume(cuts: CutRecords, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
+        if hosted is rotten:
+            raise StorageError("cutting", rotten.log.directory, "a bad disk")
+        resume_in_range(cuts, hosted, found, now_ms=now_ms)
+
+    async def offsets(_: Any, queries: Any, **__: Any) -> Any:
+        return {key: ListedOffset(ErrorCode.none, -1, 7, -1) for key in queries}
+
+    async def fetch(_: Any, request: Any) -> FetchResponse:
+        behind = [hosted for hosted in (rotten, sound) if not hosted.log.log_end_offset]
+        named = {topic.name for topic in request.topics}
+        answers = [
+            TopicFetched(hosted.topic, hosted.topic_uuid, [PartitionFetched(0, ErrorCode.offset_out_of_range)])
+            for hosted in behind
+            if hosted.topic in named
+        ]
+        return FetchResponse(answers, session_id=1) if answers else await no_news()
+
+    monkeypatch.setattr("broker.replica_fetcher.resume_in_range", resume)
+    monkeypatch.setattr("broker.replica_fetcher.request_offsets", offsets)
+    async with following(monkeypatch, fetch, rotten, sound) as fetcher:
+        await eventually(lambda: sound.log.log_end_offset == 7 and fetcher.failing_count() == 1)
+        assert not fetcher.is_broken
+        replicas: Any = fetcher._replicas
+        assert replicas.failures
 
 
 async def test_an_answer_that_comes_after_a_change_of_leadership_is_not_appended(

@@ -162,7 +162,10 @@ async def test_markers_that_do_not_get_through_refuse_the_next_transaction_for_n
     await site.add(0)
     site.markers.gate.clear()
     await site.end(0)
-    assert await site.add(1) is ErrorCode.concurrent_transactions
+    for _ in range(3):
+        assert await site.add(1) is ErrorCode.concurrent_transactions
+    (shard,) = site.coordinator._led
+    assert not any(shard._waiting.values()), "whoever asked in vain is not remembered"
 
 
 async def test_whether_a_partition_takes_part_is_answered_in_place_unless_something_is_on_its_way_into_the_log(

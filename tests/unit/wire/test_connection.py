@@ -12,6 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
+from tests.support.eventually import eventually
 from tests.support.scripted_broker import API_VERSIONS, ScriptedBroker, in_pieces, versions_answer
 from wire import frames, schemas
 from wire.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
@@ -140,6 +141,20 @@ async def test_cancelled_caller_does_not_disturb_the_others(broker: ScriptedBrok
         assert connection.in_flight_count == 0
 
 
+async def test_a_caller_that_goes_while_nothing_can_be_written_leaves_its_place_to_others(
+    broker: ScriptedBroker,
+) -> None:
+    async with connected(broker.address, ConnectionOptions(in_flight_max=1)) as connection:
+        connection._stream.pause_writing()
+        impatient = asyncio.create_task(named(connection, "impatient"))
+        await eventually(connection._slots.locked)
+        impatient.cancel()
+        await asyncio.gather(impatient, return_exceptions=True)
+        connection._stream.resume_writing()
+        await asyncio.wait_for(named(connection, "another"), 10)
+    assert [request.states_filter[0] for request in broker.requests(LIST_GROUPS)] == ["another"]
+
+
 async def test_lost_connection_fails_the_request_in_flight(broker: ScriptedBroker) -> None:
     def cut(request: Any, header: RequestHeader) -> None:
         broker.cut()
@@ -237,6 +252,23 @@ async def test_pool_shares_one_connection_and_opens_another_after_a_loss(broker:
     await pool.close()
     with pytest.raises(Unreachable, match="closed"):
         await pool.get(broker.address)
+
+
+async def test_a_pool_that_is_closed_while_it_connects_keeps_nothing_open(broker: ScriptedBroker) -> None:
+    may_go_on, opened = asyncio.Event(), list[Connection]()
+
+    async def slow(connection: Connection) -> None:
+        opened.append(connection)
+        await may_go_on.wait()
+
+    pool = ConnectionPool(ConnectionOptions(handshake=slow))
+    asking = asyncio.create_task(pool.get(broker.address))
+    await eventually(lambda: opened)
+    await pool.close()
+    may_go_on.set()
+    with pytest.raises(Unreachable, match="the client is closed"):
+        await asking
+    assert not opened[0].is_open
 
 
 async def test_pool_reaches_a_broker_that_comes_back(broker: ScriptedBroker) -> None:

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
-from controller.core.cluster import Replica, TopicPartition
+from controller.core.cluster import Replica, Topic, TopicPartition
 from tests.support.controller_scene import Crashed, SiteModel, topic_request
 
 T0 = TopicPartition("t", 0)
@@ -161,6 +161,26 @@ def test_a_controller_that_takes_over_completes_what_is_in_sync(model: SiteModel
     model.take_over()
     assert assignment(model) == ((3, 4), (), ())
     assert model.cluster.leaderships[T0].leader == 3
+
+
+def test_a_move_is_complete_when_only_the_wanted_replica_is_left_and_may_lead(model: SiteModel) -> None:
+    change = ask.ConfigChange(name="t", set_configs={"unclean.leader.election.enable": "true"})
+    model.give(ask.AlterTopicConfigs(changes=(change,)))
+    reassign(model, (3,))
+    model.give(ask.BrokersListed(brokers=model.alive(3, 4)))
+    assert model.cluster.leaderships[T0].isr == (3,)
+    assert assignment(model) == ((3,), (), ())
+
+
+def test_a_partition_that_nobody_could_lead_yet_is_led_where_it_is_moved_to(model: SiteModel) -> None:
+    topic = Topic(name="u", topic_id=bytes(16), assignment={0: (9,)})
+    model.topics["u"] = topic
+    model.give(ask.TopicsDiscovered(topics=(topic,)))
+    partition = TopicPartition("u", 0)
+    assert partition not in model.cluster.leaderships
+    model.give(ask.AlterReassignments(targets=((partition, (3,)),), must_keep_replication_factor=True))
+    assert (model.cluster.leaderships[partition].leader, model.cluster.leaderships[partition].isr) == (3, (3,))
+    assert model.cluster.topics["u"].assignment[0] == (3,)
 
 
 def test_a_topic_on_the_way_has_the_replication_factor_that_it_had(model: SiteModel) -> None:

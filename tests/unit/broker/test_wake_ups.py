@@ -1,0 +1,304 @@
+"""Whoever waits for a partition hears of everything that may end the wait, over real replicas and logs that real images change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.config import load_broker_settings
+from broker.control_service import BrokerControlService
+from broker.core.cluster_image import ClusterImage
+from broker.core.fetch_sessions import FetchPartitionState, FetchSession
+from broker.cut_records import CutRecords
+from broker.follower_fetches import FollowerFetches
+from broker.following import take_answer
+from broker.handlers import delete_records
+from broker.handlers.mirror_append import _answer_replicated, _Outcome
+from broker.hosted_partition import HostedPartition
+from broker.log.log_store import LogStore
+from broker.metrics import BrokerMetrics
+from broker.mirror_append import append_mirrored
+from broker.offline_reports import OfflineReplicaReports
+from broker.purgatory import Purgatory
+from broker.replicas import Replicas
+from broker.services import Cluster, RequestContext
+from runtime.disk import RealDisk
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from tests.support.log_batches import batch
+from wire.control import broker_pb2, controller_pb2
+from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.fetch_codec import PartitionFetched
+from wire.mirror_append_codec import PartitionToMirror
+
+KEY = ("t", 0)
+TOPIC_ID = bytes(range(16))
+OWN, OTHER, THIRD = 1, 2, 3
+LONG_MS = 3_600_000.0
+
+
+class Waiting:
+    """A request that ends with the first change that it hears of."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:
+        """Any change will do."""
+        self.heard.append(grown_bytes)
+        return True
+
+    def complete(self) -> None:
+        """Answered."""
+
+
+class Leader:
+    """A broker's replicas, as its controller sees them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = ManualClock()
+        settings = load_broker_settings(
+            {"node.id": "1", "listeners": "CLIENT://:0", "log.dirs": str(directory), "zookeeper.connect": "none:1"}
+        )
+        self.cluster = Cluster(ClusterImage(site="a", node_id=OWN))
+        self.logs = LogStore([str(directory)], RealDisk(), now_ms=self.clock.now_ms)
+        self.logs.open(node_id=OWN, cluster_id="c")
+        self.replicas = Replicas(
+            settings,
+            self.clock,
+            self.logs,
+            BrokerMetrics(),
+            fetches=Purgatory(self.clock),
+            follower_fetches=FollowerFetches(self.clock),
+            mirror_fetches=Purgatory(self.clock),
+            produces=Purgatory(self.clock),
+            deletes=Purgatory(self.clock),
+            cuts=CutRecords(RealDisk(), bytes_max=0),
+        )
+        self.control = BrokerControlService(
+            OWN,
+            self.cluster,
+            self.replicas,
+            broker_epoch=lambda: 1,
+            describe_groups=None,  # type: ignore[arg-type]
+        )
+        self.control.on_image(self.replicas.on_image)
+        self.logs.load(lambda _: self.replicas.log_config(SimpleNamespace(name="", configs={})))  # type: ignore[arg-type]
+
+    async def hear(
+        self,
+        *,
+        replicas: tuple[int, ...] = (OWN, OTHER),
+        isr: tuple[int, ...] = (OWN, OTHER),
+        partition_epoch: int = 1,
+        leader: int = OWN,
+        leader_epoch: int = 1,
+        alive: tuple[int, ...] = (OWN, OTHER, THIRD),
+        links: tuple[LinkRecord, ...] = (),
+    ) -> HostedPartition:
+        """Take a batch of the controller; the partition."""
+        state = PartitionState(
+            partition=0,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            replicas=replicas,
+            isr=isr,
+        )
+        told = broker_pb2.ControlBatch(
+            controller_epoch=1,
+            brokers=[BrokerInfo(node_id=node, broker_epoch=node) for node in alive],
+            topics=[TopicInfo(name="t", topic_id=TOPIC_ID, partitions=[state])],
+            links=links,
+        )
+        await self.control.Apply(told, None)  # type: ignore[arg-type]
+        found = self.replicas.find(*KEY)
+        assert found is not None
+        return found
+
+    def follower_fetches_to(self, hosted: HostedPartition, node: int, offset: int, *, log_start_offset: int) -> None:
+        """A follower says what it has."""
+        self.replicas.record_fetch(hosted, node, offset, broker_epoch=node, log_start_offset=log_start_offset)
+
+
+@pytest.fixture
+async def leader(tmp_path: Path) -> AsyncIterator[Leader]:
+    made = Leader(tmp_path)
+    yield made
+    made.logs.abandon()
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def link(*, active_site: str, phase: int = LinkPhase.MIRRORING, epoch: int = 1) -> LinkRecord:
+    return LinkRecord(
+        name="a-b",
+        source_site="a",
+        target_site="b",
+        active_site=active_site,
+        phase=phase,  # type: ignore[arg-type]
+        epoch=epoch,
+        topic_whitelist=["t"],
+        is_routed=True,
+    )
+
+
+async def test_a_mirror_hears_that_fewer_replicas_are_in_sync(leader: Leader) -> None:
+    hosted = await leader.hear()
+    waiting = Waiting()
+    leader.replicas.append(hosted, batch(), acks=1)
+    leader.replicas.mirror_fetches.wait(waiting, keys=[KEY], timeout_ms=LONG_MS)
+    await leader.hear(isr=(OWN,), partition_epoch=2)
+    assert hosted.safe_end == 1
+    await turn()
+    assert waiting.heard == [hosted.log.size_bytes]
+
+
+async def test_a_consumer_at_a_follower_hears_how_much_its_new_high_watermark_shows(leader: Leader) -> None:
+    hosted = await leader.hear(leader=OTHER)
+    waiting = Waiting()
+    leader.replicas.fetches.wait(waiting, keys=[KEY], timeout_ms=LONG_MS)
+    records = memoryview(batch([b"value"] * 100, leader_epoch=1))
+    for sent, high_watermark in ((records, 0), (None, 100)):
+        answer = PartitionFetched(0, high_watermark=high_watermark, log_start_offset=0, records=sent)
+        take_answer(leader.replicas, hosted, answer, now_ms=leader.clock.now_ms())
+        await turn()
+    assert waiting.heard == [len(records)]
+
+
+def deletion(offset: int, timeout_s: float) -> Any:
+    asked = SimpleNamespace(partition_index=0, offset=offset)
+    return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[asked])], timeout=timedelta(seconds=timeout_s))
+
+
+async def test_a_deletion_no_longer_waits_for_a_replica_that_is_moved_away(leader: Leader) -> None:
+    hosted = await leader.hear(replicas=(OWN, OTHER, THIRD), isr=(OWN, OTHER))
+    leader.replicas.append(hosted, batch([b"1", b"2"]), acks=1)
+    leader.follower_fetches_to(hosted, OTHER, 2, log_start_offset=0)
+    services: Any = SimpleNamespace(
+        replicas=leader.replicas,
+        logs=leader.logs,
+        image=leader.cluster.image,
+    )
+    context = RequestContext(
+        api_key=21, api_version=2, correlation_id=0, client_id=None, listener="CLIENT", client_address=""
+    )
+    deleting = asyncio.ensure_future(delete_records.handle(services, context, deletion(2, 3_600)))
+    await turn()
+    leader.follower_fetches_to(hosted, OTHER, 2, log_start_offset=2)
+    await turn()
+    assert not deleting.done()
+    await leader.hear(partition_epoch=2)
+    response = await asyncio.wait_for(deleting, 10)
+    (partition,) = response.topics[0].partitions
+    assert (partition.error_code, partition.low_watermark) == (ErrorCode.none, 2)
+
+
+async def test_followers_and_producers_hear_that_a_mirrored_log_restarts_higher(leader: Leader) -> None:
+    hosted = await leader.hear(links=(link(active_site="b"),))
+    leader.follower_fetches_to(hosted, OTHER, 0, log_start_offset=0)
+    session = FetchSession(session_id=1, has_topic_ids=False, used_at_ms=0, follower=OTHER)
+    wanted = FetchPartitionState(topic="t", partition=0, fetch_offset=0, partition_max_bytes=100)
+    session.ask([wanted], ())
+    session.settle(wanted.key)
+    leader.replicas.follower_fetches.watch(session, wanted, hosted)
+    following, producing = Waiting(), Waiting()
+    leader.replicas.follower_fetches.wait(following, keys=[session], timeout_ms=LONG_MS)
+    leader.replicas.produces.wait(producing, keys=[KEY], timeout_ms=LONG_MS)
+    sent = PartitionToMirror(0, 100, 100, 100, 1, None)
+    append_mirrored(leader.replicas, hosted, sent, now_ms=leader.clock.now_ms())
+    assert hosted.state.log_end_offset == 100
+    await turn()
+    assert following.heard
+    assert producing.heard
+    assert list(session.unsettled) == [wanted.key]
+
+
+async def test_a_consumer_hears_that_it_has_to_go_to_the_other_site(leader: Leader) -> None:
+    hosted = await leader.hear(links=(link(active_site="a", phase=LinkPhase.FENCED),))
+    assert hosted.read_error is ErrorCode.none
+    waiting = Waiting()
+    leader.replicas.fetches.wait(waiting, keys=[KEY], timeout_ms=LONG_MS)
+    await leader.hear(links=(link(active_site="b", epoch=2),))
+    assert hosted.read_error is ErrorCode.not_leader_or_follower
+    await turn()
+    assert waiting.heard == [0]
+
+
+class Asked:
+    """A mirror's request, and what it is answered."""
+
+    def __init__(self) -> None:
+        self.connection = SimpleNamespace(on_close=None)
+        self.answers: list[bytes] = []
+
+    def rest_ms(self) -> int:
+        return 0
+
+    def answer_by(self, answering: Any) -> None:
+        answering()
+
+    def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
+        self.answers.append(b"".join(parts))
+
+
+@pytest.mark.parametrize("is_led_again", [False, True])
+async def test_a_mirror_is_told_at_once_that_the_leadership_was_lost_while_its_batches_were_flushed(
+    leader: Leader, is_led_again: bool
+) -> None:
+    hosted = await leader.hear(links=(link(active_site="b"),))
+    sent = PartitionToMirror(0, 0, 1, 0, 1, batch())
+    append_mirrored(leader.replicas, hosted, sent, now_ms=leader.clock.now_ms())
+    outcome = _Outcome(0, 1)
+    outcome.hosted = hosted
+    outcome.took(hosted)
+    await leader.hear(leader=OTHER, leader_epoch=2, partition_epoch=2)
+    if is_led_again:
+        await leader.hear(leader_epoch=3, partition_epoch=3)
+    await turn()
+    services: Any = SimpleNamespace(replicas=leader.replicas)
+    asked: Any = Asked()
+    _answer_replicated(services, asked, [("t", [outcome])])
+    assert asked.answers
+    assert outcome.error is ErrorCode.not_leader_or_follower
+
+
+class Controller:
+    """Remembers which replicas it was told of."""
+
+    def __init__(self) -> None:
+        self.told: list[list[str]] = []
+
+    async def report_offline_replicas(
+        self, request: controller_pb2.ReportOfflineReplicasRequest
+    ) -> controller_pb2.ReportOfflineReplicasReply:
+        """As the client of a controller."""
+        self.told.append([partition.topic for partition in request.partitions])
+        return controller_pb2.ReportOfflineReplicasReply()
+
+
+async def test_the_controller_hears_that_a_lost_replica_is_gone_with_its_topic(leader: Leader) -> None:
+    controller: Any = Controller()
+    reports = OfflineReplicaReports(leader.replicas, controller, node_id=OWN, broker_epoch=lambda: 1)
+    await leader.hear()
+    leader.replicas.offline.add(KEY)
+    reports.start()
+    await eventually(lambda: controller.told == [["t"]])
+    gone = broker_pb2.DeletedTopic(name="t", topic_id=TOPIC_ID)
+    brokers = [BrokerInfo(node_id=OWN, broker_epoch=1)]
+    told = broker_pb2.ControlBatch(controller_epoch=1, brokers=brokers, deleted_topics=[gone])
+    await leader.control.Apply(told, None)  # type: ignore[arg-type]
+    try:
+        await eventually(lambda: controller.told == [["t"], []])
+    finally:
+        await reports.stop()

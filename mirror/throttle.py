@@ -46,6 +46,10 @@ class Throttle:
         self._arm()
         try:
             await waiter.may_go
+        except asyncio.CancelledError:
+            if not waiter.may_go.cancelled():
+                self.spend(-expected_bytes)  # its turn had come, and nobody takes it
+            raise
         finally:
             self._line.leave(waiter)
             self.waited_ms += self._clock.monotonic_ms() - began_ms
@@ -53,6 +57,11 @@ class Throttle:
     def spend(self, size_bytes: int) -> None:
         """So much was fetched, or less than was expected when it is negative."""
         self._bucket.spend(size_bytes, self._clock.monotonic_ms())
+        if size_bytes < 0 and self._timer is not None:
+            # The timer counts on what was expected: whoever waits may go sooner now.
+            self._timer.cancel()
+            self._timer = None
+            self._arm()
 
     def _arm(self) -> None:
         if self._timer is None and len(self._line):

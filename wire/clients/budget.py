@@ -98,6 +98,8 @@ class Budget:
             self._line.leave(waiter)
             if waiter.has_room.done() and not waiter.has_room.cancelled():
                 self.release(size_bytes)
+            else:
+                self._admit()  # those behind it may need less room
             if isinstance(error, TimeoutError):
                 self.refusals += 1
                 raise QueueFull(f"the queue stayed full for {self._timeout_ms} ms") from error

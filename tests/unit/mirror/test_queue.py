@@ -119,3 +119,17 @@ async def test_who_gives_up_waiting_holds_no_room() -> None:
     queue.release(100)
     await asyncio.gather(*waiting, return_exceptions=True)
     assert queue.used_bytes == 60
+
+
+async def test_who_waits_behind_somebody_that_gives_up_goes_on() -> None:
+    queue = ByteQueue(capacity_bytes=100, lanes=1)
+    await queue.put(0, entry(50))
+    large = asyncio.create_task(queue.put(0, entry(90, 1)))
+    await asyncio.sleep(0)
+    small = asyncio.create_task(queue.put(0, entry(10, 2)))
+    await asyncio.sleep(0)
+    assert not small.done()
+    large.cancel()
+    await asyncio.wait([small], timeout=5)
+    assert small.done()
+    assert queue.used_bytes == 60

@@ -233,11 +233,12 @@ class Mirror:
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
         """Stop fetching, let what is queued reach the target, carry groups a last time, end. Says what was left."""
         self.board.stop_timers()
-        await self._supervisor.stop("topics")
         await self._supervisor.stop("groups")
         await self._supervisor.stop("stalls")
         await self.fetchers.close()
+        # What is queued follows leaders that move: topics are looked at until it has arrived.
         is_complete = await self._drain(drain_timeout_ms)
+        await self._supervisor.stop("topics")
         result = DrainResult(
             is_complete,
             self.queue.used_bytes,

@@ -284,6 +284,7 @@ class Fetcher:
         self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
 
     async def _enqueue(self, entry: QueuedBatches, before: FlowFacts) -> None:
+        """What ends this before it is through leaves the batches in hand, for `let_go`."""
         try:
             await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
         except QueueFull:
@@ -295,8 +296,7 @@ class Fetcher:
             )
             self._board.submit(entry.key, again)
             await asyncio.sleep(PAUSE_WHEN_FULL_S)
-        finally:
-            self._has_queued(entry.key)
+        self._has_queued(entry.key)
 
     def _has_queued(self, key: PartitionKey) -> None:
         """Whoever reads the partition by now may go on."""

@@ -350,7 +350,8 @@ class TopicSync:
         """The partition on the board with its leaders; True when anything about it is new."""
         is_new = key not in self._board
         row = self._board.add(key, source.topic_id)
-        row.is_retired = False
+        # Nobody may read what comes back where it was before.
+        is_back, row.is_retired = row.is_retired, False
         before = (row.source, row.target)
         row.topic_id, row.source, row.target = (
             source.topic_id,
@@ -373,7 +374,7 @@ class TopicSync:
         elif before[0] != row.source:
             reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: does it have the history?"
             self._board.submit(key, SourceLeaderChanged(reason=reason))
-        return is_new or before != (row.source, row.target)
+        return is_new or is_back or before != (row.source, row.target)
 
     def _tell_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         for key, row in self._board.rows():

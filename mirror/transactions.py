@@ -33,6 +33,7 @@ from mirror.ports import Unreachable
 from mirror.transaction_coordinator import TransactionCoordinator
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
+from runtime.supervision import was_asked_to_end
 from wire.client import KafkaClient
 from wire.client_errors import TRANSIENT, BrokerError, broker_error, error_code
 from wire.control.mirror_pb2 import MirrorTransactions
@@ -303,7 +304,9 @@ class Transactions:
                 await self._commit(transaction)
         except Unreachable as error:
             self.break_off(transaction, str(error), is_fenced=is_fencing(error))
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if was_asked_to_end():
+                raise
             # A story for whoever reads the log; writers must not wait for ever.
             _log.exception("ending a transaction failed")
             self.break_off(transaction, f"{type(error).__name__}: {error}")

@@ -73,12 +73,16 @@ class FetcherPool:
         self._fetchers: dict[FetcherKey, Fetcher] = {}
         self._reader_of: dict[PartitionKey, FetcherKey] = {}
         self._sentences = _Sentences()
+        self._is_closed = False
 
     def __iter__(self) -> Iterator[Fetcher]:
         return iter(self._fetchers.values())
 
     def reassign(self) -> None:
-        """Leaders have changed: give each partition to the fetcher of its leader."""
+        """Leaders have changed: give each partition to the fetcher of its leader. Nothing once the pool is closed: what is queued then
+        is to come to its end."""
+        if self._is_closed:
+            return
         leaders = {key: row.source.node_id for key, row in self._board.rows()}
         ranks = {key: row.rank for key, row in self._board.rows()}
         assignment = assign_fetchers(leaders, streams_per_broker=self._streams_per_broker, ranks=ranks)
@@ -100,6 +104,7 @@ class FetcherPool:
 
     async def close(self) -> None:
         """End all fetchers and their connections."""
+        self._is_closed = True
         await self._supervisor.stop(FETCHER)
         for fetcher in self._fetchers.values():
             await fetcher.close()
@@ -114,10 +119,13 @@ class FetcherPool:
             dead = self._fetchers[fetcher_key]
             fetcher = self._fetchers[fetcher_key] = self._make(fetcher_key)
             fetcher.assign(dead.partitions)
-            await dead.close()
             # What it had in hand may have been given to another one meanwhile.
-            for key in dead.partitions | dead.let_go():
-                self._board.submit(key, Start(reason))
+            lost = dead.partitions | dead.let_go()
+            try:
+                await dead.close()
+            finally:
+                for key in lost:
+                    self._board.submit(key, Start(reason))
 
         name = f"{FETCHER} {fetcher_key.node_id}/{fetcher_key.stream}/{fetcher_key.rank}"
         self._supervisor.start(name, run, kind=FETCHER, on_death=replace)

@@ -1,0 +1,158 @@
+"""Nothing waits for what has happened already: leaders that move while the mirror ends, room and turns that are given back, topics that
+come back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from kio.schema.errors import ErrorCode
+from prometheus_client import CollectorRegistry
+
+from mirror.core.assignment import NORMAL_RANK
+from mirror.core.claims import Claim, ClaimName
+from mirror.core.flow_state import FlowState
+from mirror.core.partitions import PartitionKey
+from mirror.core.transaction_cycle import CycleLimits
+from mirror.fetchers import Fetcher
+from mirror.metrics import TransactionMetrics
+from mirror.offset_store import OffsetStore
+from mirror.ports import Leader, Unreachable
+from mirror.throttle import Throttle
+from mirror.transactions import Transactions
+from mirror.translations import Translations
+from runtime.addresses import HostPort
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from tests.support.memory_mirror import mirroring, states, world_with
+from tests.unit.mirror.test_queue import entry
+from wire.client import KafkaClient
+from wire.connection import ConnectionOptions
+
+FIRST = PartitionKey("orders", 0)
+
+
+async def test_who_waits_for_a_turn_goes_when_a_fetch_before_brought_less_than_was_expected() -> None:
+    clock = ManualClock()
+    throttle = Throttle(clock, bytes_per_second=1_000)
+    assert throttle.take_turn(NORMAL_RANK, 1_000_000)
+    waiting = asyncio.create_task(throttle.turn(NORMAL_RANK, 500))
+    await asyncio.sleep(0)
+    throttle.spend(-1_000_000)
+    await asyncio.wait([waiting], timeout=5)
+    assert waiting.done()
+
+
+async def test_a_turn_that_nobody_takes_is_given_back() -> None:
+    clock = ManualClock()
+    throttle = Throttle(clock, bytes_per_second=1_000)
+    assert throttle.take_turn(NORMAL_RANK, 2_000)
+    waiting = asyncio.create_task(throttle.turn(NORMAL_RANK, 1_000_000))
+    await asyncio.sleep(0)
+    clock.advance(1_500)
+    throttle._grant()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert waiting.cancelled()
+    assert throttle.take_turn(NORMAL_RANK, 1)
+
+
+async def test_a_mirror_that_ends_fetches_nothing_from_leaders_that_move() -> None:
+    world = world_with(partitions=1, batches=1)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: world.is_equal() and mirror.queue.used_bytes == 0)
+        world.before_append = lambda: ErrorCode.kafka_storage_error
+        world.source.produce("orders", 0, 3)
+        end = world.source.logs[FIRST].end
+        await eventually(lambda: mirror.queue.used_bytes > 0)
+        stopping = asyncio.create_task(mirror.stop(drain_timeout_ms=20_000))
+        await eventually(lambda: not any(name.startswith("fetcher") for name in mirror._supervisor._tasks))
+        world.source.leader = Leader(1002, 1)
+        world.source.produce("orders", 0, 3)
+        await eventually(lambda: mirror.board.row(FIRST).source == world.source.leader)
+        world.before_append = lambda: None
+        assert (await stopping).is_complete
+        assert world.target.logs[FIRST].end == end
+        assert [fetcher.key.node_id for fetcher in mirror.fetchers] == [1001]
+
+
+async def test_what_is_queued_arrives_although_the_targets_leader_moves_while_the_mirror_ends() -> None:
+    world = world_with(partitions=1, batches=1)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: world.is_equal() and mirror.queue.used_bytes == 0)
+        world.before_append = lambda: ErrorCode.kafka_storage_error
+        world.source.produce("orders", 0, 3)
+        await eventually(lambda: mirror.queue.used_bytes > 0)
+        stopping = asyncio.create_task(mirror.stop(drain_timeout_ms=5_000))
+        await eventually(lambda: not mirror._supervisor._tasks.keys() & {"groups", "stalls"})
+        world.target.leader, world.before_append = Leader(2002, 1), lambda: None
+        assert (await stopping).is_complete
+    assert world.is_equal()
+
+
+async def test_a_topic_that_comes_back_is_read_although_leaders_moved_while_it_was_away() -> None:
+    world = world_with(partitions=1, batches=1)
+    world.source.add("kept", 1, number=2)
+    async with mirroring(world) as mirror:
+        await eventually(world.is_equal)
+        for site in (world.source, world.target):
+            site.delete("orders")
+        await eventually(lambda: FIRST not in list(mirror.board))
+        mirror.fetchers.reassign()
+        world.source.add("orders", 1, number=1)
+        world.source.produce("orders", 0, 5)
+        await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING}, 5_000)
+
+
+async def test_batches_that_a_fetcher_could_not_queue_are_in_hand_when_it_ends() -> None:
+    """Their partition may have another fetcher by now: it has to start anew."""
+    world = world_with(partitions=1, batches=1)
+    async with mirroring(world) as mirror:
+        await eventually(lambda: world.is_equal() and mirror.queue.used_bytes == 0)
+        full = mirror.queue.capacity_bytes
+        await mirror.queue.put(1, entry(full))
+        world.source.produce("orders", 0, 1)
+        row = mirror.board.row(FIRST)
+        fetcher = cast("Fetcher", await eventually(lambda: row.queueing))
+        fetcher.assign(frozenset())
+        await mirror._supervisor.stop("fetcher")
+        assert FIRST in fetcher.let_go()
+        mirror.queue.release(full)
+
+
+async def test_who_writes_in_a_transaction_hears_when_somebody_else_cancels_what_its_end_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    client = KafkaClient((HostPort("127.0.0.1", 1),), ConnectionOptions(client_id="test"))
+    store = OffsetStore(client, "a-b", replication_factor=1)
+    transactions = Transactions(
+        client,
+        store,
+        link="a-b",
+        is_shared=False,
+        origin="a",
+        limits=CycleLimits(interval_ms=0, hold_max_ms=0, bytes_max=1),
+        clock=clock,
+        metrics=TransactionMetrics(CollectorRegistry(), link="a-b"),
+        timeout_ms=1_000,
+        request_timeout_ms=1_000,
+    )
+    transactions.book = Translations(client, store, clock=clock, transactions=transactions)
+
+    async def opened() -> None:
+        transactions._claim = Claim(name=ClaimName("id", 1, 0), mirror="m", slots=None)
+        transactions._cycle.open()
+
+    async def cancelled(*_: Any) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(transactions, "_open", opened)
+    monkeypatch.setattr(transactions._coordinator, "add", cancelled)
+    writing = asyncio.create_task(transactions.write([[(b"key", b"value")]]))
+    await asyncio.wait([writing], timeout=5)
+    assert writing.done()
+    assert isinstance(writing.exception(), Unreachable)
+    await transactions.close()
+    await client.close()

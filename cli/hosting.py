@@ -46,12 +46,23 @@ async def run_broker(properties: Mapping[str, str], stop: asyncio.Event) -> None
 
 async def until_stopped_or_failed(broker: Broker, stop: asyncio.Event) -> None:
     """OperationalFailure when the broker has no log directory left: others must lead what it led."""
-    waiting = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for task in waiting:
-        task.cancel()
+    await _first_of(stop, broker.failed)
     if broker.failed.is_set():
         raise OperationalFailure("every log directory has failed; see the log for the reasons, and replace the disks")
+
+
+async def until_ready(broker: Broker) -> None:
+    """Until clients are let in. As above: a broker without a log directory never is ready where the controller waits for it."""
+    await until_stopped_or_failed(broker, broker.ready)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], started: list[Broker]) -> None:
@@ -94,7 +105,7 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
     running.push_async_callback(agent.stop)
     await agent.start(address)
     started.append(broker)
-    await broker.ready.wait()
+    await until_ready(broker)
     await server.set_serving("", is_serving=True)
     leave_startup_objects_alone()
 

@@ -17,7 +17,7 @@ from dr.core.site_view import GROUP_OFFSETS_TOPIC, SiteFacts, matters_to_peers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
-from runtime.zookeeper import NodeStat, ZooKeeper, until_answered
+from runtime.zookeeper import NodeStat, Watch, ZooKeeper, until_answered
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
 
@@ -186,31 +186,37 @@ class SiteCache:
 
     async def _read_children(self, path: str) -> None:
         self._dirty_lists.discard(path)
+        watch = partial(self._children_changed, path)
         try:
-            watch = partial(self._children_changed, path)
-            self._children[path] = await self._zookeeper.children(path, watch=watch)
-        except NoNodeError:
-            stat = await self._zookeeper.exists(path, watch=watch)
-            self._children[path] = []
-            if stat is not None:
-                self._children_changed(path, None)
+            self._children[path] = await self._children_now(path, watch)
         except BaseException:
             self._dirty_lists.add(path)
             raise
+
+    async def _children_now(self, path: str, watch: Watch) -> list[str]:
+        try:
+            return await self._zookeeper.children(path, watch=watch)
+        except NoNodeError:
+            if await self._zookeeper.exists(path, watch=watch) is not None:
+                self._children_changed(path, None)
+            return []
 
     async def _read_data(self, path: str) -> None:
         self._dirty.discard(path)
         watch = partial(self._data_changed, path)
         try:
-            self._data[path] = await self._zookeeper.get(path, watch=watch)
-        except NoNodeError:
-            stat = await self._zookeeper.exists(path, watch=watch)
-            self._data[path] = None
-            if stat is not None:
-                self._data_changed(path, None)
+            self._data[path] = await self._data_now(path, watch)
         except BaseException:
             self._dirty.add(path)
             raise
+
+    async def _data_now(self, path: str, watch: Watch) -> tuple[bytes, NodeStat] | None:
+        try:
+            return await self._zookeeper.get(path, watch=watch)
+        except NoNodeError:
+            if await self._zookeeper.exists(path, watch=watch) is not None:
+                self._data_changed(path, None)
+            return None
 
     def _children_changed(self, path: str, _: WatchedEvent | None) -> None:
         self._dirty_lists.add(path)

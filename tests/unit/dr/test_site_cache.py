@@ -14,6 +14,7 @@ from tests.support.eventually import eventually
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
 
+CONTROLLER = znodes.ControllerRegistration(controller_id=1, timestamp_ms=0)
 LINK = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1)
 
 
@@ -24,6 +25,8 @@ class Nodes:
         self.nodes: dict[str, bytes] = {}
         self.failures: list[Exception] = []
         """What the next reads of data raise."""
+        self.lost_looks: list[Exception] = []
+        """What the next questions whether there is such a znode raise."""
         self.children_seen: set[str] = set()
         """Paths that a list told of."""
         self._watches: dict[str, Any] = {}
@@ -39,6 +42,8 @@ class Nodes:
 
     async def exists(self, path: str, *, watch: Any) -> NodeStat | None:
         """Whether there is such a znode."""
+        if self.lost_looks:
+            raise self.lost_looks.pop()
         self._watches[path] = watch
         return None
 
@@ -58,6 +63,11 @@ class Nodes:
         """Delete a znode."""
         del self.nodes[path]
         self._fire(path.rpartition("/")[0])
+
+    def gone(self, path: str) -> None:
+        """Delete a znode that is watched itself."""
+        del self.nodes[path]
+        self._fire(path)
 
     def _fire(self, path: str) -> None:
         self._watches[path](WatchedEvent("CHILD", "CONNECTED", path))
@@ -171,5 +181,19 @@ async def test_a_connection_that_is_lost_while_everything_is_read_first_does_not
     await cache.start()
     try:
         assert cache.facts.links[LINK.name].epoch == 1
+    finally:
+        await cache.stop()
+
+
+async def test_a_znode_that_is_gone_is_gone_although_the_connection_was_lost_while_that_was_noticed() -> None:
+    nodes = Nodes()
+    nodes.nodes[znodes.CONTROLLER] = znodes.encode_controller(CONTROLLER)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert cache.facts.controller_id == CONTROLLER.controller_id
+        nodes.lost_looks.append(ConnectionLoss())
+        nodes.gone(znodes.CONTROLLER)
+        await eventually(lambda: cache.facts.controller_id == -1)
     finally:
         await cache.stop()

@@ -71,9 +71,10 @@ class LagProbe:
 
     async def sample(self, *, mirror_timeout_s: float = MIRROR_TIMEOUT_S) -> LagSample:
         """One look at both sites and the mirror."""
-        describing = asyncio.create_task(self._describe_mirror(mirror_timeout_s))
-        replies = await asyncio.gather(*(self._describe(client) for client in self._clients.values()))
-        mirror = await describing
+        mirror, replies = await asyncio.gather(
+            self._describe_mirror(mirror_timeout_s),
+            asyncio.gather(*(self._describe(client) for client in self._clients.values())),
+        )
         at_sites = dict(zip(self._clients, replies, strict=True))
         known = {name: reply for name, reply in at_sites.items() if reply is not None}
         if not known:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import assert_never
+from typing import ParamSpec, TypeVar, assert_never
 
 import grpc
 from confluent_kafka import KafkaException
@@ -33,6 +33,9 @@ from wire.control.mirror_pb2 import DescribeMirrorRequest
 
 POLL_S = 0.1
 CREATE_TIMEOUT_S = 15.0
+
+Arguments = ParamSpec("Arguments")
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class DrillStage:
                 self.clients.freeze_producer(step.name, is_frozen=isinstance(step, plan.PauseLoad))
                 return ""
             case plan.Cut() | plan.Slow() | plan.Reset() | plan.Heal():
-                return await asyncio.to_thread(self._network_step, step)
+                return await to_its_end(self._network_step, step)
             case plan.Kill() | plan.Terminate() | plan.Stop() | plan.Resume() | plan.Start():
                 return await self._process_step(step)
             case plan.FailOver():
@@ -152,10 +155,10 @@ class DrillStage:
         match step:
             case plan.Kill():
                 self._begin_fault(step.title)
-                await asyncio.to_thread(self.processes.kill, aimed, may_stay_down=step.may_stay_down)
+                await to_its_end(self.processes.kill, aimed, may_stay_down=step.may_stay_down)
             case plan.Terminate():
                 self._begin_fault(step.title)
-                await asyncio.to_thread(
+                await to_its_end(
                     self.processes.terminate, aimed, timeout_ms=step.within, may_stay_down=step.may_stay_down
                 )
             case plan.Stop():
@@ -165,7 +168,7 @@ class DrillStage:
                 self.processes.resume(aimed)
                 self._end_faults(lambda fault: fault.title == f"stop {step.process or f'site {step.site}'}")
             case plan.Start():
-                await asyncio.to_thread(self.processes.start, aimed)
+                await to_its_end(self.processes.start, aimed)
                 await self.until_served(aimed, within_ms=step.within, what=step.title)
                 self._end_faults(lambda fault: fault.title.endswith(step.process or f"site {step.site}"))
             case _:
@@ -295,6 +298,17 @@ class DrillStage:
         if step.load_ended not in self.clients.producers:
             raise OperationalFailure(f"load {step.load_ended!r} was not started")
         return not self.clients.producers[step.load_ended].is_running
+
+
+async def to_its_end(
+    work: Callable[Arguments, Outcome], *arguments: Arguments.args, **settings: Arguments.kwargs
+) -> Outcome:
+    """Done in a thread. A step that is stopped waits for it: what is broken or ended after all was put right would stay so."""
+    working = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **settings))
+    try:
+        return await asyncio.shield(working)
+    finally:
+        await asyncio.wait([working])
 
 
 def _reset_toxics(step: plan.Reset) -> list[Toxic]:

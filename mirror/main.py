@@ -41,6 +41,7 @@ from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, OnePage, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
+from runtime.supervision import BrokenOff, was_asked_to_end
 from wire.client import KafkaClient
 from wire.control import mirror_pb2_grpc
 from wire.fetch_requests import MIRROR
@@ -141,8 +142,12 @@ class MirrorDaemon:
             self._admin.show(self.mirror.parts)
             self._opening.record_opened()
             self.mirror.start()
-        except Exception as error:
-            self._fail(error)
+        except (Exception, asyncio.CancelledError) as error:
+            if was_asked_to_end():
+                raise
+            self._fail(
+                error if isinstance(error, Exception) else BrokenOff("the link was not opened: a call was cancelled")
+            )
             return
         leave_startup_objects_alone()
         _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)

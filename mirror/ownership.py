@@ -26,6 +26,8 @@ class Ownership:
         self._session_timeout_ms = session_timeout_ms
         self._clock = clock
         self._slots: frozenset[int] = frozenset()
+        # What was read before it was taken, and never given away since: reading may take longer than ownership is confirmed for.
+        self._read: frozenset[int] = frozenset()
         self._owned_until_ms = 0.0
         self.on_gain: Callable[[], Awaitable[None]] | None = None
         # Why whoever negotiates has got no answer, empty when it did.
@@ -53,14 +55,20 @@ class Ownership:
     def release(self, kept: frozenset[int]) -> None:
         """Own nothing but these from now on."""
         self._slots &= kept
+        self._read &= kept
+
+    def doubt(self) -> None:
+        """Others may have had anything since it was confirmed last; what is owned stays so for the time that was confirmed."""
+        self._read = frozenset()
 
     async def take(self, slots: frozenset[int], *, asked_at_ms: float, **where: object) -> None:
         """Own exactly these, as was answered to a question of that time; what another daemon has written is read before."""
         gained, lost = slots - self.slots, self.slots - slots
-        if gained and self.on_gain is not None:
+        self._read &= slots
+        if gained - self._read and self.on_gain is not None:
             self._slots &= slots
             await self.on_gain()
-        self._slots = slots
+        self._slots = self._read = slots
         self.confirm(asked_at_ms)
         if gained or lost:
             share = f"{len(slots)} of {SLOTS}"
@@ -68,5 +76,5 @@ class Ownership:
 
     def confirm(self, asked_at_ms: float) -> None:
         """What was asked at that time has been answered: nobody else owns these slots for a session's time from then on."""
-        self._owned_until_ms = asked_at_ms + self._session_timeout_ms
+        self._owned_until_ms = max(self._owned_until_ms, asked_at_ms + self._session_timeout_ms)
         self.problem = ""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from functools import partial
+from typing import Any
 
 from mirror.core.peers import Daemon, DaemonShare, decode_daemon, encode_daemon, parse_daemon
 from mirror.core.sharing import Strategy, decode_slots, encode_slots, share_slots
@@ -82,20 +83,21 @@ class Sharing:
     async def _be_a_member(self) -> None:
         """One coordinator's time: generations one after the other."""
         await self._member.find_coordinator()
+        self.ownership.doubt()
         while True:
             told = self.ownership.own
             metadata = encode_slots(self.ownership.slots, daemon=encode_daemon(told))
             membership = await self._member.join([(PROTOCOL, metadata)], self._assignments)
             self._told_at_ms = self._clock.monotonic_ms()
             self.ownership.others = _others(membership.assignment)
-            await self.ownership.take(
+            taking = self.ownership.take(
                 decode_slots(membership.assignment),
                 asked_at_ms=membership.asked_at_ms,
                 group=self._group,
                 generation=membership.joined.generation_id,
             )
             with contextlib.suppress(_SaysSomethingElse):
-                await self._member.stay(membership, partial(self._heard, told))
+                await _both(taking, self._member.stay(membership, partial(self._heard, told)))
 
     def _heard(self, told: Daemon, asked_at_ms: float) -> None:
         self.ownership.confirm(asked_at_ms)
@@ -113,6 +115,20 @@ class Sharing:
             member: encode_slots(slots, others=[told[name] for name in sorted(told) if name != member])
             for member, slots in shares.items()
         }
+
+
+async def _both(taking: Coroutine[Any, Any, None], staying: Coroutine[Any, Any, None]) -> None:
+    """Take while the group hears that this member is there, however long that takes; ends with `staying`, or what goes wrong."""
+    tasks = asyncio.ensure_future(taking), asyncio.ensure_future(staying)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+        await tasks[1]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _is_worth_telling(daemons: Collection[Daemon]) -> bool:

@@ -10,12 +10,14 @@ import pytest
 from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
+from mirror.config import load_config
 from mirror.core.assignment import NORMAL_RANK
 from mirror.core.claims import Claim, ClaimName
 from mirror.core.flow_state import FlowState
 from mirror.core.partitions import PartitionKey
 from mirror.core.transaction_cycle import CycleLimits
 from mirror.fetchers import Fetcher
+from mirror.main import MirrorDaemon
 from mirror.metrics import TransactionMetrics
 from mirror.offset_store import OffsetStore
 from mirror.ports import Leader, Unreachable
@@ -156,3 +158,17 @@ async def test_who_writes_in_a_transaction_hears_when_somebody_else_cancels_what
     assert isinstance(writing.exception(), Unreachable)
     await transactions.close()
     await client.close()
+
+
+async def test_a_daemon_whose_opening_somebody_else_cancels_says_that_it_cannot_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    daemon = MirrorDaemon(load_config({"link.name": "a-b", "site.agents": "127.0.0.1:1"}))
+    monkeypatch.setattr(daemon, "_find_ends", cancelled)
+    await daemon.start()
+    await asyncio.wait([daemon.failed], timeout=5)
+    assert daemon.failed.done()
+    await daemon.stop()

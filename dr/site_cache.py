@@ -7,7 +7,7 @@ cut off the last contents stand; kazoo fires every watch then, so all is read ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError, SessionExpiredError
@@ -175,14 +175,18 @@ class SiteCache:
             for listener in tuple(self._listeners):
                 listener()
 
-    async def _read_each(self, read: Callable[[str], object], paths: Iterable[str]) -> None:
+    async def _read_each(self, read: Callable[[str], Awaitable[None]], paths: Iterable[str]) -> None:
         gate = asyncio.Semaphore(READS_AT_ONCE)
 
         async def one(path: str) -> None:
             async with gate:
-                await read(path)  # type: ignore[misc]
+                await read(path)
 
-        await asyncio.gather(*(one(path) for path in paths))
+        outcomes = await asyncio.gather(*(one(path) for path in paths), return_exceptions=True)
+        # When all have had their turn: one that ended after the next look would be in no contents, and nothing would ask for it again.
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     async def _read_children(self, path: str) -> None:
         self._dirty_lists.discard(path)

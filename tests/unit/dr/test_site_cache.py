@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -197,3 +198,23 @@ async def test_a_znode_that_is_gone_is_gone_although_the_connection_was_lost_whi
         await eventually(lambda: cache.facts.controller_id == -1)
     finally:
         await cache.stop()
+
+
+async def test_the_next_look_waits_for_all_reads_of_one_that_failed() -> None:
+    """One that ended later would change what nobody decodes again, or fail where nobody tries again."""
+    may_end, ended = asyncio.Event(), list[str]()
+
+    async def read(path: str) -> None:
+        if path == "lost":
+            raise ConnectionLoss
+        await may_end.wait()
+        ended.append(path)
+
+    reading = asyncio.create_task(SiteCache("a", Nodes())._read_each(read, ["lost", "late"]))  # type: ignore[arg-type]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    may_end.set()
+    with pytest.raises(ConnectionLoss):
+        await reading
+    assert ended == ["late"]

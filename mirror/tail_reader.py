@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 
 from mirror.core.likeness import Likeness, fingerprint
 from mirror.core.naming import Naming
@@ -110,7 +111,7 @@ class TailReader:
         if self._translations.is_new(key):
             translation = self._translations.begun(key)
             if end.end_offset > end.log_start_offset:
-                await self._compare(key, translation, end)
+                end = await self._compare(key, translation, end)
                 self._translations.demand(key, era)
             self._translations.put(key, translation)
         translation = self._translations.of(key)
@@ -240,10 +241,11 @@ class TailReader:
         ends = await reached(self._source.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level))
         return ends[place]
 
-    async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
+    async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> LogEnds:
         """Records are there and no note of them is: ours if they are the source's, somebody else's if not.
 
-        Where the source has records from there, this is the way back: what it adds belongs beside them.
+        Where the source has records from there, this is the way back: what it adds belongs beside them. Returns the end with what came
+        since it was asked for: that was compared as well, and is not to be found a second time.
         """
         likeness = Likeness()
         has_others = False
@@ -261,6 +263,7 @@ class TailReader:
                     has_others = True
                     likeness.see_target(fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
+        end = replace(end, end_offset=offset)
         offset, is_the_way_back = 0, False
         while not likeness.is_complete:
             records, left_out = await self._read_source(key, offset)
@@ -281,6 +284,7 @@ class TailReader:
             )
         likeness.finish(translation, target_end=end.end_offset)
         _log.info("compared with the source", partition=str(key), batches=likeness.matched_batches)
+        return end
 
     async def _read_target(self, topic: str, partition: int, offset: int) -> tuple[Buffer, frozenset[int]]:
         """Batches of the target, with those that nobody sees: of our own transactions some may have been broken off."""

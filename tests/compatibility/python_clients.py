@@ -12,6 +12,7 @@ from tests.compatibility.cells import Row
 from tests.compatibility.checks import Read, TopicShape, row_of
 from tests.support.kafka_clients import (
     METADATA_AGE_MS_MAX,
+    POLL_MS,
     Received,
     Record,
     aiokafka_consume,
@@ -289,7 +290,7 @@ class KafkaPython(PythonPackage):
         with closing(self._transactional(servers, identity)) as producer, closing(consumer):
             copied = 0
             while copied < count:
-                for partition, found in consumer.poll(1000, max_records=20).items():
+                for partition, found in consumer.poll(POLL_MS, max_records=20).items():
                     producer.begin_transaction()
                     for message in found:
                         producer.send(target, message.value, partition=0)

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 WITHIN_MS = 60_000
 METADATA_AGE_MS_MAX = 1000
 """Of kafka-python's consumers: leading a group, 3.0 may assign before it knows any partition, and tries again with its next metadata."""
+POLL_MS = 10_000
+"""A poll whose time is up while its consumer joins a group: 3.0 never takes the answer that comes afterwards, and heartbeats no more."""
 
 
 class Record(NamedTuple):
@@ -279,7 +281,7 @@ def kafka_python_consume(
         while len(received) < count:
             if time.monotonic() > deadline:
                 raise NotEnoughRecords(f"{len(received)} of {count} records of {topic} within {within_ms:g} ms")
-            for batch in consumer.poll(timeout_ms=200, max_records=count - len(received)).values():
+            for batch in consumer.poll(timeout_ms=POLL_MS, max_records=count - len(received)).values():
                 received += [
                     Received(message.partition, message.offset, message.key, message.value, message.timestamp)
                     for message in batch

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.java_clients import CONSUMER_GROUPS, KafkaPrograms
-from tests.support.kafka_clients import METADATA_AGE_MS_MAX, Record, librdkafka_produce, sockets_left_open
+from tests.support.kafka_clients import METADATA_AGE_MS_MAX, POLL_MS, Record, librdkafka_produce, sockets_left_open
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 
@@ -171,7 +171,7 @@ def test_kafka_python_joins_commits_and_resumes(broker: LoneBroker, topic: str) 
         found: set[bytes] = set()
 
         def enough() -> bool:
-            for records in consumer.poll(100).values():
+            for records in consumer.poll(POLL_MS).values():
                 found.update(record.value for record in records)
             return len(found) >= count
 

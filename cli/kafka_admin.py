@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10.0
 RETRY_BUDGET_MS = 5_000
 LOADING_PAUSE_S = 0.1
+ASKED_TIMES_MAX = 5
+"""How often a given broker is asked; one that tells another name of itself than the given one is never told from others."""
 
 BootstrapServer = Annotated[
     str,
@@ -57,16 +59,19 @@ def connect(bootstrap_server: str) -> Cluster:
     from confluent_kafka.admin import AdminClient
 
     try:
-        parse_host_ports(bootstrap_server)
+        given = {str(address) for address in parse_host_ports(bootstrap_server)}
     except ValueError as error:
         raise usage_error(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
-    client = AdminClient({"bootstrap.servers": bootstrap_server, "client.id": "antipode-cli", "log_level": 0})
-    try:
-        metadata = client.list_topics(timeout=TIMEOUT_S)
-    except KafkaException as error:
-        raise OperationalFailure(
-            f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
-        ) from error
+    for _ in range(ASKED_TIMES_MAX):
+        client = AdminClient({"bootstrap.servers": bootstrap_server, "client.id": "antipode-cli", "log_level": 0})
+        try:
+            metadata = client.list_topics(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            raise OperationalFailure(
+                f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
+            ) from error
+        if str(metadata.orig_broker_name).rpartition("/")[0] in given:
+            break  # else one was quicker that the client has learned of, of whichever site
     return Cluster(client, metadata.topics)
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, admin
 
-from cli.kafka_admin import answer_of
+from cli.kafka_admin import ASKED_TIMES_MAX, answer_of, connect
 from runtime.process import OperationalFailure
 
 LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
@@ -41,3 +41,27 @@ def test_any_other_refusal_is_told_at_once() -> None:
     refused = KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP))
     with pytest.raises(OperationalFailure, match="group g: NON_EMPTY_GROUP"):
         answer_of(answers(refused, "asked again"), "group g")
+
+
+@pytest.mark.parametrize(
+    ("answering", "asked_times"),
+    [
+        (["given:9092/bootstrap"], 1),
+        (["learned:9093/1001", "other:9092/2", "given:9092/1"], 3),
+        (["learned:9093/1001"] * ASKED_TIMES_MAX, ASKED_TIMES_MAX),
+    ],
+    ids=["the given one", "another one first", "never by the given name"],
+)
+def test_what_is_there_is_told_by_a_broker_that_was_given(
+    monkeypatch: pytest.MonkeyPatch, answering: list[str], asked_times: int
+) -> None:
+    """The client has learned of others, which may not have heard of a topic that was just made, when the machine is busy."""
+    left = list(answering)
+
+    def client(_: Any) -> Any:
+        name = left.pop(0)
+        return SimpleNamespace(list_topics=lambda **_: SimpleNamespace(orig_broker_name=name, topics={name: "topic"}))
+
+    monkeypatch.setattr(admin, "AdminClient", client)
+    assert connect("other-site:9092,given:9092").topics == {answering[asked_times - 1]: "topic"}
+    assert len(left) == len(answering) - asked_times

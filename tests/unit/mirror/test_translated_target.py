@@ -165,8 +165,8 @@ class Opposite:
         return self.noted
 
 
-async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_newer_and_reads_as_what_it_is() -> None:
-    """Ten records of each site; the group read those of the target at the source before the opposite link had noted them."""
+def both_ways() -> tuple[TranslatedTarget, Groups, Opposite]:
+    """Ten records of each site under one name; the opposite link has noted nothing of those that it brought to the source."""
     link, opposite = Translation(), Opposite()
     link.map.append(0, 0, 10)
     link.position.source_next, link.position.target_next = 20, 10
@@ -175,6 +175,12 @@ async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_
     known = SimpleNamespace(known=lambda: [(KEY, link)], of=lambda _: link, binding=lambda _: "both")
     identity = Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b")
     copies = target(groups, identity, site=groups, translations=known, group_notes=notes, opposite=opposite)
+    return copies, groups, opposite
+
+
+async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_newer_and_reads_as_what_it_is() -> None:
+    """Ten records of each site; the group read those of the target at the source before the opposite link had noted them."""
+    copies, groups, opposite = both_ways()
     carried = {"billing": {KEY: GroupOffset(20)}}
     await copies.commit("billing", carried["billing"], link="a-b", link_epoch=0)
     assert groups.committed["billing"] == {KEY: GroupOffset(10)}
@@ -194,14 +200,7 @@ async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_
 
 
 async def test_a_group_that_has_gone_on_at_the_target_is_not_told_for_what_an_old_map_made_of_it() -> None:
-    link, opposite = Translation(), Opposite()
-    link.map.append(0, 0, 10)
-    link.position.source_next, link.position.target_next = 20, 10
-    opposite.noted.position.source_next = 10
-    groups, notes = Groups(), GroupNotes(NOT_ASKED, "a-b", source_alias="a", replication_factor=1, clock=ManualClock())
-    known = SimpleNamespace(known=lambda: [(KEY, link)], of=lambda _: link, binding=lambda _: "both")
-    identity = Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b")
-    copies = target(groups, identity, site=groups, translations=known, group_notes=notes, opposite=opposite)
+    copies, groups, opposite = both_ways()
     await copies.commit("billing", {KEY: GroupOffset(20)}, link="a-b", link_epoch=0)
     groups.committed["billing"][KEY] = GroupOffset(15)
     await copies.offsets_of(["billing"])

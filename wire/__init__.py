@@ -2,10 +2,12 @@
 
 Importing it loads kio's types first, with hypothesis out of sight: where that test library is installed, kio registers strategies for its
 types with it, which takes 0.1 s, or 1.5 s in a directory without its cache, out of every start. A process that has imported
-hypothesis already (a test) keeps it.
+hypothesis already (a test) keeps it. Then compiled modules are made known to Python, before any of them is imported.
 """
 
 import sys
+
+from runtime import compiled
 
 if "hypothesis" not in sys.modules:
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
@@ -13,3 +15,5 @@ if "hypothesis" not in sys.modules:
         import kio.static.primitive  # noqa: F401
     finally:
         del sys.modules["hypothesis"]
+
+compiled.install()

@@ -8,6 +8,7 @@ adds retries and finds the node for the others.
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -103,14 +104,19 @@ class FetchedOffset(NamedTuple):
 
 
 async def request_metadata(
-    connection: Connection, topics: Sequence[str] | None, *, is_site_local: bool, may_create: bool = False
+    connection: Connection,
+    topics: Sequence[str | UUID] | None,
+    *,
+    is_site_local: bool,
+    may_create: bool = False,
 ) -> ClusterMetadata:
-    """Brokers and the given topics (None: all). Site-local: of the broker's own site alone, if it is an Antipode broker."""
+    """Brokers and the given topics, all by name or all by id (None: every topic). Topics whose id is unknown are left out of the answer.
+
+    Site-local: of the broker's own site alone, if it is an Antipode broker.
+    """
     api_key = SITE_METADATA if is_site_local and SITE_METADATA in connection.versions else METADATA
     version = connection.version_for(api_key, highest=12)
-    named: list[dict[str, Any]] | None = (
-        None if topics is None else [{"name": name, "topic_id": None} for name in topics]
-    )
+    named: list[dict[str, Any]] | None = None if topics is None else [_named(topic) for topic in topics]
     if named is None and version == 0:
         named = []
     values = {
@@ -120,6 +126,11 @@ async def request_metadata(
         "include_cluster_authorized_operations": False,
     }
     return cluster_metadata(await connection.call(api_key, values, version=version))
+
+
+def _named(topic: str | UUID) -> dict[str, Any]:
+    """A topic of a Metadata request. A broker of Metadata versions below 12 takes no ids and refuses them."""
+    return {"name": None, "topic_id": topic} if isinstance(topic, UUID) else {"name": topic, "topic_id": None}
 
 
 async def request_fetch(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.topic_names import is_internal_topic
 
 LEADER_EPOCH_BAND = 1 << 20
 """Elections that a site may hold within one link epoch before it would touch the next band."""
@@ -20,6 +21,14 @@ LEADER_EPOCH_MAX = (1 << 31) - 1
 
 MIRROR_GROUP_PREFIX = "__antipode-mirror."
 """Groups by which the daemons of one link share its partitions; each site has its own."""
+
+
+UNDERSCORED = r"__.*"
+"""Topics that begin with two underscores: by convention state of some other system. Links made before a link's blacklist had to list them
+leave them at home without it."""
+
+DEFAULT_TOPIC_BLACKLIST = (r"mm2.*\.internal", r".*\.replica", UNDERSCORED)
+"""What a new link leaves at home unless it says otherwise: MirrorMaker 2's default of `topics.exclude` (Apache Kafka 4.3.1)."""
 
 
 class SiteRole(enum.Enum):
@@ -73,16 +82,15 @@ def matches(name: str, *, whitelist: Sequence[str], blacklist: Sequence[str]) ->
     return any(_compiled(pattern).fullmatch(name) for pattern in whitelist)
 
 
-def is_internal_topic(topic: str) -> bool:
-    """Topics that a site keeps for itself (`__consumer_offsets`, `__transaction_state`, ...)."""
-    return topic.startswith("__")
+def blacklist_of(link: LinkRecord) -> tuple[str, ...]:
+    """Patterns of all the topics that the link leaves at home, internal ones aside; also what an older link does not list."""
+    listed = tuple(link.topic_blacklist)
+    return listed if link.is_blacklist_complete or UNDERSCORED in listed else (*listed, UNDERSCORED)
 
 
 def carries_topic(link: LinkRecord, topic: str) -> bool:
-    """True when the link mirrors the topic. Internal topics are never carried."""
-    return not is_internal_topic(topic) and matches(
-        topic, whitelist=link.topic_whitelist, blacklist=link.topic_blacklist
-    )
+    """True when the link mirrors the topic. Internal topics (`wire/topic_names.py`) are never carried."""
+    return not is_internal_topic(topic) and matches(topic, whitelist=link.topic_whitelist, blacklist=blacklist_of(link))
 
 
 def carries_group(link: LinkRecord, group: str) -> bool:
@@ -92,10 +100,23 @@ def carries_group(link: LinkRecord, group: str) -> bool:
     )
 
 
+def stand_in(name: str, site: str) -> LinkRecord:
+    """What `site` goes by in the place of a link whose record cannot be understood and is not remembered.
+
+    The link may carry any topic that no other link carries, and no site is known to be active: no client may write to such topics.
+    """
+    return LinkRecord(name=name, source_site=site, target_site=site, phase=LinkPhase.FENCED, topic_whitelist=[".*"])
+
+
+def is_stand_in(link: LinkRecord) -> bool:
+    """Whether the record was made by `stand_in`: each real one has an active site."""
+    return not link.active_site
+
+
 def link_of_topic(links: Iterable[LinkRecord], topic: str) -> LinkRecord | None:
-    """The link that carries the topic; the first by name when several would (creation refuses such overlaps)."""
+    """The link that carries the topic; the first by name when several would (creation refuses such overlaps), a stand-in last."""
     carrying = [link for link in links if carries_topic(link, topic)]
-    return min(carrying, key=lambda link: link.name, default=None)
+    return min(carrying, key=lambda link: (is_stand_in(link), link.name), default=None)
 
 
 def link_of_group(links: Iterable[LinkRecord], group: str) -> LinkRecord | None:

@@ -8,6 +8,9 @@
 | 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (wire/compressed_stream.py) |
 | 20005 | LinkProgress | 0 | below; what a sync link's standby has, told to the source's leaders |
 | 20006 | MirrorTransactionalIds | 0 | below; who the source's transactional producers are, told to the target's coordinators |
+| 20007 | QuarantineRecords | 0 | `wire/quarantine_messages.py`; what is kept of copies before they are deleted |
+| 20008 | Quarantine | 0 | `wire/quarantine_messages.py`; lists, reads and deletes what a broker keeps |
+| 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
 
 A MirrorOffsetCommit without a group tells, in the member id, as of when (Unix ms) the mirror has carried all offsets, 0 when it has not. In
 the metadata of its one partition it says whose word this is, of which part of the link, and what fails (`wire/group_words.py`).
@@ -23,7 +26,7 @@ A broker advertises them in ApiVersions only to clients whose software name is `
 | UNKNOWN_LEADER_EPOCH | the broker does not know the link, or not yet this epoch | retries |
 | NOT_LEADER_OR_FOLLOWER | not the leader here, or the site may not take mirrored records | refreshes metadata |
 | UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID | not (yet) there; another topic of that name | retries; stops, reports |
-| CORRUPT_MESSAGE, INVALID_RECORD | CRC; structure of a batch | fetches again; quarantine is for later |
+| CORRUPT_MESSAGE, INVALID_RECORD | CRC; structure of a batch | fetches again |
 | KAFKA_STORAGE_ERROR | the disk failed | retries |
 """
 
@@ -40,12 +43,22 @@ from kio.schema.types import TopicName
 from kio.static.constants import EntityType
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
+from wire.quarantine_messages import (
+    QUARANTINE,
+    QUARANTINE_RECORDS,
+    QuarantineRecordsRequest,
+    QuarantineRecordsResponse,
+    QuarantineRequest,
+    QuarantineResponse,
+)
+
 MIRROR_APPEND: Final = 20001
 SITE_METADATA: Final = 20002
 MIRROR_OFFSET_COMMIT: Final = 20003
 COMPRESS_CONNECTION: Final = 20004
 LINK_PROGRESS: Final = 20005
 MIRROR_TRANSACTIONAL_IDS: Final = 20006
+TOPICS_CHANGED: Final = 20009
 
 CODEC_ZSTD: Final = 4
 """As in the attributes of a record batch."""
@@ -60,6 +73,9 @@ PRIVATE_NAMES: Final = {
     COMPRESS_CONNECTION: "compress_connection",
     LINK_PROGRESS: "link_progress",
     MIRROR_TRANSACTIONAL_IDS: "mirror_transactional_ids",
+    QUARANTINE_RECORDS: "quarantine_records",
+    QUARANTINE: "quarantine",
+    TOPICS_CHANGED: "topics_changed",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -68,6 +84,9 @@ PRIVATE_VERSIONS: Final = {
     COMPRESS_CONNECTION: (0, 0),
     LINK_PROGRESS: (0, 0),
     MIRROR_TRANSACTIONAL_IDS: (0, 0),
+    QUARANTINE_RECORDS: (0, 0),
+    QUARANTINE: (0, 0),
+    TOPICS_CHANGED: (0, 0),
 }
 
 NO_DIVERGENCE: Final = -1
@@ -340,17 +359,93 @@ class MirrorTransactionalIdsResponse:
     """In the order of the request."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedPartition:
+    """One partition as it is now."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    leader_id: i32 = field(metadata={"kafka_type": "int32"})
+    """Node id of the leader, -1 when there is none."""
+    leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """Epoch of the leader."""
+    partition_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """Of two states with one leader epoch the one with the higher partition epoch is newer."""
+    replica_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
+    """Node ids of all replicas."""
+    isr_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
+    """Node ids of the in-sync replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedTopic:
+    """One topic that was made, changed or deleted."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    """The topic's id: a topic that is made again under the same name has another one."""
+    is_deleted: bool = field(metadata={"kafka_type": "bool"}, default=False)
+    """True when the site does not have the topic any more."""
+    partitions: tuple[ChangedPartition, ...]
+    """All partitions; none of a deleted topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsChangedRequest:
+    """What a client's request has just changed at a site, for the brokers of a peer that clients may ask next."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    site: str = field(metadata={"kafka_type": "string"})
+    """Name of the site that reports."""
+    topics: tuple[ChangedTopic, ...]
+    """Each topic that changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsChangedResponse:
+    """INVALID_REQUEST when no routed link joins the two sites."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """NONE when the broker answers its clients by the report from now on."""
+
+
 _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendRequest,
     COMPRESS_CONNECTION: CompressConnectionRequest,
     LINK_PROGRESS: LinkProgressRequest,
     MIRROR_TRANSACTIONAL_IDS: MirrorTransactionalIdsRequest,
+    QUARANTINE_RECORDS: QuarantineRecordsRequest,
+    QUARANTINE: QuarantineRequest,
+    TOPICS_CHANGED: TopicsChangedRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
     COMPRESS_CONNECTION: CompressConnectionResponse,
     LINK_PROGRESS: LinkProgressResponse,
     MIRROR_TRANSACTIONAL_IDS: MirrorTransactionalIdsResponse,
+    QUARANTINE_RECORDS: QuarantineRecordsResponse,
+    QUARANTINE: QuarantineResponse,
+    TOPICS_CHANGED: TopicsChangedResponse,
 }
 
 

@@ -38,8 +38,8 @@ _CRC_START: Final = 21
 _PREFIX_SIZE: Final = _PREFIX_LAYOUT.size
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
-_COMPRESSION_MASK: Final = 0x07
-_LOG_APPEND_TIME_BIT: Final = 0x08
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 _DELETE_HORIZON_BIT: Final = 0x40
@@ -56,12 +56,16 @@ class Compression(IntEnum):
 
 
 class InvalidBatch(ValueError):
-    """Bytes that are not a well-formed batch; `reason` says why, `position` where the batch begins in the buffer."""
+    """Bytes that are not a well-formed batch; `reason` says why, `position` where the batch begins in the buffer.
 
-    def __init__(self, reason: str, position: int) -> None:
+    With `is_damage` the bytes cannot even be told apart from others; else they are a batch whose parts contradict each other.
+    """
+
+    def __init__(self, reason: str, position: int, *, is_damage: bool = False) -> None:
         super().__init__(f"batch at byte {position}: {reason}")
         self.reason = reason
         self.position = position
+        self.is_damage = is_damage
 
 
 class BatchHeader(NamedTuple):
@@ -106,12 +110,12 @@ class BatchHeader(NamedTuple):
     @property
     def compression(self) -> int:
         """Number of the codec (see `Compression`); 5 to 7 are undefined."""
-        return self.attributes & _COMPRESSION_MASK
+        return self.attributes & COMPRESSION_MASK
 
     @property
     def is_log_append_time(self) -> bool:
         """Timestamps were set by the broker, not by the producer."""
-        return bool(self.attributes & _LOG_APPEND_TIME_BIT)
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
     def is_transactional(self) -> bool:
@@ -168,9 +172,10 @@ def whole_batch_size(buffer: Buffer, position: int) -> int | None:
         return None
     (batch_length,) = _LENGTH_LAYOUT.unpack_from(buffer, position + _LENGTH_POSITION)
     if left > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != MAGIC:
-        raise InvalidBatch(f"magic {buffer[position + _MAGIC_POSITION]}, only {MAGIC} is supported", position)
+        magic = buffer[position + _MAGIC_POSITION]
+        raise InvalidBatch(f"magic {magic}, only {MAGIC} is supported", position, is_damage=magic > MAGIC)
     if batch_length < _BATCH_LENGTH_MIN:
-        raise InvalidBatch(f"length {batch_length}, at least {_BATCH_LENGTH_MIN} is needed", position)
+        raise InvalidBatch(f"length {batch_length}, at least {_BATCH_LENGTH_MIN} is needed", position, is_damage=True)
     size_bytes: int = LOG_OVERHEAD + batch_length
     return size_bytes if size_bytes <= left else None
 
@@ -208,20 +213,9 @@ def patch_placement(
     return PatchedBatch(prefix, memoryview(buffer)[position + _PREFIX_SIZE : position + header.size_bytes])
 
 
-def patch_log_append_time(
-    buffer: Buffer, position: int, header: BatchHeader, *, base_offset: int, leader_epoch: int, log_append_time_ms: int
-) -> PatchedBatch:
-    """As `patch_placement`, with the broker's time as the batch's maximum timestamp; the CRC is computed anew.
-
-    Readers take a record's time from `max_timestamp` when the attribute says LogAppendTime, so records stay untouched.
-    """
+def patch_header(buffer: Buffer, position: int, header: BatchHeader, patched: BatchHeader) -> PatchedBatch:
+    """The batch under another header, whose checksum is computed anew; the records stay untouched."""
     rest = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
-    patched = header._replace(
-        base_offset=base_offset,
-        partition_leader_epoch=leader_epoch,
-        attributes=header.attributes | _LOG_APPEND_TIME_BIT,
-        max_timestamp=log_append_time_ms,
-    )
     return PatchedBatch(encode_header(patched, rest), rest)
 
 

@@ -1,7 +1,8 @@
 """Single records inside of batches: building and opening them, with all codecs.
 
-For compaction, lookups by time, tests, the drills' load and deep reconciliation only. Nothing on the data path calls this: brokers
-and mirrors move batches as bytes. Pure Python, some hundred thousand records a second. Layout: the Kafka protocol's "Record" (KIP-98).
+A leader walks over the records of each batch that a client produces (`summarize_records`); compaction, lookups by time, drills and deep
+reconciliation open them. Followers and mirrors move batches as bytes. `make setup` compiles this module (`runtime/compiled.py`): 64-bit
+integers (`i64`) and `bytes` are what mypyc makes fast. Layout: the Kafka protocol's "Record" (KIP-98).
 """
 
 import struct
@@ -12,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import lz4.frame
 import snappy
 import zstandard
+from mypy_extensions import i64
 
 from wire.record_batch import (
     HEADER_SIZE,
@@ -34,8 +36,15 @@ _CHUNK_BYTES: Final = 1 << 20
 _NULL_LENGTH: Final = 1
 """How a length of -1 is written."""
 _TWO_BYTES_MAX: Final = 0x3FFF
+_ZSTD_LEVEL: Final = 3
 _NAME_ERRORS: Final = "surrogateescape"
 _INT32: Final = struct.Struct(">i")
+_CONTINUES: Final = 0x80
+"""A byte from this value on is not the last one of its number."""
+_INT32_SHIFT_MAX: Final = 28
+"""How far the last byte of a varint of 32 bits is shifted."""
+_INT64_SHIFT_MAX: Final = 63
+_INT64_MAX: Final = 2**63 - 1
 
 
 class Record(NamedTuple):
@@ -65,6 +74,18 @@ class RecordSpan(NamedTuple):
     offset_delta: int
     key: bytes | None
     is_tombstone: bool
+
+
+class RecordSummary(NamedTuple):
+    """Facts about all records of a batch. Timestamps are deltas to the batch's base timestamp, in milliseconds.
+
+    `misplaced_index` is the first record whose offset delta is not its index, -1 when there is none.
+    """
+
+    timestamp_delta_min: int
+    timestamp_delta_max: int
+    keyless_count: int
+    misplaced_index: int
 
 
 def printable_name(name: str) -> str:
@@ -146,7 +167,11 @@ def decode_records(buffer: Buffer) -> Iterator[Record]:
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator[Record]:
     """The records of the batch at `position`. Raises InvalidBatch when they are not what the header says."""
-    body = open_body(buffer, position, header)
+    yield from decode_body(open_body(buffer, position, header), header, position)
+
+
+def decode_body(body: bytes, header: BatchHeader, position: int = 0) -> Iterator[Record]:
+    """The records of a body that `open_body` opened, from a batch at `position`. Raises InvalidBatch."""
     at = 0
     for _ in range(header.record_count):
         try:
@@ -158,15 +183,138 @@ def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator
         raise InvalidBatch(f"{len(body) - at} bytes after the last record", position)
 
 
-def open_body(buffer: Buffer, position: int, header: BatchHeader) -> bytes:
-    """The records section of the batch at `position` without its codec. Raises InvalidBatch."""
+class TooLarge(ValueError):
+    """Compressed bytes that open to more than the reader allows."""
+
+
+def open_body(
+    buffer: Buffer, position: int, header: BatchHeader, *, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> bytes:
+    """The records section of the batch at `position` without its codec. Raises InvalidBatch, or TooLarge past `size_bytes_max`."""
     with memoryview(buffer) as view:
         compressed = bytes(view[position + HEADER_SIZE : position + header.size_bytes])
     try:
-        return decompress(compressed, header.compression)
+        return decompress(compressed, header.compression, size_bytes_max)
+    except TooLarge:
+        raise
     except Exception as error:
         # Each codec has its own errors, some of them plain Exception or RuntimeError.
         raise InvalidBatch(f"cannot be decompressed: {error}", position) from error
+
+
+def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa: C901  numbers of one byte are read in place
+    """Walk over the records of an opened body and check every length in them: of record, key, value, headers and their parts.
+
+    Raises InvalidBatch with the index of the first damaged record, or when the records do not fill the body. This is the
+    check of everything that a client produces, so nothing is made for a record. A length below -1 counts as damage here, though
+    Apache Kafka reads it as null: other readers do not.
+    """
+    at: i64 = 0
+    end: i64 = len(body)
+    count: i64 = record_count
+    index: i64 = 0
+    keyless: i64 = 0
+    misplaced: i64 = -1
+    delta_min: i64 = 0
+    delta_max: i64 = 0
+    try:
+        while index < count:
+            number: i64 = body[at]
+            at += 1
+            if number >= _CONTINUES:
+                number, at = _longer_varint(body, at - 1, _INT32_SHIFT_MAX)
+            record_end: i64 = at + (number >> 1)
+            if number & 1 or record_end > end:
+                raise ValueError(f"a length that does not fit the {end - at} bytes that are left")  # noqa: TRY301
+            number = body[at + 1]
+            at += 2
+            if number >= _CONTINUES:
+                number, at = _longer_varint(body, at - 1, _INT64_SHIFT_MAX)
+            # the mask makes the shift a logical one, as the number may fill all 64 bits
+            delta: i64 = ((number >> 1) & _INT64_MAX) ^ -(number & 1)
+            if index == 0:
+                delta_min = delta
+                delta_max = delta
+            elif delta > delta_max:
+                delta_max = delta
+            elif delta < delta_min:
+                delta_min = delta
+            number = body[at]
+            at += 1
+            if number >= _CONTINUES:
+                number, at = _longer_varint(body, at - 1, _INT32_SHIFT_MAX)
+            if number != 2 * index and misplaced < 0:
+                misplaced = index
+            number = body[at]
+            at += 1
+            if number == _NULL_LENGTH:
+                keyless += 1
+            else:
+                if number >= _CONTINUES:
+                    number, at = _longer_varint(body, at - 1, _INT32_SHIFT_MAX)
+                at = _after_content(at, number, record_end)
+            number = body[at]
+            at += 1
+            if number != _NULL_LENGTH:
+                if number >= _CONTINUES:
+                    number, at = _longer_varint(body, at - 1, _INT32_SHIFT_MAX)
+                at = _after_content(at, number, record_end)
+            number = body[at]
+            at += 1
+            if number:
+                at = _after_headers(body, at - 1, record_end)
+            if at != record_end:
+                raise ValueError(f"its parts end {at - record_end} bytes behind its length")  # noqa: TRY301
+            index += 1
+    except (IndexError, ValueError) as error:
+        raise InvalidBatch(f"record {index} of {count} is damaged: {error}", 0) from error
+    if at != end:
+        raise InvalidBatch(f"{end - at} bytes after the last of {count} records", 0)
+    return RecordSummary(delta_min, delta_max, keyless, misplaced)
+
+
+def _longer_varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
+    """The number at `at`, two bytes or more, before its zigzag is undone: twice the value, or odd where that is negative; and its end."""
+    number: i64 = body[at] & 0x7F
+    shift: i64 = 7
+    while True:
+        at += 1
+        byte: i64 = body[at]
+        if shift >= shift_max and (byte >= _CONTINUES or (shift == _INT64_SHIFT_MAX and byte > 1)):
+            raise ValueError("a number has too many bytes")
+        number |= (byte & 0x7F) << shift
+        if byte < _CONTINUES:
+            return number, at + 1
+        shift += 7
+
+
+def _after_content(at: i64, number: i64, end: i64) -> i64:
+    """Where a key, value or name ends that begins at `at`; `number` is its length before the zigzag is undone."""
+    length: i64 = number >> 1
+    if number & 1 or length > end - at:
+        raise ValueError(f"a length that does not fit the {end - at} bytes that are left")
+    return at + length
+
+
+def _after_headers(body: bytes, at: i64, end: i64) -> i64:
+    """Where the headers end whose count stands at `at`."""
+    count, at = _varint_at(body, at)
+    if count & 1 or count >> 1 > end - at:
+        raise ValueError(f"a number of headers that does not fit the {end - at} bytes that are left")
+    while count:
+        length, at = _varint_at(body, at)
+        at = _after_content(at, length, end)
+        length, at = _varint_at(body, at)
+        if length != _NULL_LENGTH:
+            at = _after_content(at, length, end)
+        count -= 2
+    return at
+
+
+def _varint_at(body: bytes, at: i64) -> tuple[i64, i64]:
+    """As `_longer_varint`, for a number of any size."""
+    number: i64 = body[at]
+    return (number, at + 1) if number < _CONTINUES else _longer_varint(body, at, _INT32_SHIFT_MAX)
 
 
 def read_keys(
@@ -243,7 +391,7 @@ def _read_span(body: bytes, start: int) -> RecordSpan:
     if byte > 127:
         timestamp_delta, after_time = _read_varint(body, at + 1)
     byte, at = body[after_time], after_time + 1
-    offset_delta = byte >> 1
+    offset_delta = (byte >> 1) ^ -(byte & 1)
     if byte > 127:
         offset_delta, at = _read_varint(body, after_time)
     byte, key_at = body[at], at + 1
@@ -354,46 +502,52 @@ def _read_headers(body: bytes, at: int) -> tuple[Sequence[tuple[str, bytes | Non
     return headers, at
 
 
-def compress(body: bytes, compression: Compression) -> bytes:
-    """The records of a batch under its codec."""
+def compress(body: bytes, compression: Compression, level: int | None = None) -> bytes:
+    """The records of a batch under its codec, at a level of that codec or at its default."""
     match compression:
         case Compression.NONE:
             return body
         case Compression.GZIP:
-            packer = zlib.compressobj(wbits=31)
+            packer = zlib.compressobj(-1 if level is None else level, wbits=31)
             return packer.compress(body) + packer.flush()
         case Compression.SNAPPY:
             return bytes(snappy.compress(body))
         case Compression.LZ4:
             # Java's reader wants independent blocks.
-            return bytes(lz4.frame.compress(body, block_linked=False))
+            return bytes(lz4.frame.compress(body, compression_level=level or 0, block_linked=False))
         case Compression.ZSTD:
-            return zstandard.compress(body)
+            return zstandard.compress(body, _ZSTD_LEVEL if level is None else level)
 
 
-def decompress(body: bytes, codec: int) -> bytes:
-    """The records of a batch without its codec; raises that codec's own errors."""
+def decompress(body: bytes, codec: int, size_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The records of a batch without its codec; raises TooLarge, or that codec's own errors.
+
+    No more than `size_bytes_max` and a chunk are taken of memory, whatever the compressed bytes claim.
+    """
     match Compression(codec):
         case Compression.NONE:
             return body
         case Compression.GZIP:
-            return _bounded(zlib.decompressobj(wbits=31), body)
+            return _bounded(zlib.decompressobj(wbits=31), body, size_bytes_max)
         case Compression.SNAPPY:
-            return _decompress_snappy(body)
+            return _decompress_snappy(body, size_bytes_max)
         case Compression.LZ4:
-            return _bounded(lz4.frame.LZ4FrameDecompressor(), body)
+            return _bounded(lz4.frame.LZ4FrameDecompressor(), body, size_bytes_max)
         case Compression.ZSTD:
-            return _decompress_zstd(body)
+            return _decompress_zstd(body, size_bytes_max)
 
 
-def _bounded(opener: Any, body: bytes) -> bytes:
-    opened: bytes = opener.decompress(body, DECOMPRESSED_BYTES_MAX)
+def _bounded(opener: Any, body: bytes, size_bytes_max: int) -> bytes:
+    opened: bytes = opener.decompress(body, size_bytes_max + 1)
+    _check_size(len(opened), size_bytes_max)
     if not opener.eof:
-        raise ValueError(f"cut off, or more than {DECOMPRESSED_BYTES_MAX} bytes")
+        raise ValueError("the compressed bytes end too early")
+    if opener.unused_data:
+        raise ValueError(f"{len(opener.unused_data)} bytes after the compressed ones")
     return opened
 
 
-def _decompress_zstd(body: bytes) -> bytes:
+def _decompress_zstd(body: bytes, size_bytes_max: int) -> bytes:
     # Frames from Kafka's clients often do not state their size: read as a stream.
     parts = []
     total = 0
@@ -401,41 +555,40 @@ def _decompress_zstd(body: bytes) -> bytes:
         while part := stream.read(_CHUNK_BYTES):
             parts.append(part)
             total += len(part)
-            _check_size(total)
-    return b"".join(parts)
+            _check_size(total, size_bytes_max)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decompress_snappy(body: bytes) -> bytes:
+def _decompress_snappy(body: bytes, size_bytes_max: int) -> bytes:
     """Plain snappy, or the chunked form of Java's snappy library: a header of 16 bytes, then sized blocks."""
     if not body.startswith(_XERIAL_MAGIC):
-        return _decompress_snappy_block(body)
+        return _decompress_snappy_block(body, size_bytes_max)
     parts = []
     at, total = _XERIAL_HEADER_SIZE, 0
     while at < len(body):
         if at + 4 > len(body):
-            raise ValueError("a snappy block is cut off")
+            raise ValueError("a snappy block ends too early")
         (size,) = _INT32.unpack_from(body, at)
         at += 4
         if size < 0 or at + size > len(body):
-            raise ValueError("a snappy block is cut off")
-        parts.append(_decompress_snappy_block(body[at : at + size]))
+            raise ValueError("a snappy block ends too early")
+        parts.append(_decompress_snappy_block(body[at : at + size], size_bytes_max - total))
         total += len(parts[-1])
-        _check_size(total)
         at += size
     return b"".join(parts)
 
 
-def _decompress_snappy_block(block: bytes) -> bytes:
+def _decompress_snappy_block(block: bytes, size_bytes_max: int) -> bytes:
     claimed = shift = 0
     for byte in block[:5]:
         claimed |= (byte & 0x7F) << shift
         shift += 7
-        if byte < 128:
+        if byte < _CONTINUES:
             break
-    _check_size(claimed)
+    _check_size(claimed, size_bytes_max)
     return bytes(snappy.decompress(block))
 
 
-def _check_size(size: int) -> None:
-    if size > DECOMPRESSED_BYTES_MAX:
-        raise ValueError(f"more than {DECOMPRESSED_BYTES_MAX} bytes")
+def _check_size(size: int, size_bytes_max: int) -> None:
+    if size > size_bytes_max:
+        raise TooLarge(f"more than {size_bytes_max} bytes without compression")

@@ -47,6 +47,15 @@ def response_type(api_key: int, version: int) -> type[Any]:
 
 
 @cache
+def has_schema(api_key: int, version: int) -> bool:
+    """Whether request and response of this version are described."""
+    try:
+        return request_type(api_key, version) is not None and response_type(api_key, version) is not None
+    except UnknownSchema:
+        return False
+
+
+@cache
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether headers of this request, and of its response except ApiVersions', carry tags. Raises UnknownSchema."""
     flexible: bool = request_type(api_key, version).__flexible__

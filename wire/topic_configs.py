@@ -2,8 +2,7 @@
 
 Names, defaults and ranges are Apache Kafka's, but for what begins with `antipode.`. The controller checks with them what a
 client wants to set, a broker works out what is in force (`broker/core/topic_configs.py`) and describes it. Left out on
-purpose: remote storage, and compression by the broker (`compression.type` may only be `producer`, because batches are never
-reopened on the way in); what is left out is refused by name, so that nobody believes it in force.
+purpose: remote storage; what is left out is refused by name, so that no operator believes it in force.
 """
 
 from __future__ import annotations
@@ -62,6 +61,7 @@ class TopicConfig:
     broker_properties: tuple[BrokerProperty, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    excluded: tuple[float, ...] = ()
     choices: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
     pattern_accepted: str = ""
@@ -78,8 +78,6 @@ class TopicConfig:
                 return self._word(stripped, text, self.choices)
             case ConfigKind.LIST:
                 parts = [part.strip() for part in stripped.split(",") if part.strip()]
-                if self.choices and not parts:
-                    raise self.refusal(text, "List must not be empty")
                 return ",".join(self._word(part, text, self.choices) for part in parts)
 
     def parse_as(self, name: str, text: str) -> bool | int | float | str:
@@ -109,6 +107,8 @@ class TopicConfig:
             raise self.refusal(text, f"Value must be at least {self.minimum:g}")
         if self.maximum is not None and not number <= self.maximum:
             raise self.refusal(text, f"Value must be no more than {self.maximum:g}")
+        if number in self.excluded:
+            raise self.refusal(text, f"Value must not be {number:g}")
         return number
 
     def refusal(self, value: str, problem: str, *, key: str = "") -> InvalidTopicConfig:
@@ -129,7 +129,8 @@ class TopicConfig:
             return self.pattern_accepted or "any text"
         word = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
         bounds = f", at least {self.minimum:g}" if self.minimum is not None else ""
-        return f"{word}{bounds}" + (f", at most {self.maximum:g}" if self.maximum is not None else "")
+        bounds += f", at most {self.maximum:g}" if self.maximum is not None else ""
+        return f"{word}{bounds}" + "".join(f", not {number:g}" for number in self.excluded)
 
 
 def _property(name: str, factor: int = 1) -> tuple[BrokerProperty, ...]:
@@ -144,6 +145,7 @@ def _number(
     *broker_properties: BrokerProperty,
     minimum: float | None = 0,
     maximum: float | None = None,
+    excluded: tuple[float, ...] = (),
 ) -> TopicConfig:
     return TopicConfig(
         name=name,
@@ -153,6 +155,7 @@ def _number(
         broker_properties=broker_properties,
         minimum=minimum,
         maximum=maximum,
+        excluded=excluded,
     )
 
 
@@ -175,15 +178,44 @@ _DEFINITIONS: Final = (
         default="delete",
         choices=("delete", "compact"),
         broker_properties=_property("log.cleanup.policy"),
-        documentation="What happens to old segments: deleted by time and size, compacted by key, or both.",
+        documentation="What happens to old segments: deleted by time and size, compacted by key, both, or nothing when the list is empty.",
     ),
     TopicConfig(
         name="compression.type",
         kind=ConfigKind.STRING,
         default="producer",
-        choices=("producer",),
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker_properties=_property("compression.type"),
-        documentation="How batches are compressed on disk: always as the producer sent them.",
+        documentation="The codec of batches on disk. producer keeps what the producer chose; with any other value the leader compresses "
+        "batches of another codec anew.",
+    ),
+    _number(
+        "compression.gzip.level",
+        _INT,
+        -1,
+        "The level at which the broker compresses with gzip: 1 to 9, -1 for the codec's default.",
+        BrokerProperty("compression.gzip.level"),
+        minimum=-1,
+        maximum=9,
+        excluded=(0,),
+    ),
+    _number(
+        "compression.lz4.level",
+        _INT,
+        9,
+        "The level at which the broker compresses with lz4.",
+        BrokerProperty("compression.lz4.level"),
+        minimum=1,
+        maximum=17,
+    ),
+    _number(
+        "compression.zstd.level",
+        _INT,
+        3,
+        "The level at which the broker compresses with zstd.",
+        BrokerProperty("compression.zstd.level"),
+        minimum=-131072,
+        maximum=22,
     ),
     _number(
         "delete.retention.ms",
@@ -303,7 +335,7 @@ _DEFINITIONS: Final = (
         kind=ConfigKind.BOOLEAN,
         default="false",
         broker_properties=_property("log.preallocate"),
-        documentation="Accepted for compatibility; segments grow as they are written.",
+        documentation="Whether the file of a new segment has its full length, segment.bytes, from the beginning.",
     ),
     _number(
         "retention.bytes",

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from wire import schemas
-from wire.byte_reader import ByteReader
+from wire.byte_reader import Buffer, ByteReader
 from wire.client_errors import error_code
 from wire.connection import Connection
 from wire.entity_building import build_entity
@@ -38,7 +38,12 @@ async def describe_transaction(connection: Connection, transactional_id: str) ->
     request_type = schemas.request_type(DESCRIBE_TRANSACTIONS, _VERSION)
     body = schemas.encode(build_entity(request_type, {"transactional_ids": (transactional_id,)}))
     answer = await connection.request(DESCRIBE_TRANSACTIONS, _VERSION, [body], body_size=len(body))
-    reader = ByteReader(answer.frame, answer.body_position)
+    return parse_description(answer.frame, answer.body_position)
+
+
+def parse_description(frame: Buffer, body_position: int) -> TransactionDescription:
+    """The first transactional id of a response of version 0, whose body begins at this position."""
+    reader = ByteReader(frame, body_position)
     reader.int32()  # throttle time
     reader.count(flexible=True, element_size_min=30)
     return _description(reader)

@@ -504,6 +504,8 @@ def decode_link(name: str, payload: bytes) -> LinkRecord:
         link = json_format.ParseDict(dict(fields.values), LinkRecord(), ignore_unknown_fields=True)
     except json_format.ParseError as error:
         raise MalformedZnode(path, str(error)) from error
+    if not link.active_site:
+        fields.fail("field 'active_site' is missing or empty")
     if link.name != name:
         fields.fail(f"field 'name' is {link.name!r}, not the name of the node")
     try:

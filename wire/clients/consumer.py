@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self
@@ -22,7 +21,6 @@ from runtime.supervision import Supervisor, note_death
 from wire.broker_requests import CommittedOffset, Committer
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError, KafkaClientError, broker_error
-from wire.clients.budget import Budget
 from wire.clients.core.group_protocol import (
     ASSIGNORS,
     PROTOCOL_TYPE,
@@ -36,6 +34,7 @@ from wire.clients.core.opening import records_in
 from wire.clients.core.positions import Position
 from wire.clients.core.readings import Place, Start
 from wire.clients.membership import NEVER_A_MEMBER, NO_MEMBER_ANY_MORE, GroupMember, GroupOptions, Membership
+from wire.clients.prefetch import Prefetch
 from wire.clients.reader import Chunk, Reader, ReaderOptions
 from wire.group_membership import Joined
 from wire.record_batch import InvalidBatch
@@ -104,51 +103,10 @@ class ConsumerOptions:
     auto_commit_interval_ms: float = 5_000
     prefetch_bytes: int = 32 * 1024 * 1024
     poll_records_max: int = 500
+    """Records that one `poll` returns at most, as Kafka's max.poll.records; 1 or more."""
     retry_backoff_ms: float = 100
     close_timeout_ms: float = 5_000
     reader: ReaderOptions = field(default_factory=ReaderOptions)
-
-
-class Prefetch:
-    """Chunks between fetchers and `poll`, bounded in bytes."""
-
-    def __init__(self, capacity_bytes: int, is_current: Callable[[Chunk], bool]) -> None:
-        self._budget = Budget(capacity_bytes=capacity_bytes)
-        self._is_current = is_current
-        self._chunks: deque[Chunk] = deque()
-        self.news = asyncio.Event()
-
-    @property
-    def used_bytes(self) -> int:
-        """What lies here."""
-        return self._budget.used_bytes
-
-    async def put(self, chunk: Chunk) -> None:
-        """Take a chunk, waiting for room; one that nobody wants any more is dropped."""
-        await self._budget.take(_size(chunk))
-        self._chunks.append(chunk)
-        self.news.set()
-
-    def first(self) -> Chunk | None:
-        """The oldest chunk that is still wanted."""
-        while self._chunks and not self._is_current(self._chunks[0]):
-            self.drop_first()
-        return self._chunks[0] if self._chunks else None
-
-    def drop_first(self) -> None:
-        """Done with the oldest chunk."""
-        self._budget.release(_size(self._chunks.popleft()))
-
-    def clean(self) -> None:
-        """Drop all that is not wanted any more."""
-        stale = [chunk for chunk in self._chunks if not self._is_current(chunk)]
-        self._chunks = deque(chunk for chunk in self._chunks if self._is_current(chunk))
-        for chunk in stale:
-            self._budget.release(_size(chunk))
-
-
-def _size(chunk: Chunk) -> int:
-    return max(1, len(chunk.records))
 
 
 class Consumer:
@@ -327,6 +285,7 @@ class Consumer:
             for record in records_in(
                 chunk.records,
                 first_offset=chunk.position.offset,
+                end_offset=chunk.next.offset,
                 aborted=chunk.aborted,
                 is_committed_only=self.options.reader.isolation_level == READ_COMMITTED,
             ):
@@ -353,7 +312,7 @@ class Consumer:
                 raise chunk.problem
             reading = self.reader.readings.current(chunk.place, chunk.generation)
             assert reading is not None, "only current chunks are taken"
-            self._prefetch.drop_first()
+            chunk = self._prefetch.take_first(self.options.poll_records_max - count)
             reading.consumed = chunk.next
             taken.append(chunk)
             count += chunk.record_count

@@ -96,6 +96,7 @@ class ProducerOptions:
     attempts_max: int | None = None
     retry_backoff_ms: float = 100
     metadata_max_age_ms: float = 300_000
+    """0: refreshed after each record that is sent, negative: after failures only (the classic topic.metadata.refresh.interval.ms)."""
     metadata_timeout_ms: float = 10_000
     is_aborting_on_failure: bool = False
     partitioner: Callable[[], Partitioner] = Murmur2Partitioner
@@ -133,6 +134,8 @@ class Producer:
         self._options = options or ProducerOptions()
         self._clock = clock or SystemClock()
         self._partitioner = self._options.partitioner()
+        # by topic: bytes of records without a key since the partitioner was last asked for another partition
+        self._keyless_bytes: dict[str, int] = {}
         self._budget = Budget(
             capacity_bytes=self._options.queue_bytes_max,
             capacity_count=self._options.queue_records_max,
@@ -203,7 +206,12 @@ class Producer:
 
     async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
         """Queue a record. QueueFull by the enqueue policy; ProducerClosed; what `partition_of` raises."""
-        partition = await self.partition_of(record)
+        return await self.send_to(await self.partition_of(record), record, chosen_by=self)
+
+    async def send_to(
+        self, partition: int, record: ProducerRecord, *, chosen_by: Producer
+    ) -> asyncio.Future[Delivered]:
+        """Queue a record for a partition that a producer of the same pool has chosen. QueueFull by the enqueue policy; ProducerClosed."""
         await self._take_room(record.size_bytes)
         now_ms = self._clock.now_ms()
         timestamp_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
@@ -217,11 +225,22 @@ class Producer:
             queued_bytes=record.size_bytes,
             now_ms=self._clock.monotonic_ms(),
         )
-        if appended.is_full:
-            self._partitioner.rotate(record.topic)
+        chosen_by.note_appended(record, is_batch_full=appended.is_full)
         if appended.is_news:
             self._wake.set()
+        if self._options.metadata_max_age_ms == 0:
+            token.outcome.add_done_callback(lambda _: self._topics.refresh_soon())
         return token.outcome
+
+    def note_appended(self, record: ProducerRecord, *, is_batch_full: bool) -> None:
+        """Let the partitioner choose another partition after a full batch, or after as many bytes in smaller ones (KIP-794)."""
+        if record.key is None and record.partition_key is None:
+            appended_bytes = self._keyless_bytes.get(record.topic, 0) + record.size_bytes
+            self._keyless_bytes[record.topic] = appended_bytes
+            is_batch_full |= appended_bytes >= self._options.batch_bytes_max
+        if is_batch_full:
+            self._keyless_bytes[record.topic] = 0
+            self._partitioner.rotate(record.topic)
 
     async def send_batch(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[Delivered]:
         """Queue a whole batch as it is; with idempotence the producer's identity is stamped in and its checksum made anew."""
@@ -456,16 +475,9 @@ class ProducerPool:
 
     async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
         """As `Producer.send`; the first producer's partitioner decides for all."""
-        partition = await self.producers[0].partition_of(record)
-        placed = ProducerRecord(
-            topic=record.topic,
-            value=record.value,
-            key=record.key,
-            partition=partition,
-            headers=record.headers,
-            timestamp_ms=record.timestamp_ms,
-        )
-        return await self._of((record.topic, partition)).send(placed)
+        chooser = self.producers[0]
+        partition = await chooser.partition_of(record)
+        return await self._of((record.topic, partition)).send_to(partition, record, chosen_by=chooser)
 
     async def flush(self) -> None:
         """As `Producer.flush`, of all."""

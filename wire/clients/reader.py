@@ -116,6 +116,8 @@ class Reader:
         self._wakes: dict[int, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetches = 0
+        self.skipped_offsets: dict[Place, int] = {}
+        """Offsets that were passed over since they were not in the log any more, by partition; compacted gaps count too."""
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         """Hears of a defect that has ended a part of the reading."""
@@ -247,7 +249,24 @@ class Reader:
                 topic, partition = reading.place
                 await self._halt(reading, PositionLost(f"{topic}-{partition}: {what}, which is {start} to {end}"))
             else:
+                self._note_skipped(reading.place, lost, offset, log_start=start, log_end=end)
                 self.readings.found_offset(reading, Position(offset))
+
+    def _note_skipped(self, place: Place, lost: Position | None, offset: int, *, log_start: int, log_end: int) -> None:
+        """A position was not in the log any more: say where the reading goes on, and how much it passes over."""
+        if lost is None:
+            return
+        skipped = max(0, offset - lost.offset)
+        self.skipped_offsets[place] = self.skipped_offsets.get(place, 0) + skipped
+        _log.warning(
+            "a position is not in the log",
+            partition=f"{place[0]}-{place[1]}",
+            position=lost.offset,
+            log=f"{log_start} to {log_end}",
+            goes_on_at=offset,
+            skipped_offsets=skipped,
+            read_again_offsets=max(0, lost.offset - offset),
+        )
 
     async def _validate(self, node_id: int, readings: list[Reading]) -> None:
         queries = {r.place: EpochQuery(r.fetched.leader_epoch, r.leader_epoch) for r in readings}

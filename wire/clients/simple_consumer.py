@@ -9,6 +9,7 @@ epoch before anything is fetched (KIP-320). Offsets are kept by whoever calls, o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -30,7 +31,7 @@ from wire.clients.core.positions import (
     resolve,
     take,
 )
-from wire.fetch_codec import PartitionFetched
+from wire.fetch_codec import FetchResponse, PartitionFetched
 from wire.fetch_requests import CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
 
 _NOTHING: Final = memoryview(b"")
@@ -80,7 +81,11 @@ async def fetch_at_leader(
     replica_id: int = CONSUMER,
     leader_epoch: int = NO_EPOCH,
 ) -> PartitionFetched:
-    """One fetch of one partition at its leader, one attempt. BrokerError for any error, after which the leader is looked up again."""
+    """One fetch of one partition at its leader, one attempt. BrokerError for any error, after which the leader is looked up again.
+
+    A broker whose quota the client exceeds answers with no partition at all and the time to wait (KIP-124): that is not an error, and
+    the same fetch goes again after that time.
+    """
     topic, partition = place
     leader = await client.leader(topic, partition)
     known = client.cluster.topics.get(topic)
@@ -95,6 +100,9 @@ async def fetch_at_leader(
     )
     try:
         response = await client.fetch(leader, request)
+        while is_throttled_away(response):
+            await asyncio.sleep(response.throttle_time_ms / 1000)
+            response = await client.fetch(leader, request)
     except TRANSIENT:
         client.forget_leaders([topic])
         raise
@@ -105,6 +113,11 @@ async def fetch_at_leader(
         message = f"{topic}-{partition} at offset {offset}"
         raise broker_error(code or ErrorCode.unknown_server_error, message=message, node=f"node {leader}", api_key=1)
     return fetched
+
+
+def is_throttled_away(response: FetchResponse) -> bool:
+    """Whether a quota kept the broker from reading anything: such an answer says nothing about any partition."""
+    return response.throttle_time_ms > 0 and not response.error_code and not response.topics
 
 
 def records_of(fetched: PartitionFetched) -> memoryview:

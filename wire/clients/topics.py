@@ -33,6 +33,7 @@ class Topics:
         first_look_ms: float,
         on_refresh: Callable[[], None],
     ) -> None:
+        """With a `max_age_ms` of 0 or less nothing is too old: metadata is refreshed when it is doubted or asked for."""
         self._client = client
         self._clock = clock
         self._max_age_ms = max_age_ms
@@ -57,6 +58,10 @@ class Topics:
     def forget(self, topics: Iterable[str]) -> None:
         """Not wanted any more."""
         self._wanted.difference_update(topics)
+
+    def refresh_soon(self) -> None:
+        """Ask again for everything that is wanted."""
+        self._asked.set()
 
     def doubt(self, topic: str) -> None:
         """What is known of its leaders has turned out wrong: nobody leads it until it has been asked for again."""
@@ -100,7 +105,7 @@ class Topics:
         """Refresh when asked and when what is known is too old."""
         while True:
             try:
-                async with asyncio.timeout(self._max_age_ms / 1000):
+                async with asyncio.timeout(self._max_age_ms / 1000 if self._max_age_ms > 0 else None):
                     await self._asked.wait()
             except TimeoutError:
                 pass

@@ -91,7 +91,7 @@ class IdentifyReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class ControlBatch(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links", "client_quotas")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "is_full", "cluster_id", "brokers", "topics", "deleted_topics", "links", "deleted_links", "client_quotas", "group_configs", "quarantined_topics")
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,8 @@ class ControlBatch(_message.Message):
     LINKS_FIELD_NUMBER: _ClassVar[int]
     DELETED_LINKS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_TOPICS_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -114,7 +116,9 @@ class ControlBatch(_message.Message):
     links: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.LinkRecord]
     deleted_links: _containers.RepeatedScalarFieldContainer[str]
     client_quotas: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.ClientQuota]
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ..., client_quotas: _Optional[_Iterable[_Union[_cluster_pb2.ClientQuota, _Mapping]]] = ...) -> None: ...
+    group_configs: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.GroupConfigs]
+    quarantined_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_full: _Optional[bool] = ..., cluster_id: _Optional[str] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_cluster_pb2.TopicInfo, _Mapping]]] = ..., deleted_topics: _Optional[_Iterable[_Union[DeletedTopic, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[_cluster_pb2.LinkRecord, _Mapping]]] = ..., deleted_links: _Optional[_Iterable[str]] = ..., client_quotas: _Optional[_Iterable[_Union[_cluster_pb2.ClientQuota, _Mapping]]] = ..., group_configs: _Optional[_Iterable[_Union[_cluster_pb2.GroupConfigs, _Mapping]]] = ..., quarantined_topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeletedTopic(_message.Message):
     __slots__ = ("name", "topic_id")
@@ -160,6 +164,16 @@ class UpdatePeerViewReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class PeerViewStandsRequest(_message.Message):
+    __slots__ = ("site",)
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    def __init__(self, site: _Optional[str] = ...) -> None: ...
+
+class PeerViewStandsReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class DescribePartitionsRequest(_message.Message):
     __slots__ = ("topics", "link")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
@@ -169,7 +183,7 @@ class DescribePartitionsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes", "is_degraded")
+    __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes", "is_degraded", "epochs")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +200,7 @@ class PartitionDescription(_message.Message):
     MAX_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     IS_DEGRADED_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: bytes
     partition: int
@@ -202,7 +217,16 @@ class PartitionDescription(_message.Message):
     max_timestamp_ms: int
     size_bytes: int
     is_degraded: bool
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_degraded: _Optional[bool] = ...) -> None: ...
+    epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., last_log_epoch: _Optional[int] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., is_writable: _Optional[bool] = ..., source_high_watermark: _Optional[int] = ..., source_seen_at_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_degraded: _Optional[bool] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ...) -> None: ...
+
+class EpochStart(_message.Message):
+    __slots__ = ("epoch", "start_offset")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    start_offset: int
+    def __init__(self, epoch: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class CutLog(_message.Message):
     __slots__ = ("topic", "partition", "node_id", "cuts", "records", "bytes", "kept_bytes", "last_first_offset", "last_at_ms")

@@ -50,6 +50,11 @@ class BrokerControlStub:
                 request_serializer=wire_dot_control_dot_cluster__pb2.SiteView.SerializeToString,
                 response_deserializer=wire_dot_control_dot_broker__pb2.UpdatePeerViewReply.FromString,
                 _registered_method=True)
+        self.PeerViewStands = channel.unary_unary(
+                '/antipode.control.BrokerControl/PeerViewStands',
+                request_serializer=wire_dot_control_dot_broker__pb2.PeerViewStandsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.PeerViewStandsReply.FromString,
+                _registered_method=True)
         self.DescribePartitions = channel.unary_unary(
                 '/antipode.control.BrokerControl/DescribePartitions',
                 request_serializer=wire_dot_control_dot_broker__pb2.DescribePartitionsRequest.SerializeToString,
@@ -87,6 +92,13 @@ class BrokerControlServicer:
 
     def UpdatePeerView(self, request, context):
         """Site agent to its own broker: how the other site looks, for merged metadata.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PeerViewStands(self, request, context):
+        """Site agent to its own broker: the peer was asked again, and its view is still the one that the broker has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +142,11 @@ def add_BrokerControlServicer_to_server(servicer, server):
                     servicer.UpdatePeerView,
                     request_deserializer=wire_dot_control_dot_cluster__pb2.SiteView.FromString,
                     response_serializer=wire_dot_control_dot_broker__pb2.UpdatePeerViewReply.SerializeToString,
+            ),
+            'PeerViewStands': grpc.unary_unary_rpc_method_handler(
+                    servicer.PeerViewStands,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.PeerViewStandsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.PeerViewStandsReply.SerializeToString,
             ),
             'DescribePartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribePartitions,
@@ -228,6 +245,33 @@ class BrokerControl:
             '/antipode.control.BrokerControl/UpdatePeerView',
             wire_dot_control_dot_cluster__pb2.SiteView.SerializeToString,
             wire_dot_control_dot_broker__pb2.UpdatePeerViewReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PeerViewStands(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.BrokerControl/PeerViewStands',
+            wire_dot_control_dot_broker__pb2.PeerViewStandsRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.PeerViewStandsReply.FromString,
             options,
             channel_credentials,
             insecure,

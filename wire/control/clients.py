@@ -27,6 +27,11 @@ ACTIVE_CONTROLLER_KEY = "active-controller"
 """Trailing metadata of a candidate that is not active: where the active one is, empty when it does not know."""
 
 ATTEMPT_TIMEOUT_S_MIN = 1.0
+CLIENT_TIMEOUT_MS_MIN = 1_000
+CLIENT_TIMEOUT_MS_MAX = 300_000
+"""Bounds of what a client's own timeout allows: below, no other controller could be found; above, a request would be forgotten here."""
+ANSWERED_WITHIN_MS = 500.0
+"""Longer than the controller waits for a client: its answer says what goes on, and has to come back yet."""
 REPEATED_WITHIN_MS = 3000.0
 """For what its caller repeats without harm: a controller that has vanished is looked up anew after so long."""
 _FOLLOWED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
@@ -68,19 +73,19 @@ class ControllerClient:
         self._given_up: set[_Line] = set()
 
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsReply:
-        """Create topics, which may take what the request allows; a repeated attempt may answer that the topic exists already."""
-        timeout_ms = max(request.timeout_ms, self._timeout_ms)
-        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request, timeout_ms)
+        """Create topics; a repeated attempt may answer that the topic exists already."""
+        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request, self._allowed_ms(request.timeout_ms))
         return reply
 
     async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsReply:
         """Delete topics."""
-        reply: pb.DeleteTopicsReply = await self._call("DeleteTopics", request)
+        reply: pb.DeleteTopicsReply = await self._call("DeleteTopics", request, self._allowed_ms(request.timeout_ms))
         return reply
 
     async def create_partitions(self, request: pb.CreatePartitionsRequest) -> pb.CreatePartitionsReply:
         """Grow topics."""
-        reply: pb.CreatePartitionsReply = await self._call("CreatePartitions", request)
+        allowed_ms = self._allowed_ms(request.timeout_ms)
+        reply: pb.CreatePartitionsReply = await self._call("CreatePartitions", request, allowed_ms)
         return reply
 
     async def alter_topic_configs(self, request: pb.AlterTopicConfigsRequest) -> pb.AlterTopicConfigsReply:
@@ -91,6 +96,11 @@ class ControllerClient:
     async def alter_client_quotas(self, request: pb.AlterClientQuotasRequest) -> pb.AlterClientQuotasReply:
         """Change client quotas."""
         reply: pb.AlterClientQuotasReply = await self._call("AlterClientQuotas", request)
+        return reply
+
+    async def alter_group_configs(self, request: pb.AlterGroupConfigsRequest) -> pb.AlterGroupConfigsReply:
+        """Change configs of groups."""
+        reply: pb.AlterGroupConfigsReply = await self._call("AlterGroupConfigs", request)
         return reply
 
     async def allocate_producer_ids(self, request: pb.AllocateProducerIdsRequest) -> pb.AllocateProducerIdsReply:
@@ -115,17 +125,26 @@ class ControllerClient:
 
     async def elect_leaders(self, request: pb.ElectLeadersRequest) -> pb.PartitionResultsReply:
         """Elect leaders."""
-        reply: pb.PartitionResultsReply = await self._call("ElectLeaders", request)
+        reply: pb.PartitionResultsReply = await self._call(
+            "ElectLeaders", request, self._allowed_ms(request.timeout_ms)
+        )
         return reply
 
     async def alter_reassignments(self, request: pb.AlterReassignmentsRequest) -> pb.PartitionResultsReply:
         """Begin or cancel reassignments."""
-        reply: pb.PartitionResultsReply = await self._call("AlterReassignments", request)
+        allowed_ms = self._allowed_ms(request.timeout_ms)
+        reply: pb.PartitionResultsReply = await self._call("AlterReassignments", request, allowed_ms)
         return reply
 
     async def list_reassignments(self, request: pb.ListReassignmentsRequest) -> pb.ListReassignmentsReply:
         """Reassignments under way."""
         reply: pb.ListReassignmentsReply = await self._call("ListReassignments", request)
+        return reply
+
+    async def unregister_broker(self, request: pb.UnregisterBrokerRequest) -> pb.UnregisterBrokerReply:
+        """Give up a broker that is gone for good."""
+        allowed_ms = self._allowed_ms(request.timeout_ms)
+        reply: pb.UnregisterBrokerReply = await self._call("UnregisterBroker", request, allowed_ms)
         return reply
 
     async def describe_controller(self) -> pb.DescribeControllerReply:
@@ -140,6 +159,12 @@ class ControllerClient:
         self._given_up = set()
         for line in lines:
             await line.channel.close(None)
+
+    def _allowed_ms(self, timeout_ms: int) -> float:
+        """How long a request of a client may take that allows `timeout_ms` (0: it says nothing), with time for the way of the answer."""
+        if timeout_ms <= 0:
+            return self._timeout_ms
+        return min(max(timeout_ms, CLIENT_TIMEOUT_MS_MIN), CLIENT_TIMEOUT_MS_MAX) + ANSWERED_WITHIN_MS
 
     async def _call(self, method: str, request: Any, timeout_ms: float = 0.0) -> Any:
         deadline = time.monotonic() + (timeout_ms or self._timeout_ms) / 1000

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1awire/control/cluster.proto\x12\x10\x61ntipode.control\"S\n\x08\x45ndpoint\x12\x10\n\x08listener\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x19\n\x11security_protocol\x18\x04 \x01(\t\"\x86\x01\n\nBrokerInfo\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12-\n\tendpoints\x18\x04 \x03(\x0b\x32\x1a.antipode.control.Endpoint\x12\x14\n\x0cgrpc_address\x18\x05 \x01(\t\"\xb5\x01\n\x0ePartitionState\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06leader\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x05 \x01(\x05\x12\x10\n\x08replicas\x18\x06 \x03(\x05\x12\x0b\n\x03isr\x18\x07 \x03(\x05\x12\x18\n\x10offline_replicas\x18\x08 \x03(\x05\"\xcc\x01\n\tTopicInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x39\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32(.antipode.control.TopicInfo.ConfigsEntry\x12\x34\n\npartitions\x18\x04 \x03(\x0b\x32 .antipode.control.PartitionState\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"5\n\x08LinkSite\x12\x19\n\x11\x62ootstrap_servers\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x03(\t\"\xae\x04\n\nLinkRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsource_site\x18\x02 \x01(\t\x12\x13\n\x0btarget_site\x18\x03 \x01(\t\x12\x0c\n\x04mode\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x05\x12\x13\n\x0b\x61\x63tive_site\x18\x06 \x01(\t\x12*\n\x05phase\x18\x07 \x01(\x0e\x32\x1b.antipode.control.LinkPhase\x12\x1a\n\x12leader_epoch_floor\x18\x08 \x01(\x05\x12\x17\n\x0ftopic_whitelist\x18\t \x03(\t\x12\x17\n\x0ftopic_blacklist\x18\n \x03(\t\x12\x17\n\x0fgroup_whitelist\x18\x0b \x03(\t\x12\x17\n\x0fgroup_blacklist\x18\x0c \x03(\t\x12\x11\n\tis_routed\x18\r \x01(\x08\x12\x36\n\x05sites\x18\x0e \x03(\x0b\x32\'.antipode.control.LinkRecord.SitesEntry\x12\x15\n\rupdated_at_ms\x18\x0f \x01(\x03\x12\x13\n\x0bsync_policy\x18\x10 \x01(\t\x12\x17\n\x0fsync_timeout_ms\x18\x11 \x01(\x05\x12\x10\n\x08revision\x18\x12 \x01(\x05\x12\x1e\n\x16sync_policy_to_restore\x18\x13 \x01(\t\x1aH\n\nSitesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.antipode.control.LinkSite:\x02\x38\x01\"\xf9\x01\n\x08SiteView\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12-\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12\x15\n\rcontroller_id\x18\x05 \x01(\x05\x12+\n\x06topics\x18\x06 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x1a\n\x12group_coordinators\x18\x07 \x03(\x05\x12+\n\x05links\x18\x08 \x03(\x0b\x32\x1c.antipode.control.LinkRecord\";\n\x0fQuotaEntityPart\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x11\n\x04name\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_name\"\xaa\x01\n\x0b\x43lientQuota\x12\x31\n\x06\x65ntity\x18\x01 \x03(\x0b\x32!.antipode.control.QuotaEntityPart\x12\x39\n\x06values\x18\x02 \x03(\x0b\x32).antipode.control.ClientQuota.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01*B\n\tLinkPhase\x12\x1a\n\x16LINK_PHASE_UNSPECIFIED\x10\x00\x12\r\n\tMIRRORING\x10\x01\x12\n\n\x06\x46\x45NCED\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1awire/control/cluster.proto\x12\x10\x61ntipode.control\"S\n\x08\x45ndpoint\x12\x10\n\x08listener\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x19\n\x11security_protocol\x18\x04 \x01(\t\"\x86\x01\n\nBrokerInfo\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12-\n\tendpoints\x18\x04 \x03(\x0b\x32\x1a.antipode.control.Endpoint\x12\x14\n\x0cgrpc_address\x18\x05 \x01(\t\"\xb5\x01\n\x0ePartitionState\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x0e\n\x06leader\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x05 \x01(\x05\x12\x10\n\x08replicas\x18\x06 \x03(\x05\x12\x0b\n\x03isr\x18\x07 \x03(\x05\x12\x18\n\x10offline_replicas\x18\x08 \x03(\x05\"\xcc\x01\n\tTopicInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x39\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32(.antipode.control.TopicInfo.ConfigsEntry\x12\x34\n\npartitions\x18\x04 \x03(\x0b\x32 .antipode.control.PartitionState\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"5\n\x08LinkSite\x12\x19\n\x11\x62ootstrap_servers\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x03(\t\"\xcd\x04\n\nLinkRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bsource_site\x18\x02 \x01(\t\x12\x13\n\x0btarget_site\x18\x03 \x01(\t\x12\x0c\n\x04mode\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x05\x12\x13\n\x0b\x61\x63tive_site\x18\x06 \x01(\t\x12*\n\x05phase\x18\x07 \x01(\x0e\x32\x1b.antipode.control.LinkPhase\x12\x1a\n\x12leader_epoch_floor\x18\x08 \x01(\x05\x12\x17\n\x0ftopic_whitelist\x18\t \x03(\t\x12\x17\n\x0ftopic_blacklist\x18\n \x03(\t\x12\x17\n\x0fgroup_whitelist\x18\x0b \x03(\t\x12\x17\n\x0fgroup_blacklist\x18\x0c \x03(\t\x12\x11\n\tis_routed\x18\r \x01(\x08\x12\x36\n\x05sites\x18\x0e \x03(\x0b\x32\'.antipode.control.LinkRecord.SitesEntry\x12\x15\n\rupdated_at_ms\x18\x0f \x01(\x03\x12\x13\n\x0bsync_policy\x18\x10 \x01(\t\x12\x17\n\x0fsync_timeout_ms\x18\x11 \x01(\x05\x12\x10\n\x08revision\x18\x12 \x01(\x05\x12\x1e\n\x16sync_policy_to_restore\x18\x13 \x01(\t\x12\x1d\n\x15is_blacklist_complete\x18\x14 \x01(\x08\x1aH\n\nSitesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.antipode.control.LinkSite:\x02\x38\x01\"\xf9\x01\n\x08SiteView\x12\x0c\n\x04site\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12-\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12\x15\n\rcontroller_id\x18\x05 \x01(\x05\x12+\n\x06topics\x18\x06 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x1a\n\x12group_coordinators\x18\x07 \x03(\x05\x12+\n\x05links\x18\x08 \x03(\x0b\x32\x1c.antipode.control.LinkRecord\";\n\x0fQuotaEntityPart\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x11\n\x04name\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_name\"\xaa\x01\n\x0b\x43lientQuota\x12\x31\n\x06\x65ntity\x18\x01 \x03(\x0b\x32!.antipode.control.QuotaEntityPart\x12\x39\n\x06values\x18\x02 \x03(\x0b\x32).antipode.control.ClientQuota.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x8b\x01\n\x0cGroupConfigs\x12\r\n\x05group\x18\x01 \x01(\t\x12<\n\x07\x63onfigs\x18\x02 \x03(\x0b\x32+.antipode.control.GroupConfigs.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*B\n\tLinkPhase\x12\x1a\n\x16LINK_PHASE_UNSPECIFIED\x10\x00\x12\r\n\tMIRRORING\x10\x01\x12\n\n\x06\x46\x45NCED\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINKRECORD_SITESENTRY']._serialized_options = b'8\001'
   _globals['_CLIENTQUOTA_VALUESENTRY']._loaded_options = None
   _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_options = b'8\001'
-  _globals['_LINKPHASE']._serialized_start=1763
-  _globals['_LINKPHASE']._serialized_end=1829
+  _globals['_GROUPCONFIGS_CONFIGSENTRY']._loaded_options = None
+  _globals['_GROUPCONFIGS_CONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_LINKPHASE']._serialized_start=1936
+  _globals['_LINKPHASE']._serialized_end=2002
   _globals['_ENDPOINT']._serialized_start=48
   _globals['_ENDPOINT']._serialized_end=131
   _globals['_BROKERINFO']._serialized_start=134
@@ -52,15 +54,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LINKSITE']._serialized_start=661
   _globals['_LINKSITE']._serialized_end=714
   _globals['_LINKRECORD']._serialized_start=717
-  _globals['_LINKRECORD']._serialized_end=1275
-  _globals['_LINKRECORD_SITESENTRY']._serialized_start=1203
-  _globals['_LINKRECORD_SITESENTRY']._serialized_end=1275
-  _globals['_SITEVIEW']._serialized_start=1278
-  _globals['_SITEVIEW']._serialized_end=1527
-  _globals['_QUOTAENTITYPART']._serialized_start=1529
-  _globals['_QUOTAENTITYPART']._serialized_end=1588
-  _globals['_CLIENTQUOTA']._serialized_start=1591
-  _globals['_CLIENTQUOTA']._serialized_end=1761
-  _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_start=1716
-  _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_end=1761
+  _globals['_LINKRECORD']._serialized_end=1306
+  _globals['_LINKRECORD_SITESENTRY']._serialized_start=1234
+  _globals['_LINKRECORD_SITESENTRY']._serialized_end=1306
+  _globals['_SITEVIEW']._serialized_start=1309
+  _globals['_SITEVIEW']._serialized_end=1558
+  _globals['_QUOTAENTITYPART']._serialized_start=1560
+  _globals['_QUOTAENTITYPART']._serialized_end=1619
+  _globals['_CLIENTQUOTA']._serialized_start=1622
+  _globals['_CLIENTQUOTA']._serialized_end=1792
+  _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_start=1747
+  _globals['_CLIENTQUOTA_VALUESENTRY']._serialized_end=1792
+  _globals['_GROUPCONFIGS']._serialized_start=1795
+  _globals['_GROUPCONFIGS']._serialized_end=1934
+  _globals['_GROUPCONFIGS_CONFIGSENTRY']._serialized_start=613
+  _globals['_GROUPCONFIGS_CONFIGSENTRY']._serialized_end=659
 # @@protoc_insertion_point(module_scope)

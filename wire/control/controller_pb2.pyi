@@ -84,16 +84,18 @@ class CreateTopicsReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ...) -> None: ...
 
 class DeleteTopicsRequest(_message.Message):
-    __slots__ = ("names", "topic_ids", "link", "link_epoch")
+    __slots__ = ("names", "topic_ids", "link", "link_epoch", "timeout_ms")
     NAMES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     topic_ids: _containers.RepeatedScalarFieldContainer[bytes]
     link: str
     link_epoch: int
-    def __init__(self, names: _Optional[_Iterable[str]] = ..., topic_ids: _Optional[_Iterable[bytes]] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., topic_ids: _Optional[_Iterable[bytes]] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class DeleteTopicsReply(_message.Message):
     __slots__ = ("results",)
@@ -116,12 +118,14 @@ class NewPartitions(_message.Message):
     def __init__(self, name: _Optional[str] = ..., total_count: _Optional[int] = ..., assignments: _Optional[_Iterable[_Union[ReplicaAssignment, _Mapping]]] = ..., link: _Optional[str] = ..., link_epoch: _Optional[int] = ...) -> None: ...
 
 class CreatePartitionsRequest(_message.Message):
-    __slots__ = ("topics", "is_validate_only")
+    __slots__ = ("topics", "is_validate_only", "timeout_ms")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     IS_VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[NewPartitions]
     is_validate_only: bool
-    def __init__(self, topics: _Optional[_Iterable[_Union[NewPartitions, _Mapping]]] = ..., is_validate_only: _Optional[bool] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, topics: _Optional[_Iterable[_Union[NewPartitions, _Mapping]]] = ..., is_validate_only: _Optional[bool] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class CreatePartitionsReply(_message.Message):
     __slots__ = ("results",)
@@ -187,16 +191,56 @@ class DescribeControllerRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeControllerReply(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "is_active", "brokers")
+    __slots__ = ("controller_id", "controller_epoch", "is_active", "brokers", "deletions", "unregistered_brokers", "quarantines")
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_ACTIVE_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
+    DELETIONS_FIELD_NUMBER: _ClassVar[int]
+    UNREGISTERED_BROKERS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINES_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     is_active: bool
     brokers: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.BrokerInfo]
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ...) -> None: ...
+    deletions: _containers.RepeatedCompositeFieldContainer[PendingDeletion]
+    unregistered_brokers: _containers.RepeatedScalarFieldContainer[int]
+    quarantines: _containers.RepeatedCompositeFieldContainer[Quarantine]
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., is_active: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[_cluster_pb2.BrokerInfo, _Mapping]]] = ..., deletions: _Optional[_Iterable[_Union[PendingDeletion, _Mapping]]] = ..., unregistered_brokers: _Optional[_Iterable[int]] = ..., quarantines: _Optional[_Iterable[_Union[Quarantine, _Mapping]]] = ...) -> None: ...
+
+class PendingDeletion(_message.Message):
+    __slots__ = ("topic", "absent_brokers")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ABSENT_BROKERS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    absent_brokers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., absent_brokers: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Quarantine(_message.Message):
+    __slots__ = ("kind", "name", "problem")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    problem: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class UnregisterBrokerRequest(_message.Message):
+    __slots__ = ("node_id", "timeout_ms")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    timeout_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class UnregisterBrokerReply(_message.Message):
+    __slots__ = ("error_code", "error_message")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class InSyncReplica(_message.Message):
     __slots__ = ("node_id", "broker_epoch")
@@ -309,14 +353,16 @@ class PartitionResultsReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionResult, _Mapping]]] = ...) -> None: ...
 
 class ElectLeadersRequest(_message.Message):
-    __slots__ = ("is_unclean", "is_all", "partitions")
+    __slots__ = ("is_unclean", "is_all", "partitions", "timeout_ms")
     IS_UNCLEAN_FIELD_NUMBER: _ClassVar[int]
     IS_ALL_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     is_unclean: bool
     is_all: bool
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionName]
-    def __init__(self, is_unclean: _Optional[bool] = ..., is_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionName, _Mapping]]] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, is_unclean: _Optional[bool] = ..., is_all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionName, _Mapping]]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class Reassignment(_message.Message):
     __slots__ = ("topic", "partition", "replicas", "is_cancelled")
@@ -331,12 +377,14 @@ class Reassignment(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., is_cancelled: _Optional[bool] = ...) -> None: ...
 
 class AlterReassignmentsRequest(_message.Message):
-    __slots__ = ("partitions", "must_keep_replication_factor")
+    __slots__ = ("partitions", "must_keep_replication_factor", "timeout_ms")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     MUST_KEEP_REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[Reassignment]
     must_keep_replication_factor: bool
-    def __init__(self, partitions: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., must_keep_replication_factor: _Optional[bool] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., must_keep_replication_factor: _Optional[bool] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class ListReassignmentsRequest(_message.Message):
     __slots__ = ("is_all", "partitions")
@@ -404,3 +452,32 @@ class AlterClientQuotasReply(_message.Message):
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[QuotaResult]
     def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ...) -> None: ...
+
+class GroupConfigChange(_message.Message):
+    __slots__ = ("group", "set", "remove", "replaces_all")
+    class SetEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    REPLACES_ALL_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    set: _containers.ScalarMap[str, str]
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    replaces_all: bool
+    def __init__(self, group: _Optional[str] = ..., set: _Optional[_Mapping[str, str]] = ..., remove: _Optional[_Iterable[str]] = ..., replaces_all: _Optional[bool] = ...) -> None: ...
+
+class AlterGroupConfigsRequest(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[GroupConfigChange]
+    def __init__(self, changes: _Optional[_Iterable[_Union[GroupConfigChange, _Mapping]]] = ...) -> None: ...
+
+class AlterGroupConfigsReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -99,6 +99,16 @@ class ControllerStub:
                 request_serializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.FromString,
                 _registered_method=True)
+        self.AlterGroupConfigs = channel.unary_unary(
+                '/antipode.control.Controller/AlterGroupConfigs',
+                request_serializer=wire_dot_control_dot_controller__pb2.AlterGroupConfigsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.AlterGroupConfigsReply.FromString,
+                _registered_method=True)
+        self.UnregisterBroker = channel.unary_unary(
+                '/antipode.control.Controller/UnregisterBroker',
+                request_serializer=wire_dot_control_dot_controller__pb2.UnregisterBrokerRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.UnregisterBrokerReply.FromString,
+                _registered_method=True)
 
 
 class ControllerServicer:
@@ -186,6 +196,20 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterGroupConfigs(self, request, context):
+        """Configs of single groups; the broker that asks has checked the values. Answered when the living brokers know.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterBroker(self, request, context):
+        """Gives up a broker that is gone for good: deletions no longer wait for it (Kafka's UnregisterBroker).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -253,6 +277,16 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AlterClientQuotas,
                     request_deserializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.FromString,
                     response_serializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.SerializeToString,
+            ),
+            'AlterGroupConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterGroupConfigs,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.AlterGroupConfigsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.AlterGroupConfigsReply.SerializeToString,
+            ),
+            'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterBroker,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.UnregisterBrokerRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.UnregisterBrokerReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -606,6 +640,60 @@ class Controller:
             '/antipode.control.Controller/AlterClientQuotas',
             wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.SerializeToString,
             wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterGroupConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/AlterGroupConfigs',
+            wire_dot_control_dot_controller__pb2.AlterGroupConfigsRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.AlterGroupConfigsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/UnregisterBroker',
+            wire_dot_control_dot_controller__pb2.UnregisterBrokerRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.UnregisterBrokerReply.FromString,
             options,
             channel_credentials,
             insecure,

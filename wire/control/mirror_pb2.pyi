@@ -101,7 +101,7 @@ class UntakenPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., daemon: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem", "groups_left_ahead", "failing_daemons", "disagreements", "untaken_partitions", "untaken_count")
+    __slots__ = ("link", "link_epoch", "state", "reason", "is_serving", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem", "groups_left_ahead", "failing_daemons", "disagreements", "untaken_partitions", "untaken_count")
     class GroupProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,7 @@ class DescribeMirrorReply(_message.Message):
     LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    IS_SERVING_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +155,7 @@ class DescribeMirrorReply(_message.Message):
     link_epoch: int
     state: str
     reason: str
+    is_serving: bool
     partitions: _containers.RepeatedCompositeFieldContainer[MirrorPartition]
     queued_bytes: int
     groups_synced_at_ms: int
@@ -170,7 +172,7 @@ class DescribeMirrorReply(_message.Message):
     disagreements: _containers.RepeatedCompositeFieldContainer[Disagreement]
     untaken_partitions: _containers.RepeatedCompositeFieldContainer[UntakenPartition]
     untaken_count: int
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ..., groups_left_ahead: _Optional[_Mapping[str, str]] = ..., failing_daemons: _Optional[_Mapping[str, str]] = ..., disagreements: _Optional[_Iterable[_Union[Disagreement, _Mapping]]] = ..., untaken_partitions: _Optional[_Iterable[_Union[UntakenPartition, _Mapping]]] = ..., untaken_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., is_serving: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ..., groups_left_ahead: _Optional[_Mapping[str, str]] = ..., failing_daemons: _Optional[_Mapping[str, str]] = ..., disagreements: _Optional[_Iterable[_Union[Disagreement, _Mapping]]] = ..., untaken_partitions: _Optional[_Iterable[_Union[UntakenPartition, _Mapping]]] = ..., untaken_count: _Optional[int] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
     __slots__ = ("topics", "link")
@@ -199,14 +201,16 @@ class ResetTopicsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ..., link: _Optional[str] = ...) -> None: ...
 
 class ResetPartition(_message.Message):
-    __slots__ = ("partition", "log_start_offset", "log_end_offset")
+    __slots__ = ("partition", "log_start_offset", "log_end_offset", "kept_from_offset")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     partition: int
     log_start_offset: int
     log_end_offset: int
-    def __init__(self, partition: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+    kept_from_offset: int
+    def __init__(self, partition: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., kept_from_offset: _Optional[int] = ...) -> None: ...
 
 class ResetTopic(_message.Message):
     __slots__ = ("topic", "outcome", "reason", "copy_id", "partitions")

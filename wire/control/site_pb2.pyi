@@ -189,20 +189,22 @@ class DescribeGroupsRequest(_message.Message):
     def __init__(self, link: _Optional[str] = ..., is_brief: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupsReply(_message.Message):
-    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems", "failing")
+    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems", "failing", "answered_at_ms")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     COMMITTING_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     FAILING_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupOffsets]
     problems: _containers.RepeatedScalarFieldContainer[str]
     synced_at_ms: int
     committing_transactions: int
     transaction_problems: _containers.RepeatedScalarFieldContainer[str]
     failing: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupWord]
-    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.GroupWord, _Mapping]]] = ...) -> None: ...
+    answered_at_ms: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.GroupWord, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ...) -> None: ...
 
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")

@@ -12,9 +12,9 @@ from itertools import cycle
 
 from wire.clients.core.partitioners import java_string_hash
 from wire.consumer_znodes import BLACK_LIST, STATIC, ConsumerRegistration
+from wire.topic_names import is_internal_topic
 
 Place = tuple[str, int]
-INTERNAL_PREFIX = "__"
 ROUND_ROBIN = "roundrobin"
 
 ThreadsByTopic = Mapping[str, Sequence[str]]
@@ -52,7 +52,7 @@ def streams_by_topic(
     found = {}
     for expression, count in registration.subscription.items():
         for topic in topics:
-            is_hidden = excludes_internal and topic.startswith(INTERNAL_PREFIX)
+            is_hidden = excludes_internal and is_internal_topic(topic)
             if not is_hidden and matches_filter(topic, expression, is_blacklist=registration.pattern == BLACK_LIST):
                 found[topic] = count
     return found

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from deploy import client_programs, jar_sets, java_runtime, parts, toxiproxy_build
+from deploy import client_programs, jar_sets, java_runtime, module_compiler, parts, toxiproxy_build
 from runtime.process import ExitCode, OperationalFailure
 
 Part = TypeVar("Part")
@@ -32,6 +32,7 @@ def main() -> ExitCode:
     except OperationalFailure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return ExitCode.FAILED
+    _compile_modules()
     if {"--java-programs", "--client-programs"} & set(sys.argv[1:]):
         _fetch_java_programs(jar_sets.TESTED)
     if "--client-programs" in sys.argv[1:]:
@@ -56,6 +57,13 @@ def _ensure_toxiproxy() -> None:
         toxiproxy_build.install(parts.parts_directory(), say)
         parts.toxiproxy.cache_clear()
     say(f"toxiproxy {parts.TOXIPROXY_VERSION}, {parts.toxiproxy()}")
+
+
+def _compile_modules() -> None:
+    try:
+        module_compiler.ensure(say)
+    except OperationalFailure as failure:
+        say(f"records are checked by interpreted code, which is slower: {failure}")
 
 
 def _found_or_none(search: Callable[[], Part]) -> Part | None:

@@ -7,7 +7,8 @@ Kafka configurations carry keys for other programs; each daemon decides what to 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +34,9 @@ class Settings(BaseModel):
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
+
+SIMILARITY_MIN = 0.85
+"""Of two keys: a letter or two that differ, but no word."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])*\\?)\s*[=:]?\s*")
@@ -99,6 +103,11 @@ def _accepted(model: type[Settings], key: str, message: str) -> str:
         if key in (name, field.alias):
             return f"{message}; {field.description}" if field.description else message
     return message
+
+
+def similar_key(key: str, known: Collection[str]) -> str:
+    """The known key that a misspelt one may mean; empty when none is like it."""
+    return next(iter(get_close_matches(key, sorted(known), n=1, cutoff=SIMILARITY_MIN)), "")
 
 
 def unknown_keys(model: type[Settings], mapping: Mapping[str, object]) -> list[str]:

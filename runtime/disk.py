@@ -194,3 +194,12 @@ def write_file(disk: Disk, path: str, content: bytes, *, is_durable: bool) -> No
     disk.rename(temporary, path)
     if is_durable:
         disk.fsync_directory(os.path.dirname(path))
+
+
+def write_over(disk: Disk, path: str, content: bytes) -> None:
+    """Write a small file where a crash may leave a part of it, or of what it held: for files that carry a checksum."""
+    descriptor = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(disk, descriptor, [content], 0)
+    finally:
+        disk.close(descriptor)

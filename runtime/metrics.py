@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -15,6 +17,9 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from runtime.supervision import deaths
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 
 def new_registry() -> CollectorRegistry:
@@ -76,7 +81,16 @@ class OnePage(Collector):
 class MetricsServer:
     """Serves `/metrics` from a daemon thread, so that a busy event loop still answers a scrape."""
 
-    def __init__(self, registry: CollectorRegistry, *, host: str, port: int) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        host: str,
+        port: int,
+        health: Callable[[], tuple[bool, Mapping[str, object]]] | None = None,
+    ) -> None:
+        """With `health`, `/health` answers its document: 200 when it is well, else 503. It is called in the server's thread."""
+        self._health = health
         self._registry = registry
         self._host = host
         self._port = port
@@ -86,6 +100,9 @@ class MetricsServer:
     def start(self) -> int:
         """Bind and serve; returns the port (port 0 picks a free one). OSError when the address is taken."""
         self._server, self._thread = start_http_server(self._port, addr=self._host, registry=self._registry)
+        page = self._server.get_app()
+        if self._health is not None and page is not None:
+            self._server.set_app(_with_health(page, self._health))
         return int(self._server.server_port)
 
     def stop(self) -> None:
@@ -96,3 +113,14 @@ class MetricsServer:
         self._server.server_close()
         self._thread.join()
         self._server = self._thread = None
+
+
+def _with_health(page: WSGIApplication, health: Callable[[], tuple[bool, Mapping[str, object]]]) -> WSGIApplication:
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") != "/health":
+            return page(environ, start_response)
+        is_well, document = health()
+        start_response("200 OK" if is_well else "503 Service Unavailable", [("Content-Type", "application/json")])
+        return [json.dumps(document).encode()]
+
+    return answer

@@ -1,0 +1,99 @@
+"""Which modules run as machine code. `make setup` compiles them with mypyc from the same Python that runs where nothing is compiled.
+
+The compiled files lie in the parts folder under the fingerprint of their sources, so that a changed source is never shadowed by code
+that was compiled before the change: Python runs the source until the next `make setup`. `ANTIPODE_INTERPRETED=1` leaves the compiled
+files alone, for tests that run both ways and for debuggers.
+
+Callers: `wire/__init__.py`, before any of the modules is imported; `deploy/module_compiler.py`, which makes the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+MODULES: Final = ("wire.records",)
+"""Modules that are compiled, by a profile of what a broker spends its time on."""
+INTERPRETED_VARIABLE: Final = "ANTIPODE_INTERPRETED"
+PARTS_VARIABLE: Final = "ANTIPODE_PARTS"
+ROOT: Final = Path(__file__).resolve().parent.parent
+_FINGERPRINT_LENGTH: Final = 16
+
+
+class CompiledFinder:
+    """Finds the compiled file of a module before Python looks for its source; a finder of `sys.meta_path`."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self.files = files
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002  the signature of finders
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Where the module is, None for every module that is not compiled."""
+        file = self.files.get(name)
+        if file is None:
+            return None
+        loader = importlib.machinery.ExtensionFileLoader(name, str(file))
+        return importlib.util.spec_from_file_location(name, file, loader=loader)
+
+
+def install() -> None:
+    """Have Python import the compiled modules; does nothing where there are none, or the second time."""
+    if os.environ.get(INTERPRETED_VARIABLE) == "1" or any(isinstance(one, CompiledFinder) for one in sys.meta_path):
+        return
+    files = compiled_files(directory())
+    if files:
+        sys.meta_path.insert(0, CompiledFinder(files))
+
+
+def directory() -> Path:
+    """Where the compiled files of today's sources belong; made by `make setup`."""
+    named = os.environ.get(PARTS_VARIABLE)
+    return (Path(named) if named else ROOT / ".parts") / "compiled" / _fingerprint()
+
+
+def compiled_files(folder: Path) -> dict[str, Path]:
+    """The files in `folder` by the names of their modules, those that the modules share included; empty unless all are there."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    files = {
+        ".".join(file.relative_to(folder).parts).removesuffix(suffix): file for file in folder.glob(f"**/*{suffix}")
+    }
+    return files if files.keys() >= set(MODULES) else {}
+
+
+def is_compiled(name: str) -> bool:
+    """Whether the imported module of this name runs as machine code."""
+    module = sys.modules.get(name)
+    return module is not None and isinstance(module.__loader__, importlib.machinery.ExtensionFileLoader)
+
+
+def source(name: str) -> Path:
+    """The source file of a module."""
+    return ROOT.joinpath(*name.split(".")).with_suffix(".py")
+
+
+def describe() -> str:
+    """A line for the start log and `antipode --version`: which modules are compiled, or why none is."""
+    if os.environ.get(INTERPRETED_VARIABLE) == "1":
+        return f"none: {INTERPRETED_VARIABLE}=1 is set"
+    files = compiled_files(directory())
+    return ", ".join(MODULES) if files else "none: run `make setup` to compile them"
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256((sysconfig.get_config_var("SOABI") or sys.version).encode())
+    for name in MODULES:
+        file = source(name)
+        digest.update(file.read_bytes() if file.exists() else b"")
+    return digest.hexdigest()[:_FINGERPRINT_LENGTH]

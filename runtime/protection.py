@@ -1,0 +1,89 @@
+"""Protection that a properties file asks for in Kafka's terms and that is not there: refused at the start of a process.
+
+A site, mirror or bridge that starts without the encryption, identities or access lists of its file is less protected than its operator
+believes. Nothing of this is a warning. Keys whose value asks for nothing pass, so that a file may say what is so anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from runtime.configuration import ConfigurationError
+
+_PLAIN: Final = "listeners are plaintext; leave it out, and protect the network"
+_NO_ACLS: Final = "there are no ACLs, every client may do everything"
+_ZOOKEEPER: Final = "ZooKeeper is spoken to in plaintext and without access lists"
+
+_SITE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "security.inter.broker.protocol": (frozenset({"plaintext"}), "PLAINTEXT, or nothing"),
+    "authorizer.class.name": (frozenset(), f"nothing: {_NO_ACLS}"),
+    "super.users": (frozenset(), f"nothing: {_NO_ACLS}"),
+    "allow.everyone.if.no.acl.found": (frozenset({"true"}), f"true, or nothing: {_NO_ACLS}"),
+    "ssl.client.auth": (frozenset({"none"}), f"none, or nothing: {_PLAIN}"),
+    "connections.max.reauth.ms": (frozenset({"0"}), f"0, or nothing: {_PLAIN}"),
+    "delegation.token.master.key": (frozenset(), f"nothing: {_PLAIN}"),
+    "delegation.token.secret.key": (frozenset(), f"nothing: {_PLAIN}"),
+    "zookeeper.set.acl": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),
+    "zookeeper.ssl.client.enable": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),
+}
+_SITE_FAMILIES: Final[Mapping[str, str]] = {"ssl.": _PLAIN, "sasl.": _PLAIN, "zookeeper.ssl.": _ZOOKEEPER}
+_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)?(?=(ssl|sasl)\.)")
+
+_BRIDGE_HTTP: Final = "the bridge speaks plain HTTP to everybody; towards brokers client.* keys count"
+_BRIDGE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "authentication.method": (frozenset({"none"}), f"NONE, or nothing: {_BRIDGE_HTTP}"),
+    "csrf.prevention.enable": (frozenset({"false"}), f"false, or nothing: {_BRIDGE_HTTP}"),
+    "ssl.client.auth": (frozenset({"false"}), f"false, or nothing: {_BRIDGE_HTTP}"),
+    "ssl.client.authentication": (frozenset({"none"}), f"NONE, or nothing: {_BRIDGE_HTTP}"),
+    "security.protocol": (frozenset({"plaintext"}), f"PLAINTEXT, or nothing: {_BRIDGE_HTTP}"),
+}
+_BRIDGE_FAMILIES: Final[Mapping[str, str]] = {
+    "ssl.": _BRIDGE_HTTP,
+    "sasl.": _BRIDGE_HTTP,
+    "authentication.": _BRIDGE_HTTP,
+}
+
+_LINK: Final = "an exact link is plaintext, and a translate link has source.* and target.* of it"
+_MIRROR: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "security.protocol": (frozenset({"plaintext"}), f"PLAINTEXT, or nothing: {_LINK}"),
+}
+_MIRROR_FAMILIES: Final[Mapping[str, str]] = {"ssl.": _LINK, "sasl.": _LINK}
+_END_PREFIX: Final = re.compile(r"(source|target)\.(?=(ssl|sasl|security)\.)")
+
+_SECRET: Final = re.compile(r"password|secret|jaas|master\.key|keystore\.key")
+
+
+def check_site_protection(properties: Mapping[str, str]) -> None:
+    """ConfigurationError for what a broker's or controller's file asks for and a site does not have."""
+    for key in properties:
+        _check(properties, key, _LISTENER_PREFIX.sub("", key), _SITE, _SITE_FAMILIES)
+
+
+def check_bridge_protection(properties: Mapping[str, str]) -> None:
+    """ConfigurationError for what a bridge's file asks for and the bridge does not have."""
+    for key in properties:
+        _check(properties, key, key, _BRIDGE, _BRIDGE_FAMILIES)
+
+
+def check_mirror_protection(properties: Mapping[str, str], *, is_translate: bool) -> None:
+    """ConfigurationError for what a mirror's own file asks for and its link does not have."""
+    for key in properties:
+        _check(properties, key, key if is_translate else _END_PREFIX.sub("", key), _MIRROR, _MIRROR_FAMILIES)
+
+
+def _check(
+    properties: Mapping[str, str],
+    key: str,
+    name: str,
+    rules: Mapping[str, tuple[frozenset[str], str]],
+    families: Mapping[str, str],
+) -> None:
+    value = properties[key].strip()
+    harmless, accepted = rules.get(name, (frozenset(), ""))
+    if not accepted:
+        accepted = next((f"nothing: {why}" for family, why in families.items() if name.startswith(family)), "")
+    if accepted and value and value.lower() not in harmless:
+        shown = "(hidden)" if _SECRET.search(name) else value
+        raise ConfigurationError(key, shown, f"accepted: {accepted}")

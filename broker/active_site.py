@@ -2,15 +2,17 @@
 
 Clients see the brokers of both sites as one cluster and send CreateTopics, DeleteTopics, CreatePartitions and the config requests to
 whichever they like, so a passive site must not turn them away. Used by the handlers of these requests, when everything that a
-request names is led elsewhere. What was handed on once is not handed on again, so that two sites that take each other for the
-active one cannot play ball with it.
+request names is led elsewhere. A request about topics of several sites is answered in parts, one for each site (`in_parts`). What was
+handed on once is not handed on again, so that two sites that take each other for the active one cannot play ball with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
 
 from broker.core.access import passive_link_for_new_topic
 from broker.core.cluster_image import ClusterImage
@@ -26,8 +28,12 @@ from wire.connection_pool import ConnectionPool
 from wire.control.cluster_pb2 import BrokerInfo
 from wire.links import other_site
 
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
 log = get_logger(__name__)
 
+Handler = Callable[["BrokerServices", RequestContext, Any], Awaitable[Any]]
 Answer = TypeVar("Answer")
 
 HANDED_ON_CLIENT_ID: Final = "antipode-handed-on"
@@ -57,16 +63,18 @@ class ActiveSite:
             return None
         return await self._handed_on(active_brokers(image, topics), context, request, timeout_ms)
 
-    async def ask_site(self, image: ClusterImage, site: str, context: RequestContext, request: Any) -> Any | None:
+    async def ask_site(
+        self, image: ClusterImage, site: str, context: RequestContext, request: Any, *, timeout_ms: float = TIMEOUT_MS
+    ) -> Any | None:
         """The answer of some broker of the site, None when nobody there answers in time."""
         if context.client_id == HANDED_ON_CLIENT_ID:
             return None
-        return await self._handed_on(site_brokers(image, site), context, request, TIMEOUT_MS)
+        return await self._handed_on(site_brokers(image, site), context, request, timeout_ms)
 
     async def topics_of(
-        self, image: ClusterImage, site: str, topics: Sequence[str], *, may_create: bool, timeout_ms: float
+        self, image: ClusterImage, site: str, topics: Sequence[str | UUID], *, may_create: bool, timeout_ms: float
     ) -> Iterable[TopicMetadata]:
-        """What some broker of the site says of the topics; nothing when nobody there answers in time."""
+        """What some broker of the site says of the topics (names, or ids); nothing when no broker there answers in time."""
 
         async def ask(connection: Connection) -> ClusterMetadata:
             return await request_metadata(connection, topics, is_site_local=False, may_create=may_create)
@@ -116,6 +124,34 @@ async def _ask_the_same(connection: Connection, context: RequestContext, request
 
 def _log_failure(api_key: int, reason: str, **where: str) -> None:
     log.warning("a request could not be handed on", api_key=api_key, reason=reason, **where)
+
+
+async def in_parts(
+    handle: Handler,
+    services: BrokerServices,
+    context: RequestContext,
+    request: Any,
+    *,
+    entries: str,
+    results: str,
+    names: Sequence[str],
+) -> Any | None:
+    """The answer to a request about topics that several sites lead, put together from one for each site; None when one site leads all.
+
+    `entries` is the request's field with one entry for each of `names` (empty: no topic's name), `results` that of the response.
+    """
+    if context.client_id == HANDED_ON_CLIENT_ID:
+        return None
+    by_site: dict[str | None, list[Any]] = {}
+    for entry, name in zip(getattr(request, entries), names, strict=True):
+        by_site.setdefault(leading_site(services.image, [name]), []).append(entry)
+    if len(by_site) < 2:
+        return None
+    answers = [await handle(services, context, replace(request, **{entries: tuple(part)})) for part in by_site.values()]
+    fields = {results: tuple(result for answer in answers for result in getattr(answer, results))}
+    if hasattr(answers[0], "throttle_time"):
+        fields["throttle_time"] = max(answer.throttle_time for answer in answers)
+    return replace(answers[0], **fields)
 
 
 def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:

@@ -13,16 +13,26 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from broker.core.read_replicas import LEADER_SELECTOR, SELECTORS
+from broker.core.server_assignors import ASSIGNORS
 from broker.core.topic_configs import LogConfig
 from broker.foreign_configs import (
     CONTROLLER_KEYS,
-    check_supported,
+    foreign_keys,
     reason_without_effect,
     without_controller_listeners,
 )
+from broker.group_settings import (
+    ASSIGNORS_ACCEPTED,
+    PROTOCOLS_ACCEPTED,
+    REBALANCE_PROTOCOLS,
+    check_group_settings,
+    parsed_assignors,
+    parsed_protocols,
+)
 from runtime.addresses import HostPort, parse_host_port
-from runtime.configuration import ConfigurationError, Settings, load_settings, unknown_keys
+from runtime.configuration import ConfigurationError, Settings, load_settings, similar_key, unknown_keys
 from runtime.logs import get_logger
+from runtime.protection import check_site_protection
 from wire.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
 
 log = get_logger(__name__)
@@ -245,6 +255,26 @@ class BrokerSettings(Settings):
     group_session_timeout_ms_max: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
     consumer_session_timeout_ms: int = Field(default=45_000, alias="group.consumer.session.timeout.ms", ge=1)
     consumer_heartbeat_interval_ms: int = Field(default=5000, alias="group.consumer.heartbeat.interval.ms", ge=1)
+    consumer_session_timeout_ms_min: int = Field(
+        default=45_000, alias="group.consumer.min.session.timeout.ms", ge=1, description="accepted: 1 or more"
+    )
+    consumer_session_timeout_ms_max: int = Field(
+        default=60_000, alias="group.consumer.max.session.timeout.ms", ge=1, description="accepted: 1 or more"
+    )
+    consumer_heartbeat_interval_ms_min: int = Field(
+        default=5000, alias="group.consumer.min.heartbeat.interval.ms", ge=1, description="accepted: 1 or more"
+    )
+    consumer_heartbeat_interval_ms_max: int = Field(
+        default=15_000, alias="group.consumer.max.heartbeat.interval.ms", ge=1, description="accepted: 1 or more"
+    )
+    consumer_assignors: Annotated[tuple[str, ...], BeforeValidator(parsed_assignors)] = Field(
+        default=tuple(ASSIGNORS), alias="group.consumer.assignors", description=f"accepted: {ASSIGNORS_ACCEPTED}"
+    )
+    rebalance_protocols: Annotated[tuple[str, ...], BeforeValidator(parsed_protocols)] = Field(
+        default=REBALANCE_PROTOCOLS,
+        alias="group.coordinator.rebalance.protocols",
+        description=f"accepted: {PROTOCOLS_ACCEPTED}",
+    )
     consumer_migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = Field(
         default="bidirectional",
         alias="group.consumer.migration.policy",
@@ -263,6 +293,7 @@ class BrokerSettings(Settings):
     transactional_id_cleanup_interval_ms: int = Field(
         default=3_600_000, alias="transaction.remove.expired.transaction.cleanup.interval.ms", ge=1
     )
+    is_transaction_partition_verified: bool = Field(default=True, alias="transaction.partition.verification.enable")
     quota_window_count: int = Field(default=11, alias="quota.window.num", ge=1)
     quota_window_s: int = Field(default=1, alias="quota.window.size.seconds", ge=1)
     controller_quota_window_count: int = Field(default=11, alias="controller.quota.window.num", ge=1)
@@ -292,12 +323,13 @@ def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     for other, key in _OTHER_SPELLINGS.items():
         if other in mapping:
             mapping.setdefault(key, mapping.pop(other))
-    check_supported(properties)
+    check_site_protection(properties)
     mapping.update(without_controller_listeners(properties))
     mapping["properties"] = dict(properties)
     settings = load_settings(BrokerSettings, mapping)
     _check_listeners(settings)
     _check_node_id(settings)
+    check_group_settings(settings)
     _check_topic_defaults(properties)
     _warn_of_idle(mapping)
     return settings
@@ -347,14 +379,22 @@ def _check_node_id(settings: BrokerSettings) -> None:
         )
 
 
+def read_keys() -> frozenset[str]:
+    """Every key that a broker process reads, its controller candidate included."""
+    settings = {field.alias or name for name, field in BrokerSettings.model_fields.items()}
+    defaults = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
+    return frozenset(settings | defaults | CONTROLLER_KEYS | _OTHER_SPELLINGS.keys())
+
+
 def _warn_of_idle(mapping: Mapping[str, object]) -> None:
-    """Say of each key that nobody reads here why, or that it is not known."""
-    read_elsewhere = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
+    """Log for each key that is not read here the reason, or that it is not known and which one may be meant."""
+    read = read_keys()
     for key in unknown_keys(BrokerSettings, mapping):
-        if key in read_elsewhere or key in CONTROLLER_KEYS or key == "properties":
+        if key in read or key == "properties":
             continue
         reason = reason_without_effect(key)
         if reason is None:
-            log.warning("configuration key is not known to this broker", key=key)
+            meant = similar_key(key, read | foreign_keys())
+            log.warning("configuration key is not known to this broker", key=key, **({"meant": meant} if meant else {}))
         else:
             log.warning("configuration key has no effect here", key=key, reason=reason)

@@ -7,7 +7,7 @@ older registration of this broker, is refused with FAILED_PRECONDITION.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import grpc
@@ -15,15 +15,19 @@ import grpc
 from broker.core.cluster_image import (
     ClusterImage,
     StaleControllerEpoch,
+    TopicImage,
     apply_batch,
     check_fence,
     confirm_link,
     difference,
+    with_peer_reports,
     with_peer_view,
     without_departed,
+    without_old_reports,
 )
 from broker.replicas import Replicas
 from broker.services import Cluster
+from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import in_background, note_death
 from wire.control import broker_pb2 as pb
@@ -34,6 +38,10 @@ state_change = state_change_logger()
 
 DEPARTED_LISTED_S = 3.0
 """How long Metadata lists a broker that is gone: longer than clients take to ask after it died."""
+
+REPORTS_KEPT_MS = 10_000
+"""How old a peer's report must be before a view that says something else counts: longer than a site agent takes to see a change, and to
+ask for a view."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
@@ -58,12 +66,14 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         *,
         broker_epoch: Callable[[], int],
         describe_groups: DescribeGroups,
+        clock: Clock | None = None,
     ) -> None:
         self._node_id = node_id
         self._cluster = cluster
         self._replicas = replicas
         self._broker_epoch = broker_epoch
         self._describe_groups = describe_groups
+        self._clock = clock or SystemClock()
         self._listeners: list[ImageListener] = []
         self._lock = asyncio.Lock()
         self._forgetting: asyncio.Task[None] | None = None
@@ -153,8 +163,29 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         """How the other site looks now."""
         async with self._lock:
             before = self._cluster.image
-            await self._take(before, with_peer_view(before, request))
+            image = self._without_old_reports(before, request.site)
+            await self._take(before, with_peer_view(image, request))
         return pb.UpdatePeerViewReply()
+
+    async def PeerViewStands(  # noqa: N802
+        self,
+        request: pb.PeerViewStandsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.PeerViewStandsReply:
+        """The view of the other site that this broker has is as new as can be."""
+        async with self._lock:
+            before = self._cluster.image
+            await self._take(before, self._without_old_reports(before, request.site))
+        return pb.PeerViewStandsReply()
+
+    async def take_peer_reports(self, site: str, reports: Sequence[tuple[TopicImage, bool]]) -> None:
+        """Topics that a broker of the other site reports, each with whether it was deleted, which its next view will show as well."""
+        async with self._lock:
+            before = self._cluster.image
+            await self._take(before, with_peer_reports(before, site, reports, at_ms=self._clock.monotonic_ms()))
+
+    def _without_old_reports(self, image: ClusterImage, site: str) -> ClusterImage:
+        return without_old_reports(image, site, before_ms=self._clock.monotonic_ms() - REPORTS_KEPT_MS)
 
     async def Identify(  # noqa: N802
         self,

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from broker.config import BrokerSettings
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, difference, group_partition
+from broker.core.cluster_image import ClusterImage, difference, group_partition
 from broker.core.consumer_group_states import ConsumerGroup, TopicShapes
 from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.core.group_configs import HEARTBEAT_INTERVAL, GroupBounds, in_force
 from broker.core.group_messages import (
     CodeReply,
     Command,
@@ -50,6 +51,7 @@ from broker.group_shard import GroupShard
 from broker.shard_leadership import ShardLeadership
 from broker.state_shard import CoordinatorRefusal, InternalLog
 from runtime.clock import Clock
+from wire.internal_topics import OFFSETS_TOPIC
 
 GROUPS_PER_TURN: Final = 256
 
@@ -66,6 +68,12 @@ def group_limits(settings: BrokerSettings) -> GroupLimits:
         offset_metadata_bytes_max=settings.offset_metadata_bytes_max,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
+        consumer_session_timeout_ms_min=settings.consumer_session_timeout_ms_min,
+        consumer_session_timeout_ms_max=settings.consumer_session_timeout_ms_max,
+        consumer_heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
+        consumer_heartbeat_interval_ms_min=settings.consumer_heartbeat_interval_ms_min,
+        consumer_heartbeat_interval_ms_max=settings.consumer_heartbeat_interval_ms_max,
+        consumer_assignors=settings.consumer_assignors,
         consumer_size_max=settings.consumer_group_size_max,
         may_upgrade=settings.consumer_migration_policy in ("bidirectional", "upgrade"),
         may_downgrade=settings.consumer_migration_policy in ("bidirectional", "downgrade"),
@@ -130,6 +138,7 @@ class GroupCoordinator:
             clock=self._clock,
             on_failure=self._led.shard_failed,
             topics=self._routing.topic_shapes,
+            configs_of=self._routing.group_configs,
         )
 
     def _evict_moved_groups(self, shard: GroupShard) -> None:
@@ -172,6 +181,20 @@ class GroupCoordinator:
         """ConsumerGroupHeartbeat."""
         command = ConsumerHeartbeat(group_id=group_id, said=said, topics=self._routing.topic_shapes())
         return await self._ask_member(command, HeartbeatReply)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often members of the KIP-848 group are to send heartbeats: the group's own config or the broker's."""
+        return in_force(self._routing.group_configs(group_id), HEARTBEAT_INTERVAL, self._limits.group_bounds)
+
+    @property
+    def group_bounds(self) -> GroupBounds:
+        """What may be set for single groups."""
+        return self._limits.group_bounds
+
+    @property
+    def assignors(self) -> Sequence[str]:
+        """What members of KIP-848 groups may ask for; the first one serves groups whose members ask for none."""
+        return self._limits.consumer_assignors
 
     async def _ask_member(self, command: Command, reply_type: type[ReplyT]) -> ReplyT:
         if not command.group_id:

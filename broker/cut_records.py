@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from broker.log.batch_scan import BatchScan
 from broker.log.errors import CorruptLog, StorageError
 from broker.log.partition_log import PartitionLog
+from broker.quarantine import PREFIX, Quarantine
 from runtime.disk import Disk, write_all
 from runtime.logs import get_logger
 
 log = get_logger(__name__)
 
-PREFIX: Final = "0.cut."
-"""Kafka's dump tool reads a number in front of the first dot."""
 PIECE_BYTES: Final = 1 << 20
 
 
@@ -57,10 +58,13 @@ class Cuts:
 class CutRecords:
     """All cuts of one broker."""
 
-    def __init__(self, disk: Disk, *, bytes_max: int) -> None:
-        """Of a partition at most `bytes_max` are kept; 0 keeps nothing."""
+    def __init__(self, disk: Disk, *, bytes_max: int, remove: Callable[[str], None] | None = None) -> None:
+        """Of a partition at most `bytes_max` are kept; 0 keeps nothing. `remove` takes a file off the disk, now or soon."""
+        self._remove = remove or partial(_remove_now, disk)
         self._disk = disk
         self._bytes_max = bytes_max
+        self.quarantine = Quarantine(disk, bytes_max=bytes_max)
+        """What is kept besides, before it is removed on purpose: the same files, the same bound."""
         self._by_partition: dict[tuple[str, int], Cuts] = {}
         self.total = Cuts()
         """The sum of all, deleted topics included."""
@@ -111,11 +115,16 @@ class CutRecords:
         self._by_partition[key] = self._by_partition.get(key, Cuts()).then(made)
         self.total = self.total.then(made)
 
-    def forget(self, deleted: PartitionLog) -> None:
-        """The topic is deleted: nothing of it stays."""
+    def forget(self, deleted: PartitionLog, *, is_copy: bool) -> None:
+        """The topic is deleted: nothing of it stays, unless it was a copy of another site's, whose records may be nowhere else."""
         self._by_partition.pop((deleted.topic, deleted.partition), None)
-        with contextlib.suppress(OSError):
-            self._disk.unlink(path_of(deleted))
+        if not is_copy:
+            self._remove(path_of(deleted))
+
+
+def _remove_now(disk: Disk, path: str) -> None:
+    with contextlib.suppress(OSError):
+        disk.unlink(path)
 
 
 def path_of(cut: PartitionLog) -> str:

@@ -5,7 +5,10 @@ Handlers are the modules of `broker/handlers/` that name an `API_KEY`. Most deco
 `handle_frame(services, exchange, frame)` answers through the exchange, at once or later, and must not keep the frame.
 
 A request that cannot be read, or whose version was never advertised, costs the client its connection, as in Kafka; ApiVersions
-of an unknown version is answered in version 0 (KIP-511). A handler that fails is our bug: logged with its story, answered with
+of an unknown version is answered in version 0 (KIP-511). An API of Kafka's that this broker does not have, and that a client asks for all
+the same, is answered with UNSUPPORTED_VERSION wherever its response can say so.
+
+A handler that fails is our bug: logged with its story, answered with
 UNKNOWN_SERVER_ERROR (`error_responses.py`), and the connection goes on.
 """
 
@@ -16,16 +19,18 @@ import importlib
 import pkgutil
 import time
 import types
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
+from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 import broker.handlers
 from broker.answer_places import Place
+from broker.answered_errors import errors_in
 from broker.channels import Part
 from broker.connections import Connection, Frame
 from broker.entities import NO_THROTTLE
@@ -47,7 +52,7 @@ from wire.frames import (
     response_prefix,
 )
 from wire.private import PRIVATE_NAMES
-from wire.schemas import API_VERSIONS_KEY, api_name
+from wire.schemas import API_VERSIONS_KEY, api_name, has_schema
 
 log = get_logger(__name__)
 
@@ -132,6 +137,7 @@ class Exchange:
     def answer_entity(self, entity: Any) -> None:
         """Answer with a kio entity of the request's version; what it says of throttling is kept."""
         header = self.header
+        self.count_errors(errors_in(entity))
         said = getattr(entity, "throttle_time", NO_THROTTLE)
         said_ms = round(said / MILLISECOND)
         if self.rest_ms(said_ms) > said_ms and hasattr(entity, "throttle_time"):
@@ -157,13 +163,15 @@ class Exchange:
 
     def abort(self, reason: str) -> None:
         """Close the connection instead of answering."""
-        self._metrics.record_error(is_answered=False)
+        self._metrics.count_unanswered()
         self.connection.close(reason)
 
-    def fail_with(self, entity: Any) -> None:
-        """Answer with an error because the handler failed."""
-        self._metrics.record_error(is_answered=True)
-        self.answer_entity(entity)
+    def count_errors(self, codes: Iterable[int]) -> None:
+        """The answer, which the handler has encoded itself, carries these error codes; 0 counts for nothing.
+
+        They count with all of the API, as Kafka's do, also where the request counts with those of its kind.
+        """
+        self._dispatcher.metrics[self.header.api_key].count_errors(codes)
 
     def later(self, answering: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that ends with an answer; a failure in it is treated as one of the handler."""
@@ -297,7 +305,7 @@ class Dispatcher:
         self.supported = {
             key: VersionRange(module.MIN_VERSION, module.MAX_VERSION) for key, module in self._handlers.items()
         }
-        self._metrics = {key: services.metrics.api(request_label(key)) for key in self._handlers}
+        self.metrics = {key: services.metrics.api(request_label(key)) for key in self._handlers}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -307,9 +315,9 @@ class Dispatcher:
         try:
             check_supported(header, self.supported)
         except UnsupportedVersion as error:
-            self._refuse(connection, header, error)
+            self._refuse(connection, header, frame, error)
             return
-        exchange = Exchange(self, connection, header, self._metrics[header.api_key], len(frame))
+        exchange = Exchange(self, connection, header, self.metrics[header.api_key], len(frame))
         if self.quotas.counts_time:
             exchange.busy = BusyTime()
         module = self._handlers[header.api_key]
@@ -380,21 +388,30 @@ class Dispatcher:
         if exchange.request is not None and not exchange.connection.is_closed:
             entity = error_response(header.api_key, header.api_version, exchange.request)
         if entity is None:
+            exchange.count_errors([ErrorCode.unknown_server_error])
             exchange.abort("the request failed inside the broker")
         else:
-            exchange.fail_with(entity)
+            exchange.answer_entity(entity)
 
-    def _refuse(self, connection: Connection, header: RequestHeader, error: UnsupportedVersion) -> None:
-        if not error.is_api_versions:
-            raise MalformedRequest(str(error), header) from error
+    def _refuse(self, connection: Connection, header: RequestHeader, frame: Frame, error: UnsupportedVersion) -> None:
         from broker.handlers.api_versions import unsupported_version_response
 
-        entity = unsupported_version_response(self.public_versions())
-        connection.answer([encode_response(API_VERSIONS_KEY, 0, header.correlation_id, entity)])
+        version = header.api_version
+        if error.is_api_versions:
+            entity = unsupported_version_response(advertised_versions(has_private=False))
+            version = 0
+        else:
+            entity = self._unsupported_api_response(header, frame)
+        if entity is None:
+            raise MalformedRequest(str(error), header) from error
+        connection.answer([encode_response(header.api_key, version, header.correlation_id, entity)])
 
-    def public_versions(self) -> dict[int, VersionRange]:
-        """What every client is told; private messages are left out."""
-        return {key: versions for key, versions in self.supported.items() if key not in PRIVATE_NAMES}
+    def _unsupported_api_response(self, header: RequestHeader, frame: Frame) -> Any | None:
+        """The answer to an API of Kafka that this broker does not have; None where there is none, or only the version is unknown."""
+        if header.api_key in self.supported or not has_schema(header.api_key, header.api_version):
+            return None
+        request = decode_request_body(frame, header)
+        return error_response(header.api_key, header.api_version, request, error=ErrorCode.unsupported_version)
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
@@ -419,7 +436,10 @@ def load_handlers() -> dict[int, types.ModuleType]:
 def advertised_versions(*, has_private: bool) -> dict[int, VersionRange]:
     """Versions by API key as an ApiVersions response lists them."""
     return {
-        key: VersionRange(module.MIN_VERSION, module.MAX_VERSION)
-        for key, module in load_handlers().items()
-        if has_private or key not in PRIVATE_NAMES
+        key: _advertised(module) for key, module in load_handlers().items() if has_private or key not in PRIVATE_NAMES
     }
+
+
+def _advertised(module: types.ModuleType) -> VersionRange:
+    """The versions that clients are told; a handler may name older ones than it takes."""
+    return VersionRange(getattr(module, "ADVERTISED_FROM", module.MIN_VERSION), module.MAX_VERSION)

@@ -25,6 +25,11 @@ def throttle_time(rest_ms: float) -> i32Timedelta:
     return i32Timedelta.parse(timedelta(milliseconds=round(rest_ms)))
 
 
+def allowed_ms(timeout: timedelta) -> int:
+    """How long a client allows an administrative request to take; at least 1, because 0 would say that it names no time."""
+    return max(1, timeout // timedelta(milliseconds=1))
+
+
 class ResponseBuilder:
     """The classes of one response version."""
 

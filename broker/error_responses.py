@@ -1,4 +1,4 @@
-"""The answer to a request whose handler failed: the response of its type, with UNKNOWN_SERVER_ERROR wherever it can say so.
+"""The answer to a request whose handler failed, or has none: the response of its type, with one error wherever it can say so.
 
 A response that has an error code of its own has nothing else in it. Any other names each thing that was asked for (topics, groups,
 resources and the like, with their partitions) with the error beside it: what it has in common with its request is copied, field by field
@@ -40,29 +40,44 @@ _EMPTY: Final[Mapping[str, Callable[[], Any]]] = {
 }
 
 
-def error_response(api_key: int, version: int, request: Any) -> Any | None:
-    """The response entity, None where the request can have none."""
+def error_response(
+    api_key: int, version: int, request: Any, *, error: ErrorCode = ErrorCode.unknown_server_error
+) -> Any | None:
+    """The response entity with the error, None where the request can have none."""
     if api_key == PRODUCE_KEY and request.acks == 0:
         return None
     response_type = schemas.response_type(api_key, version)
-    answer = _filled(response_type, request)
-    return answer if _says_error(answer) else None
+    answer = _filled(response_type, request, error)
+    return answer if _says(answer, error) else None
 
 
-def _filled(entity_type: Any, asked: Any) -> Any:
-    """An entity that says what `asked` says in fields of the same name, an error wherever it can, and nothing else."""
+def _filled(entity_type: Any, asked: Any, error: ErrorCode) -> Any:
+    """An entity that says what `asked` says in fields of the same name, the error wherever it can, and nothing else.
+
+    What was asked for by a bare name (a group, say) is named in the entity's first field for a name.
+    """
+    if isinstance(asked, str):
+        asked = types.SimpleNamespace(**{field.name: asked for field in _name_fields(entity_type)[:1]})
     has_error = any(field.name == ERROR_FIELD for field in fields(entity_type))
-    return entity_type(**{field.name: _value(field, asked, has_error=has_error) for field in fields(entity_type)})
+    values = {field.name: _value(field, asked, error, has_error=has_error) for field in fields(entity_type)}
+    return entity_type(**values)
 
 
-def _value(field: Any, asked: Any, *, has_error: bool) -> Any:
+def _name_fields(entity_type: Any) -> list[Any]:
+    """Fields for a text that must be there, groups' and topics' names among them."""
+    return [
+        field for field in fields(entity_type) if field.metadata.get("kafka_type") == "string" and not _kind(field)[1]
+    ]
+
+
+def _value(field: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
     if field.name == ERROR_FIELD:
-        return ErrorCode.unknown_server_error
+        return error
     kind, is_nullable = _kind(field)
     if get_origin(kind) is tuple:
-        return _elements(field, get_args(kind)[0], asked, has_error=has_error)
+        return _elements(field, get_args(kind)[0], asked, error, has_error=has_error)
     if is_dataclass(kind):
-        return None if is_nullable else _filled(kind, asked)
+        return None if is_nullable else _filled(kind, asked, error)
     if hasattr(asked, field.name) and type(getattr(asked, field.name)) in (int, str, kind):
         return getattr(asked, field.name)
     if field.default is not MISSING:
@@ -70,10 +85,10 @@ def _value(field: Any, asked: Any, *, has_error: bool) -> Any:
     return None if is_nullable else _EMPTY[field.metadata["kafka_type"]]()
 
 
-def _elements(field: Any, element_type: Any, asked: Any, *, has_error: bool) -> Any:
+def _elements(field: Any, element_type: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
     if has_error or not is_dataclass(element_type):
         return ()
-    return tuple(_filled(element_type, item) for item in _asked_for(asked, field.name))
+    return tuple(_filled(element_type, item, error) for item in _asked_for(asked, field.name))
 
 
 def _asked_for(asked: Any, name: str) -> tuple[Any, ...]:
@@ -101,12 +116,12 @@ def _kind(field: Any) -> tuple[Any, bool]:
     return kind
 
 
-def _says_error(entity: Any) -> bool:
+def _says(entity: Any, error: ErrorCode) -> bool:
     for field in fields(entity):
         value = getattr(entity, field.name)
-        if value is ErrorCode.unknown_server_error:
+        if value is error:
             return True
         items = value if isinstance(value, tuple) else (value,)
-        if any(is_dataclass(item) and _says_error(item) for item in items):
+        if any(is_dataclass(item) and _says(item, error) for item in items):
             return True
     return False

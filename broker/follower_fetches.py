@@ -50,6 +50,18 @@ class FollowerFetches(Purgatory):
             if not (grown_bytes and watched.state.is_throttled):
                 super().notify(session, grown_bytes)
 
+    def counts(self, hosted: HostedPartition) -> dict[int, tuple[int, int]]:
+        """Session id and number of fetches, by follower that follows this leader of this epoch."""
+        newest: dict[int, FetchSession] = {}
+        for session, watched in self._sessions.get(hosted.key, {}).items():
+            state = session.partitions.get(watched.state.key)
+            if state is None or watched.hosted is not hosted or state.current_leader_epoch != hosted.state.leader_epoch:
+                continue
+            known = newest.get(session.follower)
+            if known is None or known.used_at_ms <= session.used_at_ms:
+                newest[session.follower] = session
+        return {follower: (session.session_id, session.epoch) for follower, session in newest.items()}
+
     def mark(self, key: Hashable) -> None:
         """Something moved that followers hear of with their next answer, whatever that waits for."""
         for _ in self._marked(key):

@@ -1,6 +1,7 @@
 """A leader's answer applied to one follower's log: records appended as they are, the log cut where histories part, offsets followed.
 
-Plain calls on the event loop without network; `replica_fetcher.py` brings the answers. What is appended has the leader's offsets and
+Plain calls on the event loop without network; `replica_fetcher.py` brings the answers, and truncates within
+`PartitionLog.truncation`, which does the disk's part in threads. What is appended has the leader's offsets and
 epochs. Nothing here is undone by a crash in between: the next fetch starts from whatever the log holds then.
 """
 
@@ -36,7 +37,7 @@ def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionF
 
     BatchRejected, InvalidBatch or StorageError when the records cannot be appended; nothing of them is then.
     """
-    if fetched.diverging_epoch.epoch >= 0 or fetched.diverging_epoch.end_offset >= 0:
+    if truncation_wanted(hosted, fetched) is not None:
         cut_where_histories_part(replicas.cuts, hosted, EpochEnd(*fetched.diverging_epoch), now_ms=now_ms)
         return
     records = fetched.records
@@ -51,18 +52,27 @@ def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionF
         hosted.log.advance_log_start_offset(min(fetched.log_start_offset, hosted.state.high_watermark))
 
 
+def truncation_wanted(hosted: HostedPartition, fetched: PartitionFetched) -> int | None:
+    """Where the leader's answer has the log truncated; None for an answer that does not ask for it."""
+    if fetched.diverging_epoch.epoch < 0 and fetched.diverging_epoch.end_offset < 0:
+        return None
+    return _where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch))
+
+
 def cut_where_histories_part(cuts: CutRecords, hosted: HostedPartition, leader_end: EpochEnd, *, now_ms: int) -> None:
     """The leader knows another end of the last epoch here."""
-    own_end = hosted.log.epoch_end_offset(leader_end.epoch) if leader_end.epoch >= 0 else EpochEnd(-1, -1)
-    end = hosted.log.log_end_offset
-    offset = truncation_offset(
-        leader_end=leader_end,
-        own_end=own_end,
-        log_end_offset=end,
-        high_watermark=hosted.state.high_watermark,
-    )
+    offset = _where_histories_part(hosted, leader_end)
     reason = f"epoch {leader_end.epoch} ends at {leader_end.end_offset} at the leader"
     cut_to(cuts, hosted, offset, reason=reason, now_ms=now_ms)
+
+
+def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
+    return truncation_offset(
+        leader_end=leader_end,
+        own_end=hosted.log.epoch_end_offset(leader_end.epoch) if leader_end.epoch >= 0 else EpochEnd(-1, -1),
+        log_end_offset=hosted.log.log_end_offset,
+        high_watermark=hosted.state.high_watermark,
+    )
 
 
 def cut_to(cuts: CutRecords, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int) -> None:

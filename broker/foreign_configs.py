@@ -1,7 +1,7 @@
 """Kafka's broker properties that mean nothing here, or something that is not there: what to say of them.
 
-A file that served Apache Kafka may be brought along. What would leave a site less protected than its file says is refused; what merely
-has no effect is named with the reason, once, at the start. Called by `broker/config.py`.
+A file that served Apache Kafka may be brought along. What would leave a site less protected than its file says is refused
+(`runtime/protection.py`); what merely has no effect is named with the reason, once, at the start. Called by `broker/config.py`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from runtime.configuration import ConfigurationError
-
 CONTROLLER_KEYS: Final = frozenset(
     {
         "antipode.controller.apply.wait.ms",
         "antipode.controller.deletion.retry.ms",
         "antipode.replication.factor.max",
+        "controller.socket.timeout.ms",
     }
 )
 """Read by the controller candidate of the same process alone."""
@@ -26,9 +25,24 @@ _ZOOKEEPER: Final = "the controller is elected through ZooKeeper"
 _NO_PLUGINS: Final = "classes of Java are not loaded"
 _PROMETHEUS: Final = "metrics are read over HTTP, at antipode.metrics.listener"
 _LISTENERS: Final = "addresses are given by listeners and advertised.listeners"
-_BYTES: Final = "batches are kept as producers compressed them"
+_ZOOKEEPER_PLAIN: Final = "ZooKeeper is spoken to in plaintext and without access lists"
+_SESSION: Final = "zookeeper.session.timeout.ms says how long a silent broker counts as alive"
+_TRANSACTIONS: Final = "partitions are verified at the coordinator each time, which is asked again without a pause"
+_PURGATORY: Final = "requests that are answered leave nothing behind that had to be purged"
+_SOCKETS: Final = "connections between brokers have the system's buffers, and replica.socket.timeout.ms"
+_NO_TIERS: Final = "there is no tiered storage"
+_AT_ONCE: Final = "a group's assignment is worked out with the heartbeat that needs it"
+_BATCHED: Final = "what a coordinator decides while an append is under way goes out in the next one"
 
 _WITHOUT_EFFECT: Final = {
+    "group.coordinator.threads": _LOOP,
+    "group.coordinator.background.threads": _LOOP,
+    "group.coordinator.append.linger.ms": _BATCHED,
+    "group.coordinator.cached.buffer.max.bytes": _BATCHED,
+    "group.consumer.assignment.interval.ms": _AT_ONCE,
+    "group.consumer.min.assignment.interval.ms": _AT_ONCE,
+    "group.consumer.max.assignment.interval.ms": _AT_ONCE,
+    "group.consumer.regex.refresh.interval.ms": _AT_ONCE,
     "num.network.threads": _LOOP,
     "num.io.threads": _LOOP,
     "background.threads": _LOOP,
@@ -39,16 +53,67 @@ _WITHOUT_EFFECT: Final = {
     "offsets.load.buffer.size": "offsets are loaded in pieces of a fixed size",
     "offsets.topic.compression.codec": "offsets are stored without compression",
     "offsets.commit.required.acks": "offsets are committed when all in-sync replicas have them",
+    "transaction.state.log.load.buffer.size": "transactions are loaded in pieces of a fixed size",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted at the moment when its time is over",
+    "transaction.two.phase.commit.enable": "there is no two-phase commit (KIP-939)",
+    "producer.id.expiration.check.interval.ms": "producers are forgotten at each look for old segments, log.retention.check.interval.ms",
     "process.roles": _ZOOKEEPER,
     "controller.listener.names": _ZOOKEEPER,
     "port": _LISTENERS,
     "host.name": _LISTENERS,
     "advertised.port": _LISTENERS,
     "advertised.host.name": _LISTENERS,
+    "principal.builder.class": _PLAIN,
+    "authorizer.class.name": _PLAIN,
     "super.users": _PLAIN,
     "allow.everyone.if.no.acl.found": _PLAIN,
-    "principal.builder.class": _PLAIN,
     "security.inter.broker.protocol": _PLAIN,
+    "security.providers": _PLAIN,
+    "connections.max.reauth.ms": _PLAIN,
+    "connection.failed.authentication.delay.ms": _PLAIN,
+    "password.encoder.secret": "no passwords are stored",
+    "zookeeper.set.acl": _ZOOKEEPER_PLAIN,
+    "zookeeper.clientCnxnSocket": _ZOOKEEPER_PLAIN,
+    "early.start.listeners": _ZOOKEEPER,
+    "broker.heartbeat.interval.ms": _SESSION,
+    "broker.session.timeout.ms": _SESSION,
+    "initial.broker.registration.timeout.ms": _SESSION,
+    "controller.performance.always.log.threshold.ms": _PROMETHEUS,
+    "controller.performance.sample.period.ms": _PROMETHEUS,
+    "metadata.max.idle.interval.ms": _ZOOKEEPER,
+    "metadata.max.retention.bytes": _ZOOKEEPER,
+    "metadata.max.retention.ms": _ZOOKEEPER,
+    "server.max.startup.time.ms": "a broker that waits at its start says for what, and goes on waiting",
+    "unclean.leader.election.interval.ms": "an election that is allowed is held at once",
+    "log.dir.failure.timeout.ms": "the controller is asked until it knows of a log directory that failed",
+    "cordoned.log.dirs": "log directories are not closed for new partitions",
+    "add.partitions.to.txn.retry.backoff.max.ms": _TRANSACTIONS,
+    "add.partitions.to.txn.retry.backoff.ms": _TRANSACTIONS,
+    "alter.log.dirs.replication.quota.window.num": "moves between log directories are bounded second by second",
+    "alter.log.dirs.replication.quota.window.size.seconds": "moves between log directories are bounded second by second",
+    "num.replica.alter.log.dirs.threads": "one log at a time moves between log directories",
+    "log.flush.start.offset.checkpoint.interval.ms": "log starts are written with the other checkpoints",
+    "log.initial.task.delay.ms": "the jobs of housekeeping have a fixed time before their first rounds",
+    "max.request.partition.size.limit": "requests are bounded by their bytes, socket.request.max.bytes",
+    "delete.records.purgatory.purge.interval.requests": _PURGATORY,
+    "fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "producer.purgatory.purge.interval.requests": _PURGATORY,
+    "share.fetch.purgatory.purge.interval.requests": _PURGATORY,
+    "request.timeout.ms": "between brokers replica.socket.timeout.ms and controller.socket.timeout.ms count",
+    "replica.socket.receive.buffer.bytes": _SOCKETS,
+    "socket.connection.setup.timeout.ms": _SOCKETS,
+    "socket.connection.setup.timeout.max.ms": _SOCKETS,
+    "socket.listen.backlog.size": "1024 connections may wait to be accepted",
+    "replica.lag.max.messages": "replica.lag.time.max.ms alone says who is in sync: a burst would put a healthy follower out",
+    "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
+    "log.local.retention.bytes": _NO_TIERS,
+    "log.local.retention.ms": _NO_TIERS,
+    "remote.fetch.max.wait.ms": _NO_TIERS,
+    "remote.list.offsets.request.timeout.ms": _NO_TIERS,
+    "config.providers": "values are taken as they are written; a mirror's file may name providers",
+    "unstable.api.versions.enable": "only stable versions are served",
+    "unstable.feature.versions.enable": "only stable versions are served",
+    "inter.broker.protocol.version": "all brokers of a site speak the newest version that all of them know",
     "create.topic.policy.class.name": _NO_PLUGINS,
     "alter.config.policy.class.name": _NO_PLUGINS,
     "client.quota.callback.class": _NO_PLUGINS,
@@ -58,11 +123,14 @@ _WITHOUT_EFFECT: Final = {
 _FAMILIES_WITHOUT_EFFECT: Final = {
     "controller.quorum.": _ZOOKEEPER,
     "metadata.log.": _ZOOKEEPER,
+    "listener.name.": "what is set counts for every listener",
     "sasl.": _PLAIN,
     "ssl.": _PLAIN,
+    "zookeeper.ssl.": _ZOOKEEPER_PLAIN,
+    "password.encoder.": "no passwords are stored",
+    "internal.metadata.": _ZOOKEEPER,
     "delegation.token.": _PLAIN,
-    "compression.": _BYTES,
-    "remote.log.": "there is no tiered storage",
+    "remote.log.": _NO_TIERS,
     "share.coordinator.": "there are no share groups",
     "group.share.": "there are no share groups",
     "group.streams.": "there are no streams groups",
@@ -70,18 +138,6 @@ _FAMILIES_WITHOUT_EFFECT: Final = {
     "kafka.metrics.": _PROMETHEUS,
     "telemetry.": "metrics of clients are not taken",
 }
-
-
-def check_supported(properties: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for protection that the file asks for and that is not there."""
-    protocol = properties.get("security.inter.broker.protocol", "PLAINTEXT").strip()
-    if protocol not in ("", "PLAINTEXT"):
-        raise ConfigurationError("security.inter.broker.protocol", protocol, "accepted: PLAINTEXT")
-    authorizer = properties.get("authorizer.class.name", "").strip()
-    if authorizer:
-        raise ConfigurationError(
-            "authorizer.class.name", authorizer, "accepted: nothing; there are no ACLs, every client may do everything"
-        )
 
 
 def without_controller_listeners(properties: Mapping[str, str]) -> dict[str, str]:
@@ -94,6 +150,11 @@ def without_controller_listeners(properties: Mapping[str, str]) -> dict[str, str
         if len(kept) < len(listeners):
             changed[key] = ",".join(kept)
     return changed
+
+
+def foreign_keys() -> frozenset[str]:
+    """Kafka's keys of which a reason is known, without those of whole families."""
+    return frozenset(_WITHOUT_EFFECT)
 
 
 def reason_without_effect(key: str) -> str | None:

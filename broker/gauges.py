@@ -133,7 +133,7 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
         "kafka_server_replicamanager_offlinereplicacount",
         "Partitions that went offline with their log directories",
-        lambda parts: parts.replicas.offline_count(),
+        lambda parts: parts.logs.offline_count,
     ),
     (
         "antipode_broker_sync_partitions",

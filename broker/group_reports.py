@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from broker.coordinator import GroupCoordinator
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.cluster_image import ClusterImage
 from broker.core.group_messages import TopicPartition
 from broker.core.group_words import HeardWords
 from broker.core.transaction_states import TransactionState
@@ -19,6 +19,7 @@ from runtime.clock import Clock
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
 from wire.group_words import NEVER, GroupWord
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.links import carries_group, carries_topic
 from wire.transaction_records import TRANSACTIONS_TOPIC
 

@@ -18,9 +18,10 @@ from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
+from broker.core.cluster_image import ClusterImage, LinkRole
 from broker.core.consumer_group_states import TopicShapes
-from wire.internal_topics import NO_TIMESTAMP
+from wire.group_configs import GroupConfigs
+from wire.internal_topics import NO_TIMESTAMP, OFFSETS_TOPIC
 
 
 class GroupRouting(Protocol):
@@ -32,6 +33,10 @@ class GroupRouting(Protocol):
 
     def topic_shapes(self) -> TopicShapes:
         """Id and partition count of every topic that clients see."""
+        ...
+
+    def group_configs(self, group_id: str) -> GroupConfigs:
+        """What was set for this group."""
         ...
 
     def is_elsewhere(self, group_id: str) -> bool:
@@ -77,6 +82,10 @@ class ImageRouting:
         """Partitions of `__consumer_offsets`, 0 while it does not exist."""
         topic = self._image().topics.get(OFFSETS_TOPIC)
         return 0 if topic is None else len(topic.partitions)
+
+    def group_configs(self, group_id: str) -> GroupConfigs:
+        """What was set for this group."""
+        return self._image().group_configs.get(group_id, {})
 
     def is_elsewhere(self, group_id: str) -> bool:
         """True when a routed link makes this site passive for the group."""

@@ -42,6 +42,7 @@ from broker.timer_queue import TimerQueue
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.byte_reader import Malformed
+from wire.group_configs import GroupConfigs
 from wire.record_batch import TRANSACTIONAL_BIT, BatchHeader, iterate_headers
 from wire.records import Record, decode_batch, encode_batch
 from wire.transaction_records import encode_marker
@@ -62,9 +63,10 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         clock: Clock,
         on_failure: Callable[[StateShard[Any, Any, Any]], None],
         topics: Callable[[], TopicShapes],
+        configs_of: Callable[[str], GroupConfigs],
     ) -> None:
         super().__init__(partition, leader_epoch, internal_log=internal_log, clock=clock, on_failure=on_failure)
-        self.groups = Groups(limits)
+        self.groups = Groups(limits, configs_of)
         self._topics = topics
         self.guards = VerificationGuards()
         self.timers: TimerQueue[TimerKey] = TimerQueue(clock, self._fire)

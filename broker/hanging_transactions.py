@@ -14,7 +14,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.cluster_image import ClusterImage
 from broker.core.producer_state import SnapshotEntry
 from broker.core.transaction_states import FENCING_EPOCH_MAX
 from broker.hosted_partition import HostedPartition, PartitionFailure
@@ -23,6 +23,7 @@ from broker.transaction_markers import TransactionEnd, TransactionMarkers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import until_done
+from wire.internal_topics import OFFSETS_TOPIC
 
 log = get_logger(__name__)
 

@@ -6,6 +6,7 @@ failure is a `PartitionFailure` with the Kafka error code that the client gets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -13,6 +14,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from broker.core.access import MIRROR_REPLICA_ID, TOOL_REPLICA_ID
+from broker.core.leader_epochs import EpochStart
 from broker.core.partition import Partition
 from broker.core.replication_throttle import names_replica
 from broker.core.topic_configs import LogConfig
@@ -22,6 +24,7 @@ from broker.log.source_seen import SourceSeen
 from broker.metrics import TopicMetrics
 from wire.control.cluster_pb2 import LinkRecord
 from wire.links import blocks
+from wire.produce_codec import RecordError
 from wire.record_batch import Buffer, InvalidBatch, read_header
 
 UNKNOWN: Final = -1
@@ -34,12 +37,13 @@ READERS_REMEMBERED_MS: Final = 30_000.0
 
 
 class PartitionFailure(Exception):
-    """The partition cannot do what was asked; `code` goes to the client."""
+    """The partition cannot do what was asked; `code` and the records at fault go to the client."""
 
-    def __init__(self, code: ErrorCode, reason: str | None = None) -> None:
+    def __init__(self, code: ErrorCode, reason: str | None = None, record_errors: Sequence[RecordError] = ()) -> None:
         super().__init__(reason or code.name)
         self.code = code
         self.reason = reason
+        self.record_errors = record_errors
 
 
 class HostedPartition:
@@ -104,6 +108,17 @@ class HostedPartition:
         """The leader epoch of the last record, -1 when there is none: an epoch that has only begun does not count."""
         end = self.log.log_end_offset
         return self.log.epoch_at(end - 1) if end > self.log.log_start_offset else UNKNOWN
+
+    @property
+    def written_epochs(self) -> list[EpochStart]:
+        """The leader epochs of the log's records with their first offsets, oldest first."""
+        end = self.log.log_end_offset
+        return [entry for entry in self.log.leader_epochs if entry.start_offset < end]
+
+    def begin_following(self) -> None:
+        """The log is a copy from now on: it forgets epochs of a leadership that wrote nothing, since its leader never had them."""
+        if self.log.latest_epoch != self.last_record_epoch:
+            self.log.truncate_to(self.log.log_end_offset)
 
     def is_read_by_clients(self, now_ms: float) -> bool:
         """True while clients have lately fetched from this follower."""

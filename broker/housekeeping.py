@@ -1,4 +1,4 @@
-"""What a broker does by itself, again and again: flushes, retention, compaction, checkpoints, a look at silent standbys.
+"""What a broker does by itself, again and again: flushes, retention, removal, compaction, checkpoints, a look at silent standbys.
 
 Each job is a loop of its own; a failing disk is reported and tried again at the next turn, it never ends the broker. Retention and
 compaction wait for the first whole image, because only then the topics' own configs are known.
@@ -27,6 +27,8 @@ Interval = Callable[[BrokerSettings], float]
 FIRST_RETENTION_DELAY_MS = 30_000
 STANDBY_INTERVAL_MS = 100
 """How soon it is noticed that a sync link's standby is silent for too long."""
+REMOVAL_INTERVAL_MS = 1_000
+"""How soon deleted files go once their delay is over."""
 MOVE_INTERVAL_MS = 200
 """How soon a move to another log directory begins."""
 
@@ -56,6 +58,7 @@ class Housekeeping:
         jobs: tuple[tuple[str, Callable[[], Awaitable[None]], Interval, float], ...] = (
             ("flush", self._logs.flush_due, lambda now: now.log_flush_scheduler_interval_ms, 0),
             ("retention", self._retain, lambda now: now.log_retention_check_interval_ms, first_ms),
+            ("removal", self._logs.remove_due, lambda _: REMOVAL_INTERVAL_MS, 0),
             ("compaction", self._compact, lambda now: now.log_cleaner_backoff_ms, 0),
             ("move", self._move, lambda _: MOVE_INTERVAL_MS, 0),
             ("standbys", self._check_standbys, lambda _: STANDBY_INTERVAL_MS, 0),
@@ -93,17 +96,21 @@ class Housekeeping:
             log.info(sentence)
 
     def _is_copy(self, topic: str) -> bool:
-        """A standby's log ends and begins where its source's does; cleaning begins when the site takes writes itself."""
-        return not self._cluster.image.role_of_topic(topic).may_write
+        """A standby's log ends and begins where its source's does; cleaning begins when the site takes writes itself.
+
+        Of a topic in quarantine the configs are not known: its logs are left as they are, too.
+        """
+        image = self._cluster.image
+        return topic in image.quarantined or not image.role_of_topic(topic).may_write
 
     async def _check_standbys(self) -> None:
         self._replicas.check_standbys()
 
     async def _checkpoint(self) -> None:
-        self._logs.checkpoint()
+        await self._logs.checkpoint()
 
     async def _mark(self) -> None:
-        self._logs.checkpoint_high_watermarks()
+        await self._logs.checkpoint_high_watermarks()
 
     async def _move(self) -> None:
         for sentence in await self._logs.move(bytes_per_second_max=self._configs.current.log_move_bytes_per_second_max):

@@ -14,7 +14,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
-from broker.replicas import Replicas, failure_of
+from broker.partition_failures import failure_of
+from broker.replicas import Replicas
 
 READ_BYTES_MAX: Final = 1024 * 1024
 

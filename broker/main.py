@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from broker.active_site import ActiveSite
@@ -21,7 +22,7 @@ from broker.connection_limits import HostAddresses
 from broker.connection_server import ConnectionServer
 from broker.control_service import BrokerControlService
 from broker.coordinator import GroupCoordinator, group_limits
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.cluster_image import ClusterImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.core.topic_configs import LogConfig
 from broker.cut_records import CutRecords
@@ -43,11 +44,13 @@ from broker.log.cleaner_process import CleanerProcesses
 from broker.log.errors import StorageError
 from broker.log.log_store import DirectoryFailure, LogStore
 from broker.log.recovery import RecoveryReport
+from broker.log.threads import in_thread
 from broker.marker_sender import MarkerSender
 from broker.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
 from broker.offline_reports import OfflineReplicaReports
 from broker.peer_brokers import PeerBrokers
+from broker.peer_news import PeerNews
 from broker.producer_id_source import ProducerIdSource
 from broker.purgatory import Purgatory
 from broker.quota_metrics import QuotaMetrics
@@ -62,6 +65,7 @@ from broker.transaction_admission import TransactionAdmission
 from broker.transaction_coordinator import TransactionCoordinator, transaction_limits
 from broker.transaction_markers import TransactionMarkers
 from broker.transaction_routing import TransactionRouting
+from runtime import compiled
 from runtime.addresses import HostPort, reachable_address
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -74,6 +78,7 @@ from wire import znodes
 from wire.connection import installed_version
 from wire.control import broker_pb2_grpc
 from wire.control.clients import ControllerClient
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.topic_configs import InvalidTopicConfig
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
@@ -150,6 +155,7 @@ class Broker:
         self.failed = asyncio.Event()
         self._controller = ControllerClient(self._controller_addresses)
         self._active_site = ActiveSite()
+        self._peer_news = PeerNews()
         self._replicas = Replicas(
             settings,
             self._clock,
@@ -160,7 +166,7 @@ class Broker:
             mirror_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
             deletes=Purgatory(self._clock),
-            cuts=CutRecords(self._disk, bytes_max=settings.cut_bytes_kept_max),
+            cuts=CutRecords(self._disk, bytes_max=settings.cut_bytes_kept_max, remove=self._logs.remove_file),
         )
         self._logs.on_failure(self._lose_directory)
         self._logs.cleaning.threads = settings.log_cleaner_threads
@@ -169,6 +175,7 @@ class Broker:
         self._quotas = Quotas(settings, self._clock)
         self._make_replication(settings)
         self._make_coordinators(settings)
+        self._control = self._make_control(grpc_server)
         self._services = self._make_services()
         self._services.fetch_sessions.on_closed = self._replicas.follower_fetches.unwatch
         memory = RequestMemory(settings.queued_request_bytes_max if settings.queued_request_bytes_max > 0 else 1 << 62)
@@ -181,7 +188,6 @@ class Broker:
             self._quotas.connections,
             exempt_listener=_brokers_own_listener(settings),
         )
-        self._control = self._make_control(grpc_server)
         self._housekeeping = Housekeeping(
             self.configs, self._logs, self._replicas, self._cluster, on_retained=self._replicas.tell_log_starts
         )
@@ -199,6 +205,7 @@ class Broker:
             self._replicas,
             broker_epoch=self._broker_epoch,
             describe_groups=self._group_reports.describe,
+            clock=self._clock,
         )
         broker_pb2_grpc.add_BrokerControlServicer_to_server(control, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
@@ -328,6 +335,8 @@ class Broker:
             transaction_markers=self._transaction_markers,
             controller=self._controller,
             active_site=self._active_site,
+            peer_news=self._peer_news,
+            take_peer_reports=self._control.take_peer_reports,
             metrics=self.metrics,
             quotas=self._quotas,
             fetch_sessions=FetchSessions(
@@ -381,7 +390,13 @@ class Broker:
         except BaseException:
             await self._undo_start()
             raise
-        log.info("broker started", node_id=settings.node_id, site=settings.site, ports=self._ports)
+        log.info(
+            "broker started",
+            node_id=settings.node_id,
+            site=settings.site,
+            ports=self._ports,
+            compiled=compiled.describe(),
+        )
 
     def _bind(self, name: str, address: HostPort) -> int:
         try:
@@ -399,8 +414,8 @@ class Broker:
             raise ConfigurationError(error.key, error.value, f"accepted: {error.accepted}") from error
         try:
             cluster_id = await self._membership.cluster_id(known=self._known_cluster_id())
-            self._logs.open(node_id=settings.node_id, cluster_id=cluster_id)
             self._is_open = True
+            await in_thread(partial(self._logs.open, node_id=settings.node_id, cluster_id=cluster_id))
             await self.on_locked([directory.path for directory in self._logs.directories])
             if not all(directory.is_clean for directory in self._logs.directories):
                 self.state = BrokerState.RECOVERING
@@ -459,6 +474,7 @@ class Broker:
         await self._cleaner.stop()
         await self._controller.close()
         await self._active_site.close()
+        await self._peer_news.close()
         await self._peers.close()
         if self._is_open:
             self._is_open = False
@@ -495,6 +511,7 @@ class Broker:
         await self._guarded("registration", self._membership.unregister)
         await self._controller.close()
         await self._active_site.close()
+        await self._peer_news.close()
         await self._peers.close()
         self.state = BrokerState.NOT_RUNNING
         log.info("broker stopped", node_id=self.settings.node_id)

@@ -14,12 +14,12 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.authorized_operations import NOT_ASKED
 from broker.core.cluster_image import NO_NODE, ClusterImage, PartitionImage, TopicImage
 from wire.control.cluster_pb2 import BrokerInfo
-from wire.links import is_internal_topic
+from wire.topic_names import is_internal_topic
 
 FLEXIBLE_FROM: Final = 9
-NO_OPERATIONS: Final = -(1 << 31)
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PARTITION_START: Final = struct.Struct(">hii")
@@ -37,10 +37,12 @@ def uvarint(value: int) -> bytes:
 
 
 class MetadataWriter:
-    """The pieces of one version's layout."""
+    """The pieces of one version's layout; the operations (`core/authorized_operations.py`) are those of every topic and of the cluster."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, *, topic_operations: int = NOT_ASKED, cluster_operations: int = NOT_ASKED) -> None:
         self.version = version
+        self.topic_operations = topic_operations
+        self.cluster_operations = cluster_operations
         self.is_flexible = version >= FLEXIBLE_FROM
         self._tags = b"\0" if self.is_flexible else b""
 
@@ -81,7 +83,7 @@ class MetadataWriter:
         partitions: Sequence[PartitionImage],
         live: Iterable[int],
     ) -> bytes:
-        """One topic with its partitions."""
+        """One topic with its partitions. A topic without a name (an unknown id) is one of which no operations are known."""
         out = [_INT16.pack(error), self.text(name if self.version >= 12 or name is not None else "")]
         if self.version >= 10:
             out.append(topic_id)
@@ -90,7 +92,7 @@ class MetadataWriter:
         out.append(self.count(len(partitions)))
         out.extend(self.partition(partition, live) for partition in partitions)
         if self.version >= 8:
-            out.append(_INT32.pack(NO_OPERATIONS))
+            out.append(_INT32.pack(NOT_ASKED if name is None else self.topic_operations))
         out.append(self._tags)
         return b"".join(out)
 
@@ -120,7 +122,7 @@ class MetadataWriter:
         """Everything after the last topic."""
         out = b""
         if 8 <= self.version <= 10:
-            out += _INT32.pack(NO_OPERATIONS)
+            out += _INT32.pack(self.cluster_operations)
         if self.version >= 13:
             out += _INT16.pack(ErrorCode.none)
         return out + self._tags
@@ -140,8 +142,8 @@ class MetadataCache:
     """Encoded topics and full answers; one for merged and one for unmerged metadata."""
 
     is_merged: bool
-    _topics: dict[tuple[int, str], _KeptTopic] = field(default_factory=dict)
-    _full: dict[tuple[int, str], tuple[int, bytes]] = field(default_factory=dict)
+    _topics: dict[tuple[int, int, str], _KeptTopic] = field(default_factory=dict)
+    _full: dict[tuple[int, int, int, str], tuple[int, bytes]] = field(default_factory=dict)
     _seen: tuple[int, dict[int, BrokerInfo], frozenset[int]] | None = None
 
     def brokers(self, image: ClusterImage) -> tuple[dict[int, BrokerInfo], frozenset[int]]:
@@ -164,6 +166,14 @@ class MetadataCache:
         routed = image.routed_topic(name)
         return None if routed is None else routed.topic
 
+    def find_id(self, image: ClusterImage, topic_id: bytes) -> TopicImage | None:
+        """The topic with the id as this cache's answers show it."""
+        if not self.is_merged:
+            name = image.topic_names.get(topic_id)
+            return None if name is None else image.topics.get(name)
+        routed = image.routed_topic_with_id(topic_id)
+        return None if routed is None else routed.topic
+
     def names(self, image: ClusterImage) -> list[str]:
         """All topics that a full answer has."""
         return list(image.routed_topic_names() if self.is_merged else image.topics)
@@ -171,7 +181,7 @@ class MetadataCache:
     def topic(self, writer: MetadataWriter, image: ClusterImage, topic: TopicImage) -> bytes:
         """The topic's bytes, from memory when nothing changed."""
         _, live = self.brokers(image)
-        key = (writer.version, topic.name)
+        key = (writer.version, writer.topic_operations, topic.name)
         kept = self._topics.get(key)
         if kept is not None and kept.live is live and (kept.topic is topic or kept.topic == topic):
             return kept.data
@@ -190,13 +200,12 @@ class MetadataCache:
         start = writer.start(image, brokers.values(), listener=listener, topic_count=len(topics))
         return b"".join((start, *topics, writer.end()))
 
-    def full_answer(self, version: int, image: ClusterImage, listener: str) -> bytes:
+    def full_answer(self, writer: MetadataWriter, image: ClusterImage, listener: str) -> bytes:
         """A response body with all topics."""
-        key = (version, listener)
+        key = (writer.version, writer.topic_operations, writer.cluster_operations, listener)
         kept = self._full.get(key)
         if kept is not None and kept[0] == image.version:
             return kept[1]
-        writer = MetadataWriter(version)
         found = (self.find(image, name) for name in self.names(image))
         body = self.answer(writer, image, listener, [self.topic(writer, image, topic) for topic in found if topic])
         self._full[key] = (image.version, body)

@@ -7,13 +7,17 @@ sizes that must be computed (logs, purgatories) are read through callbacks given
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from kio.schema.errors import ErrorCode
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from broker.core.batch_checks import BatchRejected
 
 LATENCY_BOUNDS_MS: Final = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0, 30000.0)
 
@@ -49,7 +53,7 @@ class ApiMetrics(Latencies):
     """
 
     __slots__ = (
-        "error_count",
+        "errors",
         "local",
         "name",
         "remote",
@@ -65,13 +69,19 @@ class ApiMetrics(Latencies):
         self.name = name
         self.request_queue, self.local, self.remote = Latencies(), Latencies(), Latencies()
         self.throttle, self.response_queue, self.response_send = Latencies(), Latencies(), Latencies()
-        self.error_count = 0
+        self.errors: Counter[int] = Counter()
+        """By code, those that clients were answered, 0 left out: one for each partition, topic or group that an answer names it for."""
         self.unanswered_count = 0
 
-    def record_error(self, *, is_answered: bool) -> None:
-        """The handler of one request failed; answered ones are recorded with their time as well."""
-        self.error_count += 1
-        self.unanswered_count += not is_answered
+    def count_errors(self, codes: Iterable[int]) -> None:
+        """These codes were answered; 0 counts for nothing."""
+        for code in codes:
+            if code:
+                self.errors[int(code)] += 1
+
+    def count_unanswered(self) -> None:
+        """A request ended with its connection and not with an answer."""
+        self.unanswered_count += 1
 
 
 @dataclass(slots=True)
@@ -90,6 +100,7 @@ class TopicMetrics:
     fetch_count: int = 0
     failed_produce: int = 0
     failed_fetch: int = 0
+    bytes_rejected: int = 0
 
     def count_sent(self, size_bytes: int, *, is_to_follower: bool, is_to_mirror: bool) -> None:
         """Records went to a reader."""
@@ -99,6 +110,12 @@ class TopicMetrics:
             self.mirrored_bytes_out += size_bytes
         else:
             self.bytes_out += size_bytes
+
+    def count_refused(self, error: Exception, size_bytes: int) -> None:
+        """A producer's records were not appended."""
+        self.failed_produce += 1
+        if isinstance(error, BatchRejected) and error.code is ErrorCode.message_too_large:
+            self.bytes_rejected += size_bytes
 
     def add(self, other: TopicMetrics) -> None:
         """Count what another topic has had."""
@@ -193,7 +210,9 @@ class BrokerMetrics(Collector):
         )
         requests = CounterMetricFamily("kafka_network_requestmetrics_requests", "Requests", labels=["request"])
         errors = CounterMetricFamily(
-            "kafka_network_requestmetrics_errors", "Requests whose handler failed", labels=["request", "error"]
+            "kafka_network_requestmetrics_errors",
+            "Errors that clients were answered: one for each partition, topic or group that an answer names with it",
+            labels=["request", "error"],
         )
         phases = {
             attribute: HistogramMetricFamily(
@@ -202,16 +221,17 @@ class BrokerMetrics(Collector):
             for attribute, help_text in _PHASES
         }
         for metrics in tuple(self.apis.values()):
+            for code, count in tuple(metrics.errors.items()):
+                errors.add_metric([metrics.name, ErrorCode(code).name.upper()], count)
             buckets = metrics.cumulated()
             answered_count = buckets[-1][1]
-            if not answered_count and not metrics.error_count:
+            if not answered_count and not metrics.unanswered_count:
                 continue
             for attribute, family in phases.items():
                 phase: Latencies = getattr(metrics, attribute)
                 family.add_metric([metrics.name], phase.cumulated(int(answered_count)), sum_value=phase.sum_ms)
             total_ms.add_metric([metrics.name], buckets, sum_value=metrics.sum_ms)
             requests.add_metric([metrics.name], answered_count + metrics.unanswered_count)
-            errors.add_metric([metrics.name, _HANDLER_FAILED], metrics.error_count)
         yield from (total_ms, *phases.values(), requests, errors)
 
     def _collect_topics(self) -> Iterator[CounterMetricFamily]:
@@ -227,7 +247,6 @@ class BrokerMetrics(Collector):
             yield family
 
 
-_HANDLER_FAILED: Final = "UNKNOWN_SERVER_ERROR"
 _PHASES: Final = (
     ("request_queue", "Time that a request waited for its handler (ms)"),
     ("local", "Time that a request's handler was at work (ms)"),
@@ -249,6 +268,7 @@ _TOPIC_COUNTERS: Final = (
     ("totalproducerequests", "Partitions that producers asked to append to", "produce_count"),
     ("totalfetchrequests", "Partitions that fetchers asked to read", "fetch_count"),
     ("failedproducerequests", "Partitions that could not be appended to", "failed_produce"),
+    ("bytesrejected", "Bytes for a partition that were refused for a batch above max.message.bytes", "bytes_rejected"),
     ("failedfetchrequests", "Partitions that could not be read", "failed_fetch"),
 )
 

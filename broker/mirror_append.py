@@ -11,7 +11,8 @@ from broker.core.batch_checks import BatchRejected
 from broker.core.mirror_continuity import Continuity, is_same_history, meet
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import OffsetOutOfRange, StorageError
-from broker.replicas import Replicas, failure_of
+from broker.partition_failures import failure_of
+from broker.replicas import Replicas
 from runtime.logs import get_logger
 from wire.mirror_append_codec import PartitionToMirror
 from wire.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
@@ -69,6 +70,22 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
     hosted.metrics.mirrored_bytes_in += len(fresh)
     hosted.metrics.mirrored_messages_in += info.record_count
     replicas.record_growth(hosted, len(fresh))
+
+
+def restart_wanted(hosted: HostedPartition, sent: PartitionToMirror) -> int | None:
+    """Where the log is to go on empty, above its end; None for a log that goes on as it is."""
+    is_gap = sent.expected_log_end_offset > hosted.log.log_end_offset and _is_gap_of_the_source(sent)
+    return sent.expected_log_end_offset if is_gap else None
+
+
+async def restart_in_threads(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror) -> None:
+    """Restart the log where that is wanted, before `append_mirrored`, which would do it holding the loop. StorageError."""
+    offset = restart_wanted(hosted, sent)
+    if offset is None:
+        return
+    async with hosted.log.truncation(offset):
+        if restart_wanted(hosted, sent) == offset and hosted.state.is_leader:
+            _restart_at(replicas, hosted, offset)
 
 
 def _is_gap_of_the_source(sent: PartitionToMirror) -> bool:

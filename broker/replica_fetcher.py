@@ -17,7 +17,7 @@ from uuid import UUID
 from broker.config import BrokerSettings
 from broker.core.batch_checks import BatchRejected
 from broker.core.follower import Position, Reaction, reaction_to, resume_out_of_range
-from broker.following import flush_if_demanded, position_of, resume_in_range, take_answer
+from broker.following import flush_if_demanded, position_of, resume_in_range, take_answer, truncation_wanted
 from broker.hosted_partition import HostedPartition
 from broker.log.errors import StorageError
 from broker.replicas import PartitionKey, Replicas
@@ -347,6 +347,7 @@ class ReplicaFetcher:
     async def _take(self, response: FetchResponse) -> None:
         now_ms = self._clock.monotonic_ms()
         to_flush: list[HostedPartition] = []
+        to_truncate: list[tuple[FollowedPartition, Asked, PartitionFetched]] = []
         out_of_range: list[FollowedPartition] = []
         refusals = LogLines(__name__, "leader refuses a follower")
         for topic in response.topics:
@@ -361,11 +362,15 @@ class ReplicaFetcher:
                     continue  # the leadership or the log changed while the answer was on its way
                 if fetched.error_code:
                     self._fail(followed, fetched, out_of_range, refusals)
+                elif truncation_wanted(followed.hosted, fetched) is not None:
+                    to_truncate.append((followed, asked, fetched))
                 elif self._append(followed, fetched) and followed.hosted.log.needs_flush:
                     to_flush.append(followed.hosted)
         refusals.write()
         for hosted in to_flush:
             await flush_if_demanded(hosted)
+        for followed, asked, fetched in to_truncate:
+            await self._truncate(followed, asked, fetched)
         if out_of_range:
             await self._find_range(out_of_range)
 
@@ -392,6 +397,25 @@ class ReplicaFetcher:
         hosted.leader_lag = max(fetched.high_watermark - hosted.log.log_end_offset, 0)
         followed.recover()
         return True
+
+    async def _truncate(self, followed: FollowedPartition, asked: Asked, fetched: PartitionFetched) -> None:
+        hosted = followed.hosted
+        offset = truncation_wanted(hosted, fetched)
+        if offset is None or not self._is_as_asked(followed, asked):
+            return
+        try:
+            async with hosted.log.truncation(offset):
+                # the leadership may have changed while the recovery point went back
+                if self._is_as_asked(followed, asked):
+                    self._append(followed, fetched)
+        except StorageError as error:
+            self._replicas.storage_failed(error)
+            followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+
+    def _is_as_asked(self, followed: FollowedPartition, asked: Asked) -> bool:
+        hosted = followed.hosted
+        is_current = hosted.state.is_follower and self._followed.get(hosted.key) is followed
+        return is_current and position_of(hosted, now_ms=self._clock.monotonic_ms()).place == asked.at.place
 
     def _fail(
         self,
@@ -438,8 +462,12 @@ class ReplicaFetcher:
                 continue
             end_here = hosted.log.log_end_offset
             found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here)
+            leader_epoch = hosted.state.leader_epoch
             try:
-                resume_in_range(self._replicas.cuts, hosted, found, now_ms=self._clock.now_ms())
+                async with hosted.log.truncation(found.offset):
+                    is_as_before = (leader_epoch, end_here) == (hosted.state.leader_epoch, hosted.log.log_end_offset)
+                    if is_as_before and hosted.state.is_follower:
+                        resume_in_range(self._replicas.cuts, hosted, found, now_ms=self._clock.now_ms())
             except StorageError as error:
                 self._replicas.storage_failed(error)
                 followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)

@@ -30,7 +30,9 @@ from broker.log.log_slice import LogSlice
 from broker.log.log_store import DirectoryFailure, LogStore
 from broker.log.partition_log import PartitionLog
 from broker.metrics import BrokerMetrics
+from broker.partition_failures import failure_of
 from broker.purgatory import Purgatory
+from broker.sequence_gaps import SequenceGaps
 from runtime.clock import Clock
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
@@ -80,6 +82,7 @@ class Replicas:
         """Told when a client begins to read from a follower here (`replica_fetchers.py`)."""
         self.fetches = fetches
         self.follower_fetches = follower_fetches
+        self._sequence_gaps = SequenceGaps(follower_fetches)
         self.mirror_fetches = mirror_fetches
         self.produces = produces
         self.deletes = deletes
@@ -123,9 +126,10 @@ class Replicas:
         """Take over what changed; partitions that could not be taken over are returned with the reason's code."""
         known_offline = set(self.offline)
         for deleted in change.deleted:
-            self._delete_topic(deleted.name)
-        if image.is_complete and not before.is_complete:
+            await self._delete_topic(deleted.name, is_copy=before.role_of_topic(deleted.name) is LinkRole.PASSIVE)
+        if image.is_complete and (not before.is_complete or before.quarantined - image.quarantined):
             self._delete_strays(image)
+        await self._logs.make_way(change.changed, node_id=image.node_id)
         failures: list[pb.PartitionFailure] = []
         turn_began_ms = self._clock.monotonic_ms()
         for topic in change.changed:
@@ -164,8 +168,9 @@ class Replicas:
             self.on_offline_changed()
 
     def _delete_strays(self, image: ClusterImage) -> None:
-        """Logs found at start whose topics were deleted while this broker was away."""
-        for stray in self._logs.delete_strays({topic.name: topic.topic_id for topic in image.topics.values()}):
+        """Logs found at start whose topics were deleted while this broker was away; of topics in quarantine that is not known."""
+        known = {topic.name: topic.topic_id for topic in image.topics.values()}
+        for stray in self._logs.delete_strays(known, spared=image.quarantined):
             state_change.info("log of a deleted topic is deleted", topic=stray.topic, partition=stray.partition)
 
     def log_config(self, topic: TopicImage) -> LogConfig:
@@ -242,8 +247,8 @@ class Replicas:
             return
         hosted.write_error = _write_error(image, hosted, link)
         hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER_REPLICA_ID)
-        if change is LeadershipChange.BECAME_FOLLOWER:
-            hosted.log.truncate_to(hosted.log.log_end_offset)  # the epoch of a leadership that wrote nothing goes
+        if change is LeadershipChange.BECAME_FOLLOWER or image.role_in(link) is LinkRole.PASSIVE:
+            hosted.begin_following()
         self._wait_for_standby(image, hosted, link)
         is_writable = hosted.state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
@@ -281,17 +286,19 @@ class Replicas:
         self.produces.notify(hosted.key)
         self.deletes.notify(hosted.key)
 
-    def _delete_topic(self, topic: str) -> None:
+    async def _delete_topic(self, topic: str, *, is_copy: bool) -> None:
         self.offline = {key for key in self.offline if key[0] != topic}
         for key in [key for key in self._hosted if key[0] == topic]:
-            self.cuts.forget(self._hosted[key].log)
-            self._delete(self._hosted[key])
+            if (hosted := self._hosted.get(key)) is not None:
+                self.cuts.forget(hosted.log, is_copy=is_copy)
+                self._delete(hosted)
+            await asyncio.sleep(0)
         self._metrics.forget_topic(topic)
 
     def _delete(self, hosted: HostedPartition) -> None:
         del self._hosted[hosted.key]
         hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
-        self._logs.delete(hosted.log, is_durable=False)
+        self._logs.delete(hosted.log)
         hosted.state.leave()
         self._held.pop(hosted.key, None)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
@@ -329,10 +336,6 @@ class Replicas:
         """Records that each follower here lacks, for the metrics (called from their thread)."""
         return {hosted.key: hosted.leader_lag for hosted in self if hosted.state.is_follower}
 
-    def offline_count(self) -> int:
-        """Partitions that went offline with their log directories."""
-        return self._logs.offline_count
-
     # --- records
 
     def append(
@@ -358,10 +361,10 @@ class Replicas:
                 may_begin_transaction=may_begin_transaction,
             )
         except (BatchRejected, InvalidBatch, StorageError) as error:
-            hosted.metrics.failed_produce += 1
+            hosted.metrics.count_refused(error, len(records))
             if isinstance(error, StorageError):
                 self._logs.note_failure(error)
-            raise failure_of(error) from error
+            raise failure_of(self._sequence_gaps.judged(hosted, error)) from error
         if not info.is_duplicate:
             hosted.metrics.messages_in += info.record_count
             hosted.metrics.bytes_in += len(records)
@@ -539,6 +542,7 @@ class Replicas:
                 max_timestamp_ms=hosted.log.max_timestamp_ms,
                 size_bytes=hosted.log.size_bytes,
                 is_degraded=hosted.state.hold is not None and hosted.state.hold.is_degraded,
+                epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in hosted.written_epochs],
             )
 
     def sizes(self) -> dict[PartitionKey, tuple[int, int, int]]:
@@ -580,19 +584,3 @@ def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord 
     if link is not None and hosted.state.leader_epoch < link.leader_epoch_floor:
         return ErrorCode.not_leader_or_follower
     return write_error(image, hosted.topic)
-
-
-def failure_of(error: Exception) -> PartitionFailure:
-    """A log's refusal or failure as the client hears of it."""
-    match error:
-        case BatchRejected():
-            return PartitionFailure(error.code, error.reason)
-        case InvalidBatch():
-            return PartitionFailure(ErrorCode.corrupt_message, str(error))
-        case OffsetOutOfRange():
-            return PartitionFailure(ErrorCode.offset_out_of_range, str(error))
-        case StorageError():
-            log.warning("storage failed", reason=str(error))
-            return PartitionFailure(ErrorCode.kafka_storage_error, str(error))
-        case _:
-            raise error

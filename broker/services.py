@@ -7,12 +7,12 @@ must see one image throughout takes it once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.config import BrokerSettings
-from broker.core.cluster_image import ClusterImage
+from broker.core.cluster_image import ClusterImage, TopicImage
 from broker.core.fetch_sessions import FetchSessions
 from broker.metadata_encoding import MetadataCache
 from runtime.clock import Clock
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from broker.hand_over import HandOver
     from broker.log.log_store import LogStore
     from broker.metrics import BrokerMetrics
+    from broker.peer_news import PeerNews
     from broker.producer_id_source import ProducerIdSource
     from broker.quotas import Quotas
     from broker.replicas import Replicas
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from broker.transaction_markers import TransactionMarkers
     from broker.transaction_routing import TransactionRouting
     from wire.control.clients import ControllerClient
+
+
+TakePeerReports = Callable[[str, "Sequence[tuple[TopicImage, bool]]"], Awaitable[None]]
+"""Takes over topics that a broker of a peer site reports, each with whether it was deleted."""
 
 
 class Cluster:
@@ -99,6 +104,8 @@ class BrokerServices:
     transaction_markers: TransactionMarkers
     controller: ControllerClient
     active_site: ActiveSite
+    peer_news: PeerNews
+    take_peer_reports: TakePeerReports
     metrics: BrokerMetrics
     quotas: Quotas
     fetch_sessions: FetchSessions

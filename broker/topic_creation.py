@@ -11,18 +11,19 @@ import asyncio
 from collections.abc import Iterable
 
 from broker.config import BrokerSettings
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.cluster_image import ClusterImage
 from runtime.logs import get_logger
 from runtime.supervision import in_background
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
 log = get_logger(__name__)
 
 CREATION_TIMEOUT_MS = 10_000
 UNDER_WAY_MAX = 1000
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+COORDINATORS_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 _TOPIC_ALREADY_EXISTS = 36
 
 
@@ -56,7 +57,7 @@ class TopicCreator:
 
     def _has_brokers_for(self, name: str, image: ClusterImage) -> bool:
         """True unless the name is that of an internal topic with more replicas to have than brokers are registered."""
-        if name not in INTERNAL_TOPICS:
+        if name not in COORDINATORS_TOPICS:
             return True
         wanted = self.new_topic(name).replication_factor
         if len(image.brokers) >= wanted:

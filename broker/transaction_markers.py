@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.coordinator import GroupCoordinator
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, LinkRole
+from broker.core.cluster_image import ClusterImage, LinkRole
 from broker.core.group_messages import EndProducerTransaction, TopicPartition
 from broker.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
@@ -24,6 +24,7 @@ from broker.internal_log import AwaitedCommit, OwnAppend
 from broker.replicas import Replicas
 from broker.state_shard import CoordinatorRefusal
 from runtime.clock import Clock
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.transaction_records import encode_marker
 
 COMMIT_TIMEOUT_MS = 10_000

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import NO_NODE, OFFSETS_TOPIC, ClusterImage, LinkRole, group_partition
+from broker.core.cluster_image import NO_NODE, ClusterImage, LinkRole, group_partition
 from wire.control.cluster_pb2 import LinkRecord
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
 

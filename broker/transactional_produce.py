@@ -2,7 +2,7 @@
 
 The coordinator is asked once for each transaction and partition; later batches find the transaction open in the log. From Produce
 version 12 on the question also makes the partition take part, which older producers do themselves
-beforehand. Called by the Produce handler only.
+beforehand: `transaction.partition.verification.enable` set to false takes their word for it. Called by the Produce handler only.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ class TransactionalProduce:
         self._version = version
         self._unasked: dict[HostedPartition, tuple[Writer, int]] = {}
         self._errors: dict[HostedPartition, ErrorCode] = {}
+        self._is_verified = version >= _ADDS_PARTITIONS_FROM or services.config.is_transaction_partition_verified
+        if not self._is_verified:
+            return
         image = services.image
         for topic in request.topics:
             name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
@@ -106,7 +109,7 @@ class TransactionalProduce:
         """Whether a transaction may begin in the partition now. PartitionFailure says why not."""
         asked = self._unasked.get(hosted)
         if asked is None:
-            return False
+            return not self._is_verified
         error = self._errors[hosted]
         if error is not ErrorCode.none:
             raise PartitionFailure(self._translated(error), f"the transaction's coordinator says {error.name}")

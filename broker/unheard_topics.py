@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -19,57 +20,72 @@ from broker.core.cluster_image import ClusterImage, PartitionImage, TopicImage
 from broker.core.topic_names import is_valid_topic_name
 from broker.entities import topic_id_bytes
 from wire.cluster_metadata import TopicMetadata
-from wire.links import is_internal_topic
+from wire.topic_names import is_internal_topic
 
 ASK_TIMEOUT_MS: Final = 1_000
 """A peer that is cut off delays the answer about an unknown topic by no more than this."""
 
-Told = Mapping[str, TopicImage | ErrorCode]
-"""What peers said of topics by name: the topic, or why it cannot be had yet."""
+Asked = str | UUID
+"""A topic as a client asks about it: by its name, or by its id."""
+
+Told = Mapping[Asked, TopicImage]
+"""Topics that peers have, as the client asked about them."""
 
 NOTHING_TOLD: Final[Told] = {}
-_TO_COME: Final = ErrorCode.leader_not_available
 
 
-def unheard_topics(image: ClusterImage, wanted: Iterable[Any] | None) -> dict[str, list[str]]:
-    """Site to the names that it may know: of a request's topics (None: all) those that no view has."""
-    asked: dict[str, list[str]] = {}
-    for entry in wanted or ():
-        name = entry.name
-        if name is None or is_internal_topic(name) or not is_valid_topic_name(name) or image.routed_topic(name):
-            continue
-        for site in image.sites_that_may_have(name):
-            asked.setdefault(site, []).append(name)
+def unheard_topics(image: ClusterImage, wanted: Iterable[Asked]) -> dict[str, list[Asked]]:
+    """Site to the topics that it may know: of those that are asked about the ones that no view has."""
+    asked: dict[str, list[Asked]] = {}
+    for topic in wanted:
+        for site in _sites_to_ask(image, topic):
+            asked.setdefault(site, []).append(topic)
     return asked
 
 
+def _sites_to_ask(image: ClusterImage, topic: Asked) -> list[str]:
+    if isinstance(topic, UUID):
+        return [] if image.routed_topic_with_id(topic.bytes) is not None else image.routed_sites()
+    if is_internal_topic(topic) or not is_valid_topic_name(topic) or image.routed_topic(topic) is not None:
+        return []
+    return image.sites_that_may_have(topic)
+
+
 async def ask_peers(
-    active_site: ActiveSite, image: ClusterImage, asked: Mapping[str, Sequence[str]], *, may_create: bool
+    active_site: ActiveSite, image: ClusterImage, asked: Mapping[str, Sequence[Asked]], *, may_create: bool
 ) -> Told:
     """What the peers know of the topics; nothing of those that nobody answers about in time.
 
     A client that may have topics made may so at the active site of a link too; names that no link carries are made where they are asked
     for, and only when no peer has them.
     """
-    told: dict[str, TopicImage | ErrorCode] = {}
-    for found in await asyncio.gather(
+    parts = [
+        (site, part, is_carried)
+        for site, topics in asked.items()
+        for is_carried in (False, True)
+        if (part := [topic for topic in topics if _is_carried(image, topic) is is_carried])
+    ]
+    answers = await asyncio.gather(
         *(
             active_site.topics_of(image, site, part, may_create=may_create and is_carried, timeout_ms=ASK_TIMEOUT_MS)
-            for site, names in asked.items()
-            for is_carried in (False, True)
-            if (part := [name for name in names if _is_carried(image, name) is is_carried])
+            for site, part, is_carried in parts
         )
-    ):
+    )
+    told: dict[Asked, TopicImage] = {}
+    for (site, part, _), found in zip(parts, answers, strict=True):
         for topic in found:
-            if topic.error_code is ErrorCode.none:
+            if topic.error_code is not ErrorCode.none:
+                continue
+            if topic.name in part:
                 told[topic.name] = _topic_image(topic)
-            elif topic.error_code is _TO_COME:
-                told.setdefault(topic.name, _TO_COME)
+            elif topic.topic_id in part and site in image.sites_that_may_have(topic.name):
+                # Of a topic that only this site may have, a peer knows what its last view says.
+                told[topic.topic_id] = _topic_image(topic)
     return told
 
 
-def _is_carried(image: ClusterImage, topic: str) -> bool:
-    return passive_link_for_new_topic(image, topic) is not None
+def _is_carried(image: ClusterImage, topic: Asked) -> bool:
+    return isinstance(topic, str) and passive_link_for_new_topic(image, topic) is not None
 
 
 def _topic_image(topic: TopicMetadata) -> TopicImage:

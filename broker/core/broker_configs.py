@@ -38,6 +38,7 @@ DYNAMIC_PROPERTIES: Final = frozenset(
         "max.connections.per.ip.overrides",
         "producer.id.expiration.ms",
         "replica.alter.log.dirs.io.max.bytes.per.second",
+        "transaction.partition.verification.enable",
     }
 )
 """What may be altered without a restart."""

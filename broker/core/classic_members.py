@@ -92,7 +92,7 @@ def _join(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits, *, toke
         reply = JoinReply(error=ErrorCode.rebalance_in_progress, member_id=command.member_id)
         return replace(removed, effects=(*removed.effects, Answer(token=token, reply=reply)))
     member_id = command.member_id or command.fresh_member_id
-    turn = ConsumerTurn(copy_of(known), command.topics, limits.consumer_size_max)
+    turn = ConsumerTurn(copy_of(known), command.topics, limits.consumer_size_max, limits.consumer_assignors)
     former = known.members.get(member_id)
     if former_id is not None and former_id != member_id:
         former = _take_place(turn, former_id, member_id)

@@ -5,7 +5,8 @@ Made from the controller's `ControlBatch` (a full image or a change of it), from
 that "is it the same object" answers "did it change". Handlers read an image, `replicas.py` compares two of them.
 
 Routing: a topic that a routed link carries is answered with the active site's leaders; while this site is passive that is the
-peer's view, and a peer that was never heard of leaves the topic without a leader rather than with a wrong one.
+peer's view with what its brokers reported since, and a peer that was never heard of leaves the topic without a leader rather than with a
+wrong one. A copy here of a topic that the active site does not have is no topic for clients: they ask either site for the same thing.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
+from broker.core.peer_topics import PeerTopics
 from wire.client_quotas import QuotaEntity, QuotaValues, entity_from_message
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
-from wire.links import SiteRole, link_of_group, link_of_topic, other_site, role_of
+from wire.group_configs import GroupConfigs
+from wire.internal_topics import OFFSETS_TOPIC
+from wire.links import SiteRole, is_stand_in, link_of_group, link_of_topic, other_site, role_of
 
 NO_NODE = -1
 UNKNOWN_EPOCH = -1
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class LinkRole(enum.Enum):
@@ -104,11 +107,15 @@ class ClusterImage:
     move its partitions at once may lose sight of the new leaders (librdkafka does, until its next refresh)."""
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
+    quarantined: frozenset[str] = frozenset()
+    """Topics that the controller cannot read: what this broker has of them, in `topics` and in its logs, stays as it is."""
     links: Mapping[str, LinkRecord] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, QuotaValues] = field(default_factory=dict)
+    group_configs: Mapping[str, GroupConfigs] = field(default_factory=dict)
+    """What was set for single groups of this site."""
     confirmed_epochs: Mapping[str, int] = field(default_factory=dict)
     peers: Mapping[str, SiteView] = field(default_factory=dict)
-    peer_topics: Mapping[str, Mapping[str, TopicImage]] = field(default_factory=dict)
+    peer_topics: Mapping[str, PeerTopics] = field(default_factory=dict)
     carriers: dict[str, str | None] = field(default_factory=dict)
     """Memory of `link_of`: topic name to link name, shared by images with the same links."""
 
@@ -159,19 +166,38 @@ class ClusterImage:
         link = self.link_of(topic)
         if link is None and own is None:
             home = self.only_site_with(topic)
-            return None if home is None else RoutedTopic(topic=self.peer_topics[home][topic], is_own_site=False)
+            found = None if home is None else self.topics_of_peer(home).get(topic)
+            return None if found is None else RoutedTopic(topic=found, is_own_site=False)
         if link is None or not link.is_routed or self.role_in(link) is not LinkRole.PASSIVE:
             return None if own is None else RoutedTopic(topic=own, is_own_site=True)
-        theirs = self.peer_topics.get(other_site(link, self.site), {}).get(topic)
+        theirs = self.topics_of_peer(other_site(link, self.site)).get(topic)
         if theirs is not None:
             return RoutedTopic(topic=theirs, is_own_site=False)
-        return None if own is None else RoutedTopic(topic=_without_leaders(own), is_own_site=False)
+        if own is None or self.peer_of(link) is not None:
+            return None
+        return RoutedTopic(topic=_without_leaders(own), is_own_site=False)
+
+    def routed_topic_with_id(self, topic_id: bytes) -> RoutedTopic | None:
+        """The topic with the id as a client must see it, None when no site that counts has it.
+
+        A copy whose topic was deleted and made again at the active site has a name that is another topic's there: its id leads nowhere.
+        """
+        names = (self.topic_names.get(topic_id), *(topics.name_of(topic_id) for topics in self.peer_topics.values()))
+        for name in names:
+            found = None if name is None else self.routed_topic(name)
+            if found is not None and found.topic.topic_id == topic_id:
+                return found
+        return None
+
+    def topics_of_peer(self, site: str) -> PeerTopics:
+        """The topics of a peer, none while it was never heard of."""
+        return self.peer_topics.get(site, NO_PEER_TOPICS)
 
     def only_site_with(self, topic: str) -> str | None:
         """The peer that has a topic which no link carries and this site does not have; clients of both sites are led to it there."""
         if topic in self.topics or self.link_of(topic) is not None:
             return None
-        return next((site for site in self.routed_sites() if topic in self.peer_topics.get(site, {})), None)
+        return next((site for site in self.routed_sites() if self.topics_of_peer(site).get(topic)), None)
 
     def routed_sites(self) -> list[str]:
         """Peers whose brokers clients of this site see too, by name."""
@@ -188,7 +214,7 @@ class ClusterImage:
 
     def routed_topic_names(self) -> Iterator[str]:
         """Names of all topics that a client must see: the own ones, then those that only an active peer has yet."""
-        yield from self.topics
+        yield from (name for name in self.topics if not self.links or self.routed_topic(name) is not None)
         for topics in self.peer_topics.values():
             for name in topics:
                 if name not in self.topics and self.routed_topic(name) is not None:
@@ -217,6 +243,7 @@ class ClusterImage:
         return view.group_coordinators[group_partition(group, len(view.group_coordinators))]
 
 
+NO_PEER_TOPICS: Final = PeerTopics()
 CARRIERS_REMEMBERED_MAX = 100_000
 HASHES_REMEMBERED_MAX = 10_000
 _SIGN: Final = 1 << 31
@@ -268,8 +295,10 @@ def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) 
 
 def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     """The image after the batch. A change that arrives before any full image is taken too: it names what it changes."""
-    topics = _merged_topics({} if batch.is_full else image.topics, image.topics, batch)
-    links = _merged_links({} if batch.is_full else image.links, batch)
+    quarantined = frozenset(batch.quarantined_topics) if batch.is_full else image.quarantined
+    kept = {name: image.topics[name] for name in quarantined if name in image.topics} if batch.is_full else image.topics
+    topics = _merged_topics(kept, image.topics, batch)
+    links = _merged_links({} if batch.is_full else image.links, image.links, batch)
     brokers = _merged_brokers(image.brokers, batch)
     has_same_links = links == image.links
     return replace(
@@ -284,9 +313,11 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         departed={node: broker for node, broker in {**image.departed, **image.brokers}.items() if node not in brokers},
         topics=topics,
         topic_names={topic.topic_id: name for name, topic in topics.items()},
+        quarantined=quarantined,
         links=image.links if has_same_links else links,
         carriers=image.carriers if has_same_links else {},
         quotas=_merged_quotas(image.quotas, batch),
+        group_configs=_merged_group_configs(image.group_configs, batch),
     )
 
 
@@ -310,14 +341,32 @@ def with_peer_view(image: ClusterImage, view: SiteView) -> ClusterImage:
     known = image.peers.get(view.site)
     if known is not None and known == view:
         return image
-    former = image.peer_topics.get(view.site, {})
-    topics = {topic.name: _shared(topic_image(topic), former.get(topic.name)) for topic in view.topics}
+    topics = image.topics_of_peer(view.site).with_view(topic_image(topic) for topic in view.topics)
     return replace(
         image,
         version=image.version + 1,
         peers={**image.peers, view.site: view},
         peer_topics={**image.peer_topics, view.site: topics},
     )
+
+
+def with_peer_reports(
+    image: ClusterImage, site: str, reports: Iterable[tuple[TopicImage, bool]], *, at_ms: float
+) -> ClusterImage:
+    """The image after a broker of a peer reported topics, each with whether it was deleted there."""
+    topics = image.topics_of_peer(site)
+    for topic, is_deleted in reports:
+        topics = topics.with_report(topic, is_deleted=is_deleted, at_ms=at_ms)
+    return replace(image, version=image.version + 1, peer_topics={**image.peer_topics, site: topics})
+
+
+def without_old_reports(image: ClusterImage, site: str, *, before_ms: float) -> ClusterImage:
+    """The image once a view of the peer is so new that what was reported before is in it, or is not so any more."""
+    known = image.topics_of_peer(site)
+    topics = known.without_old_reports(before_ms=before_ms)
+    if topics is known:
+        return image
+    return replace(image, version=image.version + 1, peer_topics={**image.peer_topics, site: topics})
 
 
 def topic_image(topic: TopicInfo) -> TopicImage:
@@ -379,10 +428,13 @@ def _merged_topics(
     return topics
 
 
-def _merged_links(kept: Mapping[str, LinkRecord], batch: ControlBatch) -> dict[str, LinkRecord]:
+def _merged_links(
+    kept: Mapping[str, LinkRecord], former: Mapping[str, LinkRecord], batch: ControlBatch
+) -> dict[str, LinkRecord]:
+    """A link whose record the controller cannot read stays as this broker knows it."""
     links = {name: link for name, link in kept.items() if name not in batch.deleted_links}
     for link in batch.links:
-        links[link.name] = link
+        links[link.name] = former.get(link.name, link) if is_stand_in(link) else link
     return links
 
 
@@ -392,6 +444,14 @@ def _merged_quotas(former: Mapping[QuotaEntity, QuotaValues], batch: ControlBatc
         quotas[entity_from_message(named.entity)] = dict(named.values)
     quotas = {entity: values for entity, values in quotas.items() if values}
     return former if former == quotas else quotas
+
+
+def _merged_group_configs(former: Mapping[str, GroupConfigs], batch: ControlBatch) -> Mapping[str, GroupConfigs]:
+    configs = {} if batch.is_full else dict(former)
+    for named in batch.group_configs:
+        configs[named.group] = dict(named.configs)
+    configs = {group: values for group, values in configs.items() if values}
+    return former if former == configs else configs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,9 +464,14 @@ class ImageChange:
     changed_links: tuple[LinkRecord, ...]
 
 
+NO_CHANGE: Final = ImageChange(deleted=(), changed=(), changed_links=())
+
+
 def difference(before: ClusterImage, after: ClusterImage) -> ImageChange:
     """What changed for this site's own topics between two images."""
     have_roles_changed = before.links is not after.links or before.confirmed_epochs is not after.confirmed_epochs
+    if before.topics is after.topics and not have_roles_changed:
+        return NO_CHANGE
     deleted = tuple(
         DeletedTopicImage(name=name, topic_id=topic.topic_id)
         for name, topic in before.topics.items()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from kio.schema.errors import ErrorCode
 
 from broker.core import consumer_groups
+from broker.core.consumer_group_offsets import commit_error
 from broker.core.consumer_group_states import ConsumerFact, ConsumerGroup, MemberState
 from broker.core.consumer_groups import ConsumerTurn
 from broker.core.group_messages import (
@@ -18,7 +19,6 @@ from broker.core.group_messages import (
     CodeReply,
     Command,
     CommitOffsets,
-    CommitTransactionOffsets,
     ConsumerHeartbeat,
     Decision,
     DeleteGroup,
@@ -42,7 +42,9 @@ def heartbeat(
 ) -> Decision:
     """ConsumerGroupHeartbeat."""
     said = command.said
-    turn, reply = consumer_groups.heartbeat(known, said, command.topics, size_max=limits.consumer_size_max)
+    turn, reply = consumer_groups.heartbeat(
+        known, said, command.topics, size_max=limits.consumer_size_max, assignors=limits.consumer_assignors
+    )
     if said.member_id in known.members and said.member_id not in turn.group.members:
         reason = f"{said.member_id} leaves"
         removed = after_removal(known, {said.member_id}, reason, limits, now_ms=now_ms, topics=command.topics)
@@ -103,10 +105,7 @@ def _refusal(known: ConsumerGroup, command: Command) -> Reply | None:
 
 
 def _commit_refusal(known: ConsumerGroup, command: CommitOffsets) -> PartitionsReply | None:
-    is_anonymous = not command.member_id and command.generation < 0
-    if is_anonymous and isinstance(command, CommitTransactionOffsets):
-        return None
-    error = consumer_groups.commit_error(known, command.member_id, command.generation)
+    error = commit_error(known, command)
     return None if error is ErrorCode.none else PartitionsReply(error=error)
 
 

@@ -7,8 +7,7 @@ what is not its own any more (and says so), then it gets what others have given 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
@@ -27,8 +26,8 @@ from broker.core.consumer_group_states import (
     copy_of,
     partitions_of,
 )
-from broker.core.server_assignors import ASSIGNORS, DEFAULT_ASSIGNOR, AssignmentInput, Owned
-from broker.core.topic_patterns import UnsafePattern, compiled_pattern
+from broker.core.server_assignors import ASSIGNORS, AssignmentInput, Owned
+from broker.core.topic_patterns import InvalidPattern, compiled_pattern, is_matched
 from wire.consumer_group_records import (
     CURRENT_KIND,
     GROUP_KIND,
@@ -85,6 +84,7 @@ class ConsumerTurn:
     group: ConsumerGroup
     topics: TopicShapes
     size_max: int
+    assignors: Sequence[str] = tuple(ASSIGNORS)
     facts: list[ConsumerFact] = field(default_factory=list)
     reason: str = ""
 
@@ -105,12 +105,17 @@ class Refused(Exception):
 
 
 def heartbeat(
-    known: ConsumerGroup, said: MemberHeartbeat, topics: TopicShapes, *, size_max: int
+    known: ConsumerGroup,
+    said: MemberHeartbeat,
+    topics: TopicShapes,
+    *,
+    size_max: int,
+    assignors: Sequence[str] = tuple(ASSIGNORS),
 ) -> tuple[ConsumerTurn, HeartbeatReply]:
     """What follows from a heartbeat; `topics` are all that clients see."""
     if known.checked_topics is topics and _changes_nothing(known, said):
         return ConsumerTurn(known, topics, size_max), _reply(known, said, known.reached[said.member_id])
-    turn = ConsumerTurn(copy_of(known), topics, size_max)
+    turn = ConsumerTurn(copy_of(known), topics, size_max, assignors)
     try:
         if said.member_epoch in (LEAVING_EPOCH, LEAVING_STATIC_EPOCH):
             return turn, _leave(turn, said)
@@ -169,18 +174,6 @@ def removal(known: ConsumerGroup) -> list[ConsumerFact]:
     turn.put(TARGET_EPOCH_KIND, None)
     turn.put(GROUP_KIND, None)
     return turn.facts
-
-
-def commit_error(known: ConsumerGroup, member_id: str, member_epoch: int) -> ErrorCode:
-    """Why a member may not commit, or read, offsets; `none` when it may."""
-    if member_epoch < 0 and not member_id:
-        return ErrorCode.none if not known.members else ErrorCode.unknown_member_id
-    if member_id not in known.members:
-        return ErrorCode.unknown_member_id
-    if member_epoch == known.reached_by(member_id).epoch:
-        return ErrorCode.none
-    is_classic = known.members[member_id].classic is not None
-    return ErrorCode.illegal_generation if is_classic else ErrorCode.stale_member_epoch
 
 
 # --- leaving
@@ -278,8 +271,8 @@ def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
 
 
 def _take_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> None:
-    if said.server_assignor and said.server_assignor not in ASSIGNORS:
-        accepted = ", ".join(sorted(ASSIGNORS))
+    if said.server_assignor and said.server_assignor not in turn.assignors:
+        accepted = ", ".join(turn.assignors)
         raise Refused(ErrorCode.unsupported_assignor, f"{said.server_assignor} is not known; accepted: {accepted}")
     former = former or turn.group.members.get(said.member_id)
     metadata = MemberMetadata(
@@ -319,8 +312,9 @@ def _regex(said: MemberHeartbeat, former: MemberMetadata | None) -> str | None:
     if said.topic_regex:
         try:
             compiled_pattern(said.topic_regex)
-        except (UnsafePattern, re.error) as error:
-            raise Refused(ErrorCode.invalid_regular_expression, f"{said.topic_regex!r}: {error}") from error
+        except InvalidPattern as error:
+            message = f"SubscribedTopicRegex `{said.topic_regex}` is not a valid regular expression: {error}"
+            raise Refused(ErrorCode.invalid_regular_expression, message) from error
     return said.topic_regex or None
 
 
@@ -347,20 +341,15 @@ def subscribed_names(member: MemberMetadata, topics: TopicShapes) -> set[str]:
     """Topics that the member wants and that exist."""
     found = {name for name in member.topic_names if name in topics}
     if member.topic_regex:
-        pattern = compiled_pattern(member.topic_regex)
-        found |= {name for name in topics if _is_matched(pattern, name)}
+        found |= {name for name in topics if is_matched(member.topic_regex, name)}
     return found
 
 
 def subscription(group: ConsumerGroup) -> Callable[[str], bool]:
     """Whether members of the group want a topic, by its name, be it there or not."""
     names = {name for member in group.members.values() for name in member.topic_names}
-    patterns = [compiled_pattern(text) for text in {member.topic_regex for member in group.members.values()} if text]
-    return lambda topic: topic in names or any(_is_matched(pattern, topic) for pattern in patterns)
-
-
-def _is_matched(pattern: re.Pattern[str], name: str) -> bool:
-    return not name.startswith("__") and pattern.fullmatch(name) is not None
+    patterns = {member.topic_regex for member in group.members.values() if member.topic_regex}
+    return lambda topic: topic in names or any(is_matched(text, topic) for text in patterns)
 
 
 def _subscriptions(turn: ConsumerTurn) -> Mapping[str, Collection[str]]:
@@ -387,10 +376,10 @@ def _metadata_hash(turn: ConsumerTurn) -> int:
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
-def assignor_of(group: ConsumerGroup) -> str:
-    """What most members ask for."""
-    votes = [member.server_assignor for member in group.members.values() if member.server_assignor]
-    return max(sorted(set(votes)), key=votes.count) if votes else DEFAULT_ASSIGNOR
+def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
+    """What most members ask for, of those that the broker offers; the first of these when they ask for none."""
+    votes = [member.server_assignor for member in group.members.values() if member.server_assignor in assignors]
+    return max(sorted(filter(None, set(votes))), key=votes.count) if votes else assignors[0]
 
 
 def _work_target_out(turn: ConsumerTurn) -> None:
@@ -404,7 +393,7 @@ def _work_target_out(turn: ConsumerTurn) -> None:
         partition_counts=dict(shapes),
         current={member: group.targets.get(member, frozenset()) for member in group.members},
     )
-    for member_id, owned in ASSIGNORS[assignor_of(group)](given).items():
+    for member_id, owned in ASSIGNORS[assignor_of(group, turn.assignors)](given).items():
         if group.targets.get(member_id) != owned:
             turn.put(TARGET_KIND, TargetAssignment(partitions_of(owned)), member_id)
     turn.put(TARGET_EPOCH_KIND, TargetEpoch(group.epoch))

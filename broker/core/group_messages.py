@@ -112,6 +112,8 @@ class CommitOffsets(Command):
     group_instance_id: str | None = None
     generation: int = NO_GENERATION
     offsets: Mapping[TopicPartition, CommittedOffset]
+    knows_member_epochs: bool = True
+    """False for a request of a version from before KIP-848."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

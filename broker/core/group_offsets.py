@@ -16,9 +16,11 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.group_membership import member_error
 from broker.core.group_messages import (
+    Answer,
     CommitOffsets,
     CommittedOffset,
     CommitTransactionOffsets,
+    Decision,
     GroupRecord,
     GroupRemoved,
     MirrorOffsets,
@@ -28,7 +30,7 @@ from broker.core.group_messages import (
     PartitionsReply,
     TopicPartition,
 )
-from broker.core.group_states import CONSUMER_PROTOCOL_TYPE, NO_GENERATION, Group, GroupState
+from broker.core.group_states import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from broker.core.group_turn import Turn
 from wire.byte_reader import Malformed
 from wire.consumer_protocol import subscribed_topics
@@ -78,14 +80,12 @@ def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
     group = turn.group
     is_anonymous = not command.member_id and command.group_instance_id is None
     is_transactional = isinstance(command, CommitTransactionOffsets)
-    if command.generation == NO_GENERATION and is_anonymous:
-        if is_transactional:
-            # Producers before KIP-447 do not know the member: the transactional id alone fences them.
-            return ErrorCode.none
-        # A consumer without a group, or a tool: only while nobody else owns the group's offsets.
-        return ErrorCode.unknown_member_id if group.members else ErrorCode.none
-    if not group.members and group.generation == 0:
-        return ErrorCode.illegal_generation
+    if command.generation < 0 and group.state is GroupState.EMPTY:
+        # A consumer that has not joined, or a tool; those of KIP-848 send a member id all the same.
+        return ErrorCode.none
+    if command.generation < 0 and is_anonymous:
+        # Producers before KIP-447 do not know the member: the transactional id alone fences them.
+        return ErrorCode.none if is_transactional else ErrorCode.unknown_member_id
     error = member_error(
         turn,
         member_id=command.member_id,
@@ -108,6 +108,13 @@ def commit(turn: Turn, command: CommitOffsets) -> list[GroupRecord]:
     if member is not None:
         turn.restart_session(member)
     return _take(turn, command.offsets)
+
+
+def commit_without_group(command: CommitOffsets, token: int) -> Decision:
+    """The refusal of a commit of some generation of a group that is not there."""
+    is_classic = isinstance(command, CommitTransactionOffsets) or not command.knows_member_epochs
+    error = ErrorCode.illegal_generation if is_classic else ErrorCode.group_id_not_found
+    return Decision(effects=(Answer(token=token, reply=PartitionsReply(error=error)),))
 
 
 def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupRecord]:

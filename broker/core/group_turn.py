@@ -12,6 +12,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, Bounds, GroupBounds
 from broker.core.group_messages import (
     Answer,
     CancelTimer,
@@ -28,6 +29,7 @@ from broker.core.group_messages import (
     TimerKind,
 )
 from broker.core.group_states import Group, Member
+from broker.core.server_assignors import ASSIGNORS
 
 NEWCOMER_TIMEOUT_MS: Final = 300_000
 """A newcomer that waits for its first generation is kept this long (it cannot send heartbeats yet)."""
@@ -44,11 +46,34 @@ class GroupLimits:
     offset_metadata_bytes_max: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     consumer_session_timeout_ms: int = 45_000
+    consumer_session_timeout_ms_min: int = 45_000
+    consumer_session_timeout_ms_max: int = 60_000
+    consumer_heartbeat_interval_ms: int = 5000
+    consumer_heartbeat_interval_ms_min: int = 5000
+    consumer_heartbeat_interval_ms_max: int = 15_000
+    consumer_assignors: tuple[str, ...] = tuple(ASSIGNORS)
+    """What members may ask for; the first one serves groups whose members ask for none."""
     consumer_size_max: int = (1 << 31) - 1
     may_upgrade: bool = True
     """A member of the newer protocol may turn a group of the classic one into one of its own (KIP-848)."""
     may_downgrade: bool = True
     """When the last of these leaves, the others may go on as a group of the classic protocol."""
+
+    @property
+    def group_bounds(self) -> GroupBounds:
+        """What may be set for single groups."""
+        return {
+            SESSION_TIMEOUT: Bounds(
+                self.consumer_session_timeout_ms,
+                self.consumer_session_timeout_ms_min,
+                self.consumer_session_timeout_ms_max,
+            ),
+            HEARTBEAT_INTERVAL: Bounds(
+                self.consumer_heartbeat_interval_ms,
+                self.consumer_heartbeat_interval_ms_min,
+                self.consumer_heartbeat_interval_ms_max,
+            ),
+        }
 
 
 class Turn:

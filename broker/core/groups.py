@@ -12,7 +12,7 @@ Invariants: (a) only EMPTY groups without members and STABLE ones with them are 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -22,6 +22,7 @@ from broker.core import classic_members, consumer_group_turn, consumer_groups, g
 from broker.core import group_membership as membership
 from broker.core.consumer_group_states import JOINING_EPOCH, ConsumerFact, ConsumerGroup
 from broker.core.consumer_groups import HeartbeatReply
+from broker.core.group_configs import SESSION_TIMEOUT, in_force
 from broker.core.group_messages import (
     Answer,
     CodeReply,
@@ -61,6 +62,7 @@ from broker.core.group_pending_offsets import PendingOffsets
 from broker.core.group_states import NO_GENERATION, Group, GroupState
 from broker.core.group_turn import GroupLimits, Turn
 from wire.consumer_group_records import GROUP_KIND
+from wire.group_configs import GroupConfigs
 from wire.internal_topics import OffsetValue
 
 STORY_LENGTH: Final = 64
@@ -73,8 +75,9 @@ class InvariantBroken(AssertionError):
 class Groups:
     """See the module."""
 
-    def __init__(self, limits: GroupLimits) -> None:
+    def __init__(self, limits: GroupLimits, configs_of: Callable[[str], GroupConfigs] = lambda _group_id: {}) -> None:
         self._limits = limits
+        self._configs_of = configs_of
         self._groups: dict[str, Group] = {}
         self._offsets = OffsetTable()
         self._pending = PendingOffsets()
@@ -141,7 +144,7 @@ class Groups:
     def _consumer_heartbeat(
         self, known: ConsumerGroup | None, command: ConsumerHeartbeat, *, now_ms: int, token: int
     ) -> Decision:
-        classic, limits = self._groups.get(command.group_id), self._limits
+        classic, limits = self._groups.get(command.group_id), self._limits_of(command.group_id)
         before: Decision | None = None
         if known is None and classic is not None and not classic.is_simple:
             try:
@@ -158,6 +161,14 @@ class Groups:
             effects=(*before.effects, *decision.effects),
             reason=f"{before.reason}; {decision.reason}" if before.reason else decision.reason,
         )
+
+    def _limits_of(self, group_id: str) -> GroupLimits:
+        """The bounds, with what was set for the group."""
+        configs, limits = self._configs_of(group_id), self._limits
+        if not configs:
+            return limits
+        timeout_ms = in_force(configs, SESSION_TIMEOUT, limits.group_bounds)
+        return replace(limits, consumer_session_timeout_ms=timeout_ms)
 
     def _upgraded(self, classic: Group, command: ConsumerHeartbeat) -> tuple[ConsumerGroup | None, Decision]:
         """The classic group goes, its offsets stay; its members, if any, go on in a group of the newer protocol. NotConvertible."""
@@ -176,7 +187,7 @@ class Groups:
         if isinstance(command, FireTimer) and command.key.kind in MEMBER_TIMERS:
             return consumer_group_turn.fire(consumers, command, self._limits, now_ms=now_ms)
         if isinstance(command, ResumeGroup):
-            return consumer_group_turn.resume(consumers, self._limits)
+            return consumer_group_turn.resume(consumers, self._limits_of(command.group_id))
         if consumers.members and isinstance(command, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
             return classic_members.decide(consumers, command, self._limits, token=token, now_ms=now_ms)
         refused = consumer_group_turn.refuse(consumers, command, token)
@@ -200,6 +211,8 @@ class Groups:
             command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat
         ):
             return self._without_group(command, token)
+        if known is None and isinstance(command, CommitOffsets) and command.generation >= 0:
+            return group_offsets.commit_without_group(command, token)
         if known is None and isinstance(command, JoinGroup) and command.member_id:
             reply = JoinReply(error=ErrorCode.unknown_member_id, member_id=command.member_id)
             return Decision(effects=(Answer(token=token, reply=reply),))

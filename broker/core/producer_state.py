@@ -39,8 +39,9 @@ _GAP_MAX: Final = 2**30
 class OutOfOrderSequence(BatchRejected):
     """A gap or a repetition older than the remembered batches."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, producer_id: int, reason: str) -> None:
         super().__init__(ErrorCode.out_of_order_sequence_number, reason)
+        self.producer_id = producer_id
 
 
 class EarlierToCome(BatchRejected):
@@ -255,7 +256,8 @@ class ProducerStates:
         if header.producer_epoch != producer.epoch:
             if first_sequence != 0 and producer.epoch != NO_EPOCH and not self._is_carried_over(producer):
                 raise OutOfOrderSequence(
-                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first_sequence}"
+                    header.producer_id,
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first_sequence}",
                 )
             return
         if not producer.batches:
@@ -266,8 +268,9 @@ class ProducerStates:
         if self._is_carried_over(producer) and _is_behind(expected, first_sequence):
             return
         raise OutOfOrderSequence(
+            header.producer_id,
             f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence}, "
-            f"expected {expected}"
+            f"expected {expected}",
         )
 
     def _refused_before(self, header: BatchHeader, producer: _Producer) -> int | None:

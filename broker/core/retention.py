@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from broker.core.topic_configs import LogConfig
+
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
@@ -29,6 +31,11 @@ class RetentionPolicy(NamedTuple):
     retention_ms: int
     retention_bytes: int
     is_deleting: bool
+
+    @classmethod
+    def of(cls, config: LogConfig, *, is_copy: bool) -> RetentionPolicy:
+        """The limits of a topic with this configuration; a copy of another site's topic keeps what that one keeps."""
+        return cls(config.retention_ms, config.retention_bytes, config.is_deleted and not is_copy)
 
 
 class Expiry(NamedTuple):
@@ -77,6 +84,15 @@ class RollPolicy(NamedTuple):
 
     segment_bytes: int
     segment_ms: int
+
+    @classmethod
+    def of(cls, config: LogConfig, *, jitter: float) -> RollPolicy:
+        """The limits of a topic with this configuration; `jitter` between 0 and 1 is the share of segment.jitter.ms that is taken off."""
+        segment_ms = config.segment_ms - int(jitter * min(config.segment_jitter_ms, config.segment_ms))
+        if config.is_compacted:
+            # the active segment is never compacted: rolling in time is what keeps max.compaction.lag.ms
+            segment_ms = min(segment_ms, config.compaction_lag_ms_max)
+        return cls(config.segment_bytes, segment_ms)
 
 
 class ActiveSegment(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from wire.record_batch import Compression
 from wire.topic_configs import LONG_MAX, NO_REPLICAS, TOPIC_CONFIGS, InvalidTopicConfig, TopicConfig, check_overrides
 
 _HOUR_MS: Final = 3_600_000
@@ -27,6 +28,7 @@ class ConfigSource(IntEnum):
     STATIC = 4
     DEFAULT = 5
     BROKER_LOGGER = 6
+    GROUP = 8
 
 
 class ConfigLayer(NamedTuple):
@@ -93,6 +95,9 @@ class LogConfig:
     message_bytes_max: int = 1_048_588
     timestamp_after_ms_max: int = _HOUR_MS
     timestamp_before_ms_max: int = LONG_MAX
+    compression: Compression | None = None
+    """What the broker compresses with; None keeps the producer's codec."""
+    compression_level: int | None = None
     is_log_append_time: bool = False
     cleanable_dirty_ratio_min: float = 0.5
     insync_replicas_min: int = 1
@@ -103,6 +108,7 @@ class LogConfig:
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * _DAY_MS
     is_unclean_election_enabled: bool = False
+    is_preallocated: bool = False
     throttled_leaders: frozenset[str] = frozenset()
     throttled_followers: frozenset[str] = frozenset()
 
@@ -116,17 +122,32 @@ class LogConfig:
             resolved = resolve(definition, layers, overrides)
             values[name] = definition.parse_as(resolved.broker_property or name, resolved.text)
         policies = str(values["cleanup.policy"]).split(",")
+        codec = str(values["compression.type"])
+        level_name = f"compression.{codec}.level"
         numbers = {field: int(values[name]) for field, name in _NUMBER_FIELDS.items()}
         return cls(
             is_compacted="compact" in policies,
             is_deleted="delete" in policies,
+            compression=_CODECS.get(codec),
+            compression_level=int(values[level_name]) if level_name in values else None,
             is_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
             cleanable_dirty_ratio_min=float(values["min.cleanable.dirty.ratio"]),
             is_unclean_election_enabled=bool(values["unclean.leader.election.enable"]),
+            is_preallocated=bool(values["preallocate"]),
             throttled_leaders=_replicas(str(values["leader.replication.throttled.replicas"])),
             throttled_followers=_replicas(str(values["follower.replication.throttled.replicas"])),
             **numbers,
         )
+
+
+_CODECS: Final = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+"""Values of compression.type but `producer`."""
 
 
 def _replicas(text: str) -> frozenset[str]:

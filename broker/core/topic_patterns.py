@@ -1,60 +1,61 @@
-"""Regular expressions that clients send for topic names, kept to those that cannot hold the broker up. Pure.
+"""Regular expressions that clients send for topic names (KIP-848), in the syntax of RE2, as at Kafka. Pure.
 
-Python's engine backtracks: a few nested repetitions take hours on a name of 249 characters. Kafka's clients write RE2, which never does. So
-what is accepted is bounded in length and in repetitions without an end, and a repetition within another, and back references, are refused.
+RE2 needs time in proportion to the name times the size of the compiled pattern, whatever the pattern is, so a pattern of a client cannot
+hold the broker up for longer than its own size allows (docs/decisions/0036). `PROGRAM_BYTES_MAX` bounds that size.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from functools import lru_cache
-from re import _constants, _parser  # type: ignore[attr-defined]
-from typing import Any, Final
+from typing import Final, Protocol, cast
 
-LENGTH_MAX: Final = 249
-ENDLESS_MAX: Final = 2
-BOUNDED_MAX: Final = 16
-"""A repetition up to this often does not count as one without an end."""
-_REPEATS: Final = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
-_REMEMBERED: Final = 1024
+import re2
+
+PROGRAM_BYTES_MAX: Final = 256 * 1024
+"""Memory of one compiled pattern; room for about 15,000 characters without repetitions."""
+_REMEMBERED: Final = 256
 
 
-class UnsafePattern(ValueError):
-    """The pattern could take too long."""
+class InvalidPattern(ValueError):
+    """RE2 does not take the pattern; says why."""
+
+
+class TopicPattern(Protocol):
+    """A compiled pattern."""
+
+    def fullmatch(self, name: str) -> object | None:
+        """Something when the whole name matches, None when it does not."""
+        ...
 
 
 @lru_cache(_REMEMBERED)
-def compiled_pattern(text: str) -> re.Pattern[str]:
-    """The pattern, to be matched with the whole name. UnsafePattern, or re.error."""
-    if len(text) > LENGTH_MAX:
-        raise UnsafePattern(f"longer than {LENGTH_MAX} characters")
-    if _endless(_parser.parse(text), depth=0) > ENDLESS_MAX:
-        raise UnsafePattern(f"more than {ENDLESS_MAX} repetitions without an end")
-    return re.compile(text)
+def compiled_pattern(text: str) -> TopicPattern:
+    """The pattern, to be matched with the whole name. InvalidPattern."""
+    options = re2.Options()
+    options.max_mem = PROGRAM_BYTES_MAX
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        return cast("TopicPattern", re2.compile(text, options))
+    except re2.error as error:
+        raise InvalidPattern(_reason(error)) from error
 
 
-def _endless(parsed: Iterable[Any], *, depth: int) -> int:
-    """Repetitions without an end in this part of the pattern."""
-    count = 0
-    for operation, argument in parsed:
-        if operation is _constants.GROUPREF:
-            raise UnsafePattern("a back reference")
-        if operation in _REPEATS:
-            _low, high, inner = argument
-            is_many = high > 1
-            if is_many and depth:
-                raise UnsafePattern("a repetition within another one")
-            count += (high > BOUNDED_MAX) + _endless(inner, depth=depth + is_many)
-        else:
-            count += sum(_endless(part, depth=depth) for part in _parts(argument))
-    return count
+def is_matched(text: str, name: str) -> bool:
+    """Whether a stored pattern matches; one that RE2 does not take (earlier releases stored such) matches nothing."""
+    pattern = _stored_pattern(text)
+    return pattern is not None and pattern.fullmatch(name) is not None
 
 
-def _parts(argument: Any) -> Iterable[Any]:
-    """Sub-patterns of an operation's argument, wherever they are."""
-    if isinstance(argument, _parser.SubPattern):
-        yield argument
-    elif isinstance(argument, tuple | list):
-        for part in argument:
-            yield from _parts(part)
+@lru_cache(_REMEMBERED)
+def _stored_pattern(text: str) -> TopicPattern | None:
+    try:
+        return compiled_pattern(text)
+    except InvalidPattern:
+        return None
+
+
+def _reason(error: Exception) -> str:
+    """RE2's own sentence; the Python package gives it as bytes."""
+    reason = error.args[0] if error.args else ""
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

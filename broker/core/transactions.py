@@ -145,6 +145,8 @@ class Transactions:
             return _begin_id(command, now_ms, token)
         if known.is_carried:
             return _go_on_here(known, command, now_ms, token)
+        if known.state.is_ending:
+            return _refuse(token, ErrorCode.concurrent_transactions)
         if not _may_continue(known, command):
             return _refuse(token, ErrorCode.producer_fenced)
         if known.state is TransactionState.ONGOING:
@@ -154,8 +156,6 @@ class Transactions:
                 TransactionAnswer(token=token, reply=ProducerReply(error=ErrorCode.concurrent_transactions)),
                 reason="another producer begins: the open transaction is aborted",
             )
-        if not known.state.is_over:
-            return _refuse(token, ErrorCode.concurrent_transactions)
         return _next_epoch(known, command, now_ms, token)
 
     def _expire(self, known: Transaction | None, now_ms: int) -> TransactionDecision:
@@ -265,17 +265,11 @@ def _producer_error(known: Transaction | None, command: ProducerCommand) -> Erro
     return ErrorCode.none
 
 
-def _taking_part_error(known: Transaction | None, command: ProducerCommand) -> ErrorCode:
+def _add(known: Transaction | None, command: AddPartitions, now_ms: int, token: int) -> TransactionDecision:
     error = _producer_error(known, command)
     if known is not None and known.state.is_ending:
-        is_next = command.producer_id == known.next_producer_id and command.producer_epoch == 0
-        if error is ErrorCode.none or is_next:
-            return ErrorCode.concurrent_transactions
-    return error
-
-
-def _add(known: Transaction | None, command: AddPartitions, now_ms: int, token: int) -> TransactionDecision:
-    error = _taking_part_error(known, command)
+        # before the id and the epoch: EndTxn has given the producer its next ones already (KIP-890)
+        error = ErrorCode.concurrent_transactions
     if error is not ErrorCode.none or known is None:
         return _answer(token, AddReply(error=error))
     reply = AddReply(errors=dict.fromkeys(command.partitions, ErrorCode.none))
@@ -290,7 +284,11 @@ def _add(known: Transaction | None, command: AddPartitions, now_ms: int, token: 
 
 
 def _verified(known: Transaction | None, command: VerifyPartitions) -> AddReply:
-    error = _taking_part_error(known, command)
+    error = _producer_error(known, command)
+    if known is not None and known.state.is_ending:
+        is_next = command.producer_id == known.next_producer_id and command.producer_epoch == 0
+        if error is ErrorCode.none or is_next:
+            error = ErrorCode.concurrent_transactions
     if error is not ErrorCode.none or known is None:
         return AddReply(error=error)
     return AddReply(
@@ -305,16 +303,22 @@ def _verified(known: Transaction | None, command: VerifyPartitions) -> AddReply:
 
 
 def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token: int) -> TransactionDecision:
-    if known is not None and command.is_bumped and _is_repeated_end(known, command):
-        return _answer(token, _outcome_of_repeated_end(known, command))
+    """Refuse the end as too early, whatever it asks for, while the markers of the transaction before are being written.
+
+    The producer was answered when the decision was in the log, so it may have begun and ended its next transaction by then.
+    """
+    if known is not None and command.is_bumped:
+        if known.state.is_ending:
+            return _refuse(token, ErrorCode.concurrent_transactions)
+        if _is_repeated_end(known, command):
+            return _answer(token, _outcome_of_repeated_end(known, command))
     error = _producer_error(known, command)
     if error is not ErrorCode.none or known is None:
         return _refuse(token, error)
     if known.state is TransactionState.ONGOING:
         return _decide_end(known, command, now_ms, token)
     if known.state.is_ending:
-        is_same = command.is_commit is (known.state is TransactionState.PREPARE_COMMIT)
-        return _refuse(token, ErrorCode.concurrent_transactions if is_same else ErrorCode.invalid_txn_state)
+        return _refuse(token, ErrorCode.concurrent_transactions)
     if command.is_bumped:
         return _end_nothing(known, command, now_ms, token)
     done = TransactionState.COMPLETE_COMMIT if command.is_commit else TransactionState.COMPLETE_ABORT
@@ -335,13 +339,11 @@ def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
 
 
 def _outcome_of_repeated_end(known: Transaction, command: EndTransaction) -> ProducerReply:
-    was_commit = known.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+    was_commit = known.state is TransactionState.COMPLETE_COMMIT
     if command.is_commit is not was_commit:
         # aborted by its timeout, or by another producer: whoever still wants to commit comes too late
         late = ErrorCode.producer_fenced if command.is_commit else ErrorCode.invalid_txn_state
         return ProducerReply(error=late)
-    if known.state.is_ending:
-        return ProducerReply(error=ErrorCode.concurrent_transactions)
     return ProducerReply(producer_id=known.producer_id, producer_epoch=known.producer_epoch)
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import NO_NODE, OFFSETS_TOPIC
+from broker.core.cluster_image import NO_NODE
 from broker.core.group_messages import TopicPartition
 from broker.core.transaction_messages import AddPartitions
 from broker.entities import builder
 from broker.services import BrokerServices, RequestContext
 from broker.state_shard import CoordinatorRefusal
+from wire.internal_topics import OFFSETS_TOPIC
 
 API_KEY = 25
 MIN_VERSION = 0

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from broker.core.group_messages import TopicPartition
 from broker.core.transaction_messages import AddPartitions, AddReply, VerifyPartitions
 from broker.core.transaction_states import BUMPING_CLIENT_VERSION
+from broker.dispatch import request_label
 from broker.services import BrokerServices, RequestContext
 from broker.state_shard import CoordinatorRefusal
 from wire.add_partitions_codec import TopicResults, encode_add_partitions_response
@@ -25,7 +26,7 @@ MAX_VERSION = 5
 
 _SEVERAL_TRANSACTIONS_FROM = 4
 _KNOWS_PRODUCER_FENCED_FROM = 2
-_KNOWS_ABORTABLE_FROM = 5
+_NEWER_PROTOCOL_FROM = 5
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
@@ -38,10 +39,20 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             (one.transactional_id, _by_topic(one.topics, await _add(services, context, one, one.topics)))
             for one in request.transactions
         ]
+        _count_errors(services, results)
         return encode_add_partitions_response(version, results)
     one, topics = _Older(request), request.v3_and_below_topics
     errors = await _add(services, context, one, topics)
-    return encode_add_partitions_response(version, [(one.transactional_id, _by_topic(topics, errors))])
+    results = [(one.transactional_id, _by_topic(topics, errors))]
+    _count_errors(services, results)
+    return encode_add_partitions_response(version, results)
+
+
+def _count_errors(services: BrokerServices, results: list[tuple[str, TopicResults]]) -> None:
+    metrics = services.metrics.api(request_label(API_KEY))
+    for _, topics in results:
+        for partitions in topics.values():
+            metrics.count_errors(code for _, code in partitions)
 
 
 class _Older:
@@ -84,7 +95,7 @@ async def _ask(
     }
     if transaction.verify_only:
         return await services.transactions.verify_partitions(VerifyPartitions(**producer, partitions=partitions))
-    is_newer = context.api_version >= _KNOWS_ABORTABLE_FROM
+    is_newer = context.api_version >= _NEWER_PROTOCOL_FROM
     version = BUMPING_CLIENT_VERSION if is_newer else 0
     return await services.transactions.add_partitions(
         AddPartitions(**producer, partitions=partitions, client_version=version)
@@ -108,8 +119,6 @@ def _translation(context: RequestContext) -> Callable[[ErrorCode], ErrorCode]:
     def translated(error: ErrorCode) -> ErrorCode:
         if error is ErrorCode.producer_fenced and version < _KNOWS_PRODUCER_FENCED_FROM:
             return ErrorCode.invalid_producer_epoch
-        if error is ErrorCode.transaction_abortable and version < _KNOWS_ABORTABLE_FROM:
-            return ErrorCode.invalid_txn_state
         return error
 
     return translated

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.active_site import in_parts
 from broker.config_requests import BROKER_RESOURCE, replace_broker
 from broker.entities import builder
+from broker.group_config_requests import GROUP_RESOURCE, answer_of_their_site, replace_group
 from broker.handlers.describe_configs import topics_of
 from broker.handlers.incremental_alter_configs import (
     RefusedChange,
@@ -24,20 +26,26 @@ API_KEY = 33
 MIN_VERSION = 0
 MAX_VERSION = 2
 
+_REPLACED_HERE = {BROKER_RESOURCE: replace_broker, GROUP_RESOURCE: replace_group}
+
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an AlterConfigs request."""
     build = builder(API_KEY, context.api_version)
     names = topics_of(request)
-    answer = await services.active_site.answer(services.image, context, request, names)
+    answer = await in_parts(handle, services, context, request, entries="resources", results="responses", names=names)
+    answer = answer or await services.active_site.answer(services.image, context, request, names)
+    if answer is not None:
+        return answer
+    answer = await answer_of_their_site(services, context, request)
     if answer is not None:
         return answer
     changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
-    brokers = [resource for resource in request.resources if resource.resource_type == BROKER_RESOURCE]
-    others = [resource for resource in request.resources if resource.resource_type != BROKER_RESOURCE]
+    own = [resource for resource in request.resources if resource.resource_type in _REPLACED_HERE]
+    others = [resource for resource in request.resources if resource.resource_type not in _REPLACED_HERE]
     for resource in others:
         try:
-            check_resource(services.image, resource, names)
+            check_resource(services.image, resource)
         except RefusedChange as refused:
             changes[resource.resource_name] = refused
             continue
@@ -46,8 +54,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             name=resource.resource_name, set=values, replaces_all=True
         )
     results = []
-    for resource in brokers:
-        outcome = await replace_broker(
+    for resource in own:
+        outcome = await _REPLACED_HERE[resource.resource_type](
             services, resource.resource_name, _values(resource), is_validate_only=request.validate_only
         )
         results.append(result_part(build, resource, outcome))

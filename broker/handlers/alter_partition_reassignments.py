@@ -10,7 +10,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.entities import builder
+from broker.entities import allowed_ms, builder
 from broker.handlers.reassignments import by_topic
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
@@ -27,6 +27,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     may_change_factor = getattr(request, "allow_replication_factor_change", True)
     wanted = pb.AlterReassignmentsRequest(
         must_keep_replication_factor=not may_change_factor,
+        timeout_ms=allowed_ms(request.timeout),
         partitions=[
             pb.Reassignment(
                 topic=topic.name,
@@ -44,6 +45,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     except ControllerUnavailable as error:
         failed = {**common, "error_code": ErrorCode.not_controller, "error_message": str(error)}
         return build.response(**failed, responses=())
+    accepted = {result.topic for result in reply.results if not result.error_code}
+    await services.peer_news.tell(lambda: services.image, accepted)
     responses = tuple(
         build.part(
             "ReassignableTopicResponse",

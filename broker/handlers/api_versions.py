@@ -1,6 +1,7 @@
 """ApiVersions: what this broker speaks.
 
-Behaviour: lists every handler's versions; Antipode's private messages only to Antipode's own clients (by software name).
+Behaviour: lists every handler's versions; Antipode's private messages only to Antipode's own clients (by software name). Produce is listed
+from 0 though its versions 0 to 2 are refused, as in Kafka 4: older clients judge by it what a broker can do (KAFKA-18659).
 Versions: 0 to 4; a newer one is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511), see dispatch.py.
 Finalized features: transaction.version 2 (KIP-890) and group.version 1 (KIP-848). They do not change, so their epoch is always 0.
 """
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.features import FEATURES
 from broker.entities import ResponseBuilder, builder
 from broker.services import BrokerServices, RequestContext
 from wire.frames import VersionRange
@@ -21,7 +23,8 @@ API_KEY = 18
 MIN_VERSION = 0
 MAX_VERSION = 4
 
-FEATURES: Final = {"group.version": 1, "transaction.version": 2}
+LOWEST_LEVEL_OF_ZERO_FROM: Final = 4
+"""Clients that ask in version 3 fail on a feature whose lowest level is 0: they are not told of it as supported (KAFKA-17011)."""
 
 
 def _entity(version: int, error: ErrorCode, versions: Mapping[int, VersionRange]) -> Any:
@@ -41,6 +44,7 @@ def _features(build: ResponseBuilder) -> dict[str, Any]:
         "supported_features": tuple(
             build.part("SupportedFeatureKey", name=name, min_version=0, max_version=level)
             for name, level in FEATURES.items()
+            if build.version >= LOWEST_LEVEL_OF_ZERO_FROM
         ),
         "finalized_features_epoch": 0,
         "finalized_features": tuple(

@@ -9,6 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.authorized_operations import ALL_OF_A_GROUP, NOT_ASKED, answered
 from broker.core.consumer_group_states import ConsumerGroup, partitions_of
 from broker.core.consumer_groups import assignor_of
 from broker.core.server_assignors import Owned
@@ -21,17 +22,18 @@ API_KEY = 69
 MIN_VERSION = 0
 MAX_VERSION = 1
 
-NO_OPERATIONS = -(1 << 31)
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a ConsumerGroupDescribe request."""
     build = builder(API_KEY, context.api_version)
-    return build.response(groups=tuple(_described(services, context, build, name) for name in request.group_ids))
+    operations = answered(ALL_OF_A_GROUP, is_asked=request.include_authorized_operations)
+    groups = tuple(_described(services, context, build, name, operations) for name in request.group_ids)
+    return build.response(groups=groups)
 
 
-def _described(services: BrokerServices, context: RequestContext, build: Any, group_id: str) -> Any:
+def _described(services: BrokerServices, context: RequestContext, build: Any, group_id: str, operations: int) -> Any:
     try:
         group = services.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool)
     except CoordinatorRefusal as refusal:
@@ -46,8 +48,9 @@ def _described(services: BrokerServices, context: RequestContext, build: Any, gr
         state=group.state,
         epoch=group.epoch,
         target_epoch=group.target_epoch,
-        assignor=assignor_of(group),
+        assignor=assignor_of(group, services.groups.assignors),
         members=tuple(_member(build, group, name, member, names) for name, member in group.members.items()),
+        operations=operations,
     )
 
 
@@ -90,6 +93,7 @@ def _entity(
     target_epoch: int = 0,
     assignor: str = "",
     members: tuple[Any, ...] = (),
+    operations: int = NOT_ASKED,
 ) -> Any:
     return build.part(
         "DescribedGroup",
@@ -101,5 +105,5 @@ def _entity(
         assignment_epoch=target_epoch,
         assignor_name=assignor,
         members=members,
-        authorized_operations=NO_OPERATIONS,
+        authorized_operations=operations,
     )

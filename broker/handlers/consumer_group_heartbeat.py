@@ -29,12 +29,20 @@ MAX_VERSION = 1
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a ConsumerGroupHeartbeat request."""
     said = _said(context, request)
+    if "consumer" not in services.config.rebalance_protocols:
+        message = "group.coordinator.rebalance.protocols leaves the consumer protocol out"
+        reply = HeartbeatReply(error=ErrorCode.unsupported_version, message=message)
+        return _response(services, context, request, reply)
     try:
         reply = _unusable(said) or await services.groups.consumer_heartbeat(request.group_id, said)
     except CoordinatorRefusal as refusal:
         reply = HeartbeatReply(error=refusal.code)
+    return _response(services, context, request, reply)
+
+
+def _response(services: BrokerServices, context: RequestContext, request: Any, reply: HeartbeatReply) -> Any:
     build = builder(API_KEY, context.api_version)
-    interval_ms = services.config.consumer_heartbeat_interval_ms
+    interval_ms = services.groups.heartbeat_interval_ms(request.group_id)
     return build.response(
         error_code=reply.error,
         error_message=reply.message,

@@ -1,7 +1,8 @@
 """CreatePartitions: forwarded to the active controller.
 
 Behaviour: topics that a link brings are grown at the active site (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot
-be. The answer waits a moment for this broker to know the new partitions, which count against the client's quota of mutations.
+be. The answer waits a moment for the brokers of this site and of its peers to know the new partitions (`peer_news.py`), which count
+against the client's quota of mutations.
 Versions: 0 to 3.
 """
 
@@ -11,8 +12,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.active_site import in_parts
 from broker.core.cluster_image import ClusterImage
-from broker.entities import builder, throttle_time
+from broker.entities import allowed_ms, builder, throttle_time
 from broker.handlers.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.quotas import QUOTA_EXCEEDED_MESSAGE
 from broker.services import BrokerServices, RequestContext
@@ -41,14 +43,15 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer a CreatePartitions request."""
     build, image = builder(API_KEY, context.api_version), services.image
     names = [topic.name for topic in request.topics]
-    answer = await services.active_site.answer(image, context, request, names)
+    answer = await in_parts(handle, services, context, request, entries="topics", results="results", names=names)
+    answer = answer or await services.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewPartitions] = []
     permits = services.quotas.mutation_permits(context, is_free=request.validate_only)
     for topic in request.topics:
-        refusal = policy_refusal(image, topic.name, names)
+        refusal = policy_refusal(image, topic.name)
         if refusal is not None:
             results[topic.name] = _result(build, topic.name, ErrorCode.policy_violation, refusal)
         elif not permits.take(_added_count(image, topic)):
@@ -58,7 +61,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         else:
             wanted.append(_new_partitions(image, topic))
     if wanted:
-        results.update(await _create(services, build, wanted, is_validate_only=request.validate_only))
+        results.update(await _create(services, build, wanted, request))
     answered = tuple(results[topic.name] for topic in request.topics if topic.name in results)
     return build.response(results=answered, throttle_time=throttle_time(permits.rest_ms))
 
@@ -68,23 +71,24 @@ def _added_count(image: ClusterImage, topic: Any) -> int:
     return 0 if known is None else max(topic.count - len(known.partitions), 0)
 
 
-async def _create(
-    services: BrokerServices, build: Any, wanted: list[pb.NewPartitions], *, is_validate_only: bool
-) -> dict[str, Any]:
-    request = pb.CreatePartitionsRequest(topics=wanted, is_validate_only=is_validate_only)
+async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewPartitions], request: Any) -> dict[str, Any]:
+    forwarded = pb.CreatePartitionsRequest(
+        topics=wanted, is_validate_only=request.validate_only, timeout_ms=allowed_ms(request.timeout)
+    )
     try:
-        reply = await services.controller.create_partitions(request)
+        reply = await services.controller.create_partitions(forwarded)
     except ControllerUnavailable as error:
         return {topic.name: _result(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
     counts = {topic.name: topic.total_count for topic in wanted}
     grown = [result.name for result in reply.results if not result.error_code]
-    if grown and not is_validate_only:
+    if grown and not forwarded.is_validate_only:
         await services.cluster.wait_for(
             lambda image: all(
                 name in image.topics and len(image.topics[name].partitions) >= counts[name] for name in grown
             ),
-            timeout_ms=PROPAGATION_TIMEOUT_MS,
+            timeout_ms=min(forwarded.timeout_ms, PROPAGATION_TIMEOUT_MS),
         )
+        await services.peer_news.tell(lambda: services.image, grown)
     return {
         result.name: _result(build, result.name, ErrorCode(result.error_code), result.error_message)
         for result in reply.results

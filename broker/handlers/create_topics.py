@@ -1,27 +1,28 @@
 """CreateTopics: forwarded to the active controller.
 
-Behaviour: names that a link will bring from the active site are created there (`active_site.py`); when it cannot be asked, and
-among others that belong here, they are refused (POLICY_VIOLATION). The answer waits a moment for this
-broker to know the new topics, so that a client that goes on at once finds them. New partitions count against the client's quota of
+Behaviour: names that a link will bring from the active site are created there (`active_site.py`); when it cannot be asked they are
+refused (POLICY_VIOLATION). The answer waits a moment for the brokers of this site and of its peers to know the new topics, so that a client
+that goes on at once finds them (`peer_news.py`). New partitions count against the client's quota of
 mutations at the broker that is asked (clients ask the active controller's). Versions: 2 to 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.active_site import leading_site
+from broker.active_site import in_parts
 from broker.core.access import passive_link_for_new_topic
 from broker.core.cluster_image import ClusterImage
 from broker.core.topic_configs import resolve
-from broker.entities import builder, throttle_time, topic_uuid
+from broker.entities import allowed_ms, builder, throttle_time, topic_uuid
 from broker.quotas import QUOTA_EXCEEDED_MESSAGE
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerUnavailable
+from wire.links import is_stand_in
 from wire.topic_configs import TOPIC_CONFIGS
 
 API_KEY = 19
@@ -31,15 +32,16 @@ MAX_VERSION = 7
 PROPAGATION_TIMEOUT_MS = 2_000
 
 
-def policy_refusal(image: ClusterImage, topic: str, among: Collection[str]) -> str | None:
-    """Why clients may not create or change the topic at this site in a request about `among`, None when they may."""
+def policy_refusal(image: ClusterImage, topic: str) -> str | None:
+    """Why clients may not create or change the topic at this site, None when they may."""
     link = passive_link_for_new_topic(image, topic)
     if link is None:
         return None
-    was_handed_on = leading_site(image, among) is not None
+    if is_stand_in(link):
+        return f"link {link.name} may carry topic {topic}: its record in this site's ZooKeeper cannot be understood and has to be mended"
     return (
         f"topic {topic} is carried by link {link.name}, whose active site is {link.active_site}; site {image.site} receives it "
-        f"from there, and {'could not reach it' if was_handed_on else 'hands on only requests that are all about its topics'}"
+        f"from there, and {'could not reach it' if link.is_routed else 'hands nothing on: the link is not routed'}"
     )
 
 
@@ -60,14 +62,15 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer a CreateTopics request."""
     build, image = builder(API_KEY, context.api_version), services.image
     names = [topic.name for topic in request.topics]
-    answer = await services.active_site.answer(image, context, request, names)
+    answer = await in_parts(handle, services, context, request, entries="topics", results="topics", names=names)
+    answer = answer or await services.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewTopic] = []
     permits = services.quotas.mutation_permits(context, is_free=getattr(request, "validate_only", False))
     for topic in request.topics:
-        refusal = policy_refusal(image, topic.name, names)
+        refusal = policy_refusal(image, topic.name)
         if names.count(topic.name) > 1:
             results[topic.name] = _failure(build, topic.name, ErrorCode.invalid_request, "the topic is named twice")
         elif refusal is not None:
@@ -90,7 +93,7 @@ def _partition_count(services: BrokerServices, topic: Any) -> int:
 
 
 async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewTopic], request: Any) -> dict[str, Any]:
-    timeout_ms = int(request.timeout.total_seconds() * 1000)
+    timeout_ms = allowed_ms(request.timeout)
     forwarded = pb.CreateTopicsRequest(
         topics=wanted, is_validate_only=getattr(request, "validate_only", False), timeout_ms=timeout_ms
     )
@@ -104,6 +107,7 @@ async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewTopic
             lambda image: all(name in image.topics for name in created),
             timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
         )
+        await services.peer_news.tell(lambda: services.image, created)
     return {result.name: _result(services, build, result) for result in reply.results}
 
 

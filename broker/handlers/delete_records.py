@@ -18,9 +18,9 @@ from broker.core.cluster_image import ClusterImage
 from broker.entities import builder
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
-from broker.replicas import failure_of
+from broker.partition_failures import failure_of
 from broker.services import BrokerServices, RequestContext
-from wire.links import is_internal_topic
+from wire.topic_names import is_internal_topic
 
 API_KEY = 21
 MIN_VERSION = 0
@@ -37,7 +37,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         (topic.name, [(asked, _advance(services, image, topic.name, asked)) for asked in topic.partitions])
         for topic in request.topics
     ]
-    failure = _keep_log_starts(services)
+    failure = await _keep_log_starts(services)
     advanced = [outcome for _, partitions in outcomes for _, outcome in partitions if isinstance(outcome, Advanced)]
     if failure is None and advanced:
         await _Followers(services, advanced).wait(max(request.timeout.total_seconds(), 0) * 1000)
@@ -122,7 +122,7 @@ def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: A
         return failure
     if is_internal_topic(topic):
         return PartitionFailure(ErrorCode.invalid_topic_exception, f"{topic} is internal")
-    if not hosted.config.is_deleted:
+    if hosted.config.is_compacted and not hosted.config.is_deleted:
         return PartitionFailure(ErrorCode.policy_violation, f"{topic} is compacted and does not delete")
     high_watermark = hosted.state.high_watermark
     offset = high_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
@@ -132,9 +132,9 @@ def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: A
     return Advanced(hosted, offset)
 
 
-def _keep_log_starts(services: BrokerServices) -> PartitionFailure | None:
+async def _keep_log_starts(services: BrokerServices) -> PartitionFailure | None:
     try:
-        services.logs.checkpoint_log_start_offsets()
+        await services.logs.checkpoint_log_start_offsets()
     except StorageError as error:
         return failure_of(error)
     return None

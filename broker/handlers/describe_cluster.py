@@ -1,7 +1,8 @@
 """DescribeCluster: cluster id, controller and brokers, merged as in Metadata.
 
 Behaviour: addresses of the listener that was asked. Versions: 0 to 2.
-Not done: authorized operations; KRaft controller endpoints (there are none).
+The brokers are the only endpoints: a client that asks for those of KRaft's controllers is answered as by a broker of Kafka.
+Authorized operations are all there are (`core/authorized_operations.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.authorized_operations import ALL_OF_THE_CLUSTER, answered
 from broker.entities import builder
 from broker.services import BrokerServices, RequestContext
 
@@ -26,9 +28,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     image = services.image
     if getattr(request, "endpoint_type", _BROKERS_ENDPOINT_TYPE) != _BROKERS_ENDPOINT_TYPE:
         return build.response(
-            error_code=ErrorCode.unsupported_endpoint_type,
-            error_message="only brokers can be described",
-            cluster_id=image.cluster_id,
+            error_code=ErrorCode.mismatched_endpoint_type,
+            error_message=f"endpoint type {request.endpoint_type} is asked for, and this is a broker: ask for type 1",
+            cluster_id="",
             brokers=(),
         )
     brokers = tuple(
@@ -51,5 +53,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=brokers,
-        cluster_authorized_operations=-(1 << 31),
+        cluster_authorized_operations=answered(
+            ALL_OF_THE_CLUSTER, is_asked=request.include_cluster_authorized_operations
+        ),
     )

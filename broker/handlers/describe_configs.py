@@ -3,7 +3,8 @@
 Behaviour: topics that a link brings are described by the active site (`active_site.py`), while that does not answer by this site's
 copy, and to programs of our own always by the copy. Sources and types have Kafka's numbers; synonyms name everything that is set, the
 value in force first. A broker describes itself, and by an empty name what was altered for all brokers.
-The loggers of a broker are configs too: their levels (KIP-412). Versions: 1 to 4. Not done: client metrics, groups.
+The loggers of a broker are configs too: their levels (KIP-412). Configs of a group have the source that Kafka numbers 8. Versions: 1 to 4.
+Not done: client metrics.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from broker.active_site import in_parts
 from broker.config import BrokerSettings
+from broker.config_documentation import documentation_of
 from broker.config_requests import BROKER_RESOURCE
 from broker.core.broker_configs import DYNAMIC_PROPERTIES, TOPIC_PROPERTIES, kind_of
+from broker.core.group_configs import GROUP_CONFIGS
 from broker.core.topic_configs import ConfigSource, ResolvedConfig, synonyms
 from broker.core.topic_names import is_valid_topic_name
 from broker.dynamic_configs import DynamicConfigs
 from broker.entities import builder
+from broker.group_config_requests import GROUP_RESOURCE, answer_of_their_site
 from broker.logger_levels import LOGGER_RESOURCE, refusal_of
 from broker.services import BrokerServices, RequestContext
 from runtime.logs import logger_levels
-from wire.topic_configs import INT_MAX, TOPIC_CONFIGS, ConfigKind
+from wire.topic_configs import INT_MAX, TOPIC_CONFIGS, ConfigKind, TopicConfig
 
 API_KEY = 32
 MIN_VERSION = 1
@@ -68,11 +73,15 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     build = builder(API_KEY, context.api_version)
     if not context.is_own_tool:
         names = topics_of(request)
-        answer = await services.active_site.answer(
+        answer = await in_parts(handle, services, context, request, entries="resources", results="results", names=names)
+        answer = answer or await services.active_site.answer(
             services.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
         )
         if answer is not None:
             return answer
+    handed_back = await answer_of_their_site(services, context, request)
+    if handed_back is not None:
+        return handed_back
     described: _Described = {}
     results = tuple(_describe(services, build, request, resource, described) for resource in request.resources)
     return build.response(results=results)
@@ -109,6 +118,8 @@ def _entries(services: BrokerServices, resource: Any) -> Iterator[_Entry]:
     """Those of a broker or its loggers."""
     if resource.resource_type == LOGGER_RESOURCE:
         return _logger_entries()
+    if resource.resource_type == GROUP_RESOURCE:
+        return _group_entries(services, resource.resource_name)
     return _broker_entries(services.configs) if resource.resource_name else _default_entries(services.configs)
 
 
@@ -124,8 +135,11 @@ def _refusal(services: BrokerServices, resource: Any) -> tuple[ErrorCode, str | 
         return ErrorCode.invalid_request, f"Unexpected broker id, expected {own} or empty string, but received {name}"
     if resource.resource_type == LOGGER_RESOURCE:
         return refusal_of(name, node_id=services.config.node_id)
+    if resource.resource_type == GROUP_RESOURCE:
+        return (ErrorCode.none, None) if name else (ErrorCode.invalid_request, "Group name must not be empty")
     if resource.resource_type != TOPIC_RESOURCE:
-        return ErrorCode.invalid_request, "only topics and the broker that is asked can be described"
+        message = "only topics, groups and the broker that is asked can be described"
+        return ErrorCode.invalid_request, message
     if not is_valid_topic_name(name):
         return ErrorCode.invalid_topic_exception, f"{name!r} is not a topic name"
     is_known = name in services.image.topics
@@ -175,9 +189,28 @@ def _logger_entries() -> Iterator[_Entry]:
         yield _Entry(name, [(name, level, ConfigSource.BROKER_LOGGER)], ConfigKind.STRING)
 
 
+def _group_entries(services: BrokerServices, group: str) -> Iterator[_Entry]:
+    """Of any group, be it there or not: a group may have configs before its first member joins."""
+    own = services.image.group_configs.get(group, {})
+    for name, definition in GROUP_CONFIGS.items():
+        found = synonyms(definition, services.configs.layers, own)
+        texts = [
+            (name, resolved.text, ConfigSource.GROUP)
+            if resolved.source is ConfigSource.TOPIC
+            else (_broker_property(definition, resolved), resolved.text, resolved.source)
+            for resolved in found
+        ]
+        yield _Entry(name, texts, definition.kind, documentation=definition.documentation)
+
+
+def _broker_property(definition: TopicConfig, resolved: ResolvedConfig) -> str:
+    return resolved.broker_property or definition.broker_properties[0].name
+
+
 def _default_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
     for name, value in sorted(configs.for_all.items()):
-        yield _Entry(name, [(name, value, ConfigSource.DYNAMIC_DEFAULT)], _kind(name, configs.static))
+        found = [(name, value, ConfigSource.DYNAMIC_DEFAULT)]
+        yield _Entry(name, found, _kind(name, configs.static), documentation=documentation_of(name))
 
 
 def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
@@ -191,7 +224,13 @@ def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
         default = defaults[name]
         if default is not None or not found:
             found.append((name, default, ConfigSource.DEFAULT))
-        yield _Entry(name, found, _kind(name, configs.static), is_read_only=name not in DYNAMIC_PROPERTIES)
+        yield _Entry(
+            name,
+            found,
+            _kind(name, configs.static),
+            is_read_only=name not in DYNAMIC_PROPERTIES,
+            documentation=documentation_of(name),
+        )
 
 
 def _topic_default(name: str) -> str | None:

@@ -1,7 +1,8 @@
 """DescribeGroups: state, members and assignments of groups.
 
 Behaviour: a group that is not there is Dead; from version 6 on it is GROUP_ID_NOT_FOUND too. Subscriptions and protocol are told of STABLE
-groups only, as in Kafka. Versions: 0 to 6. Not done: authorized operations (there are no ACLs).
+groups only, as in Kafka.
+Authorized operations are all there are (`core/authorized_operations.py`). Versions: 0 to 6.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.core.authorized_operations import ALL_OF_A_GROUP, NOT_ASKED, answered
 from broker.core.group_states import Group, GroupState, Member
 from broker.entities import builder
 from broker.services import BrokerServices, RequestContext
@@ -19,17 +21,17 @@ API_KEY = 15
 MIN_VERSION = 0
 MAX_VERSION = 6
 
-NO_OPERATIONS = -(1 << 31)
 _NOT_FOUND_FROM = 6
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a DescribeGroups request."""
-    groups = tuple(_described(services, context, group_id) for group_id in request.groups)
+    operations = answered(ALL_OF_A_GROUP, is_asked=getattr(request, "include_authorized_operations", False))
+    groups = tuple(_described(services, context, group_id, operations) for group_id in request.groups)
     return builder(API_KEY, context.api_version).response(groups=groups)
 
 
-def _described(services: BrokerServices, context: RequestContext, group_id: str) -> Any:
+def _described(services: BrokerServices, context: RequestContext, group_id: str, operations: int) -> Any:
     try:
         group = services.groups.describe(group_id, is_own_tool=context.is_own_tool)
         if services.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool) is not None:
@@ -44,11 +46,12 @@ def _described(services: BrokerServices, context: RequestContext, group_id: str)
             error=ErrorCode.group_id_not_found if is_error else ErrorCode.none,
             message=f"group {group_id} is not there" if is_error else None,
             state=GroupState.DEAD.value,
+            operations=NOT_ASKED if is_error else operations,
         )
-    return _of_group(context, group)
+    return _of_group(context, group, operations)
 
 
-def _of_group(context: RequestContext, group: Group) -> Any:
+def _of_group(context: RequestContext, group: Group, operations: int) -> Any:
     is_stable = group.state is GroupState.STABLE
     build = builder(API_KEY, context.api_version)
     return _entity(
@@ -58,6 +61,7 @@ def _of_group(context: RequestContext, group: Group) -> Any:
         protocol_type=group.protocol_type or "",
         protocol=(group.protocol or "") if is_stable else "",
         members=tuple(_member(build, group, member, is_stable=is_stable) for member in group.members.values()),
+        operations=operations,
     )
 
 
@@ -83,6 +87,7 @@ def _entity(
     protocol_type: str = "",
     protocol: str = "",
     members: tuple[Any, ...] = (),
+    operations: int = NOT_ASKED,
 ) -> Any:
     return builder(API_KEY, context.api_version).part(
         "DescribedGroup",
@@ -93,5 +98,5 @@ def _entity(
         protocol_type=protocol_type,
         protocol_data=protocol,
         members=members,
-        authorized_operations=NO_OPERATIONS,
+        authorized_operations=operations,
     )

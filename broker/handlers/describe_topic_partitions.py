@@ -1,8 +1,10 @@
 """DescribeTopicPartitions: topics in pages, so that a tool never has to take all partitions of a site at once (KIP-966).
 
 Behaviour: topics in the order of their names, as clients must see them (those of a link with the active site's leaders); at most as many
-partitions as asked for and 2000, and then a cursor that says where to go on. Without names: all topics. Replicas outside the in-sync
-ones that may still be elected are not kept track of: their list is empty (Java tools fail on a null one). Versions: 0.
+partitions as asked for and 2000, and then a cursor that says where to go on. Without names: all topics. Named topics that this site does
+not know are asked about at its peers (`unheard_topics.py`). Replicas outside the in-sync ones that may still be elected are not kept track
+of: their list is empty (Java tools fail on a null one). Authorized operations are all there are (`core/authorized_operations.py`); the
+request has no field that asks for them. Versions: 0.
 """
 
 from __future__ import annotations
@@ -11,24 +13,30 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, PartitionImage, RoutedTopic
+from broker.active_site import HANDED_ON_CLIENT_ID
+from broker.core.authorized_operations import ALL_OF_A_TOPIC
+from broker.core.cluster_image import ClusterImage, PartitionImage, TopicImage
 from broker.core.topic_names import is_valid_topic_name
 from broker.entities import builder, topic_uuid
 from broker.services import BrokerServices, RequestContext
-from wire.transaction_records import TRANSACTIONS_TOPIC
+from broker.unheard_topics import ask_peers, unheard_topics
+from wire.topic_names import is_internal_topic
 
 API_KEY = 75
 MIN_VERSION = 0
 MAX_VERSION = 0
 
 PARTITIONS_MAX: Final = 2000
-NO_OPERATIONS: Final = -(1 << 31)
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a DescribeTopicPartitions request."""
-    build, image = builder(API_KEY, context.api_version), services.image
-    names = sorted({topic.name for topic in request.topics} or image.routed_topic_names())
+    build = builder(API_KEY, context.api_version)
+    named = [topic.name for topic in request.topics]
+    unheard = {} if context.client_id == HANDED_ON_CLIENT_ID else unheard_topics(services.image, named)
+    told = await ask_peers(services.active_site, services.image, unheard, may_create=False)
+    image = services.image
+    names = sorted({*named} or image.routed_topic_names())
     cursor, first = request.cursor, 0
     if cursor is not None:
         names, first = [name for name in names if name >= cursor.topic_name], max(cursor.partition_index, 0)
@@ -40,12 +48,13 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         if not left:
             return build.response(topics=tuple(topics), next_cursor=_cursor(build, name, 0))
         routed = image.routed_topic(name)
-        if routed is None:
+        topic = told.get(name) if routed is None else routed.topic
+        if topic is None:
             topics.append(_unknown(build, name))
             first = 0
             continue
-        indexes = [index for index in sorted(routed.topic.partitions) if index >= first]
-        topics.append(_topic(build, image, routed, indexes[:left]))
+        indexes = [index for index in sorted(topic.partitions) if index >= first]
+        topics.append(_topic(build, image, topic, indexes[:left]))
         if len(indexes) > left:
             return build.response(topics=tuple(topics), next_cursor=_cursor(build, name, indexes[left]))
         left, first = left - len(indexes), 0
@@ -65,20 +74,20 @@ def _unknown(build: Any, name: str) -> Any:
         topic_id=None,
         is_internal=False,
         partitions=(),
-        topic_authorized_operations=NO_OPERATIONS,
+        topic_authorized_operations=ALL_OF_A_TOPIC,
     )
 
 
-def _topic(build: Any, image: ClusterImage, routed: RoutedTopic, indexes: list[int]) -> Any:
-    topic, living = routed.topic, image.routed_brokers()
+def _topic(build: Any, image: ClusterImage, topic: TopicImage, indexes: list[int]) -> Any:
+    living = image.routed_brokers()
     return build.part(
         "DescribeTopicPartitionsResponseTopic",
         error_code=ErrorCode.none,
         name=topic.name,
         topic_id=topic_uuid(topic.topic_id),
-        is_internal=topic.name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC),
+        is_internal=is_internal_topic(topic.name),
         partitions=tuple(_partition(build, topic.partitions[index], living) for index in indexes),
-        topic_authorized_operations=NO_OPERATIONS,
+        topic_authorized_operations=ALL_OF_A_TOPIC,
     )
 
 

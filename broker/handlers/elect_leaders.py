@@ -1,7 +1,8 @@
 """ElectLeaders: preferred or unclean elections, forwarded to the active controller (KIP-460).
 
-Behaviour: no topics means every partition; those that need no election are then left out of the answer. Elections concern this site's own
-partitions, whichever site a link makes active. Versions: 0 to 2. Not done: nothing.
+Behaviour: no topics means every partition of this site; those that need no election are then left out of the answer. Partitions of topics
+that another site leads are elected there (`active_site.py`), while that does not answer, and for programs of our own always, those of the
+copies here. The answer waits a moment for the brokers of peers to know the leaders (`peer_news.py`). Versions: 0 to 2. Not done: nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.entities import builder
+from broker.active_site import in_parts
+from broker.entities import allowed_ms, builder
 from broker.handlers.reassignments import by_topic
 from broker.services import BrokerServices, RequestContext
 from wire.control import controller_pb2 as pb
@@ -30,9 +32,17 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     kind = getattr(request, "election_type", PREFERRED)
     if kind not in (PREFERRED, UNCLEAN):
         return build.response(error_code=ErrorCode.invalid_request, replica_election_results=())
+    if request.topic_partitions is not None and not context.is_own_tool:
+        names = [topic.topic for topic in request.topic_partitions]
+        fields = {"entries": "topic_partitions", "results": "replica_election_results"}
+        answer = await in_parts(handle, services, context, request, **fields, names=names)
+        answer = answer or await services.active_site.answer(services.image, context, request, names)
+        if answer is not None:
+            return answer
     asked = pb.ElectLeadersRequest(
         is_unclean=kind == UNCLEAN,
         is_all=request.topic_partitions is None,
+        timeout_ms=allowed_ms(request.timeout),
         partitions=[
             pb.PartitionName(topic=topic.topic, partition=index)
             for topic in request.topic_partitions or ()
@@ -43,6 +53,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         reply = await services.controller.elect_leaders(asked)
     except ControllerUnavailable:
         return build.response(error_code=ErrorCode.not_controller, replica_election_results=())
+    elected = {result.topic for result in reply.results if not result.error_code}
+    await services.peer_news.tell(lambda: services.image, elected)
     results = tuple(
         build.part(
             "ReplicaElectionResult",

@@ -28,9 +28,9 @@ from broker.handlers.produce import hinted_endpoints
 from broker.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
 from broker.log.log_slice import LogSlice
+from broker.partition_failures import failure_of
 from broker.purgatory import Purgatory
 from broker.read_routing import preferred_replica
-from broker.replicas import failure_of
 from broker.services import BrokerServices
 from wire.fetch_codec import (
     HIGHEST_VERSION,
@@ -78,6 +78,7 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         now_ms=services.clock.monotonic_ms(),
     )
     if plan.error is not ErrorCode.none:
+        exchange.count_errors([plan.error])
         parts, size = fetch_response_parts(FetchResponse((), error_code=plan.error), version)
         exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
         return
@@ -354,6 +355,8 @@ class Fetch:
                 settled.append(state.key)
             if has_news or not plan.is_incremental:
                 topics.setdefault(state.topic, []).append(fetched)
+            if fetched.error_code:
+                exchange.count_errors([fetched.error_code])
             if fetched.current_leader is not NO_HINT:
                 hints.add(fetched.current_leader.leader_id)
         if plan.session is not None:

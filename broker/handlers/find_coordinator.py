@@ -18,9 +18,10 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import NO_NODE, OFFSETS_TOPIC, ClusterImage, LinkRole, group_partition
+from broker.core.cluster_image import NO_NODE, ClusterImage, LinkRole, group_partition
 from broker.entities import builder
 from broker.services import BrokerServices, RequestContext
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.links import other_site
 from wire.transaction_records import TRANSACTIONS_TOPIC
 

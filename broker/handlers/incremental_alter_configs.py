@@ -2,21 +2,23 @@
 
 Behaviour: those of topics are forwarded to the active controller; topics that a link brings are changed at the active site
 (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A broker alters its own configs and those of all brokers, by an
-empty name, and the levels of its loggers (KIP-412). Versions: 0 and 1. Not done: client metrics, groups.
+empty name, and the levels of its loggers (KIP-412). Configs of groups are checked here, stored and published by the controller.
+Versions: 0 and 1. Not done: client metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.active_site import in_parts
 from broker.config_requests import BROKER_RESOURCE, DONE, alter_broker
 from broker.core.broker_configs import Operation, PropertyChange
 from broker.core.cluster_image import ClusterImage
 from broker.core.topic_configs import resolve
 from broker.entities import builder
+from broker.group_config_requests import GROUP_RESOURCE, alter_group, answer_of_their_site
 from broker.handlers.create_topics import policy_refusal
 from broker.handlers.describe_configs import TOPIC_RESOURCE, topics_of
 from broker.logger_levels import LOGGER_RESOURCE, alter_loggers, refusal_of
@@ -30,7 +32,7 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_OWN_RESOURCES: Final = (BROKER_RESOURCE, LOGGER_RESOURCE)
+_OWN_RESOURCES: Final = (BROKER_RESOURCE, LOGGER_RESOURCE, GROUP_RESOURCE)
 
 
 class RefusedChange(Exception):
@@ -42,13 +44,13 @@ class RefusedChange(Exception):
         self.message = message
 
 
-def check_resource(image: ClusterImage, resource: Any, among: Collection[str]) -> None:
+def check_resource(image: ClusterImage, resource: Any) -> None:
     """Raise RefusedChange unless the resource is a topic that may be changed here."""
     if resource.resource_type != TOPIC_RESOURCE:
         raise RefusedChange(
-            ErrorCode.invalid_request, "only configs of topics and brokers can be altered while a broker runs"
+            ErrorCode.invalid_request, "only configs of topics, groups and brokers can be altered while a broker runs"
         )
-    refusal = policy_refusal(image, resource.resource_name, among)
+    refusal = policy_refusal(image, resource.resource_name)
     if refusal is not None:
         raise RefusedChange(ErrorCode.policy_violation, refusal)
     if resource.resource_name not in image.topics:
@@ -99,7 +101,11 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer an IncrementalAlterConfigs request."""
     build, image = builder(API_KEY, context.api_version), services.image
     names = topics_of(request)
-    answer = await services.active_site.answer(image, context, request, names)
+    answer = await in_parts(handle, services, context, request, entries="resources", results="responses", names=names)
+    answer = answer or await services.active_site.answer(image, context, request, names)
+    if answer is not None:
+        return answer
+    answer = await answer_of_their_site(services, context, request)
     if answer is not None:
         return answer
     own = [resource for resource in request.resources if resource.resource_type in _OWN_RESOURCES]
@@ -107,7 +113,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
     for resource in others:
         try:
-            check_resource(image, resource, names)
+            check_resource(image, resource)
             changes[resource.resource_name] = _change(services, image, resource)
         except RefusedChange as refused:
             changes[resource.resource_name] = refused
@@ -126,6 +132,8 @@ async def _alter_own(services: BrokerServices, request: Any, resource: Any) -> t
     if resource.resource_type == LOGGER_RESOURCE:
         refusal = refusal_of(resource.resource_name, node_id=services.config.node_id)
         return alter_loggers(changes, is_validate_only=request.validate_only) if refusal is DONE else refusal
+    if resource.resource_type == GROUP_RESOURCE:
+        return await alter_group(services, resource.resource_name, changes, is_validate_only=request.validate_only)
     return await alter_broker(services, resource.resource_name, changes, is_validate_only=request.validate_only)
 
 

@@ -1,7 +1,8 @@
 """InitProducerId: an id for an idempotent or a transactional producer.
 
 Behaviour: a new id with epoch 0; a producer that names its id and epoch goes on under the next epoch (KIP-360), or gets a new id when its
-epochs are used up. COORDINATOR_LOAD_IN_PROGRESS, which clients retry, while no controller can be reached. Versions: 0 to 5.
+epochs are used up; an id without an epoch, or the reverse, is INVALID_REQUEST. COORDINATOR_LOAD_IN_PROGRESS, which clients retry, while no
+controller can be reached. Versions: 0 to 5.
 With a transactional id its coordinator decides: the former producer is fenced, its open transaction aborted first.
 Not done: prepared transactions of two-phase commit (KIP-939, version 6, which Apache Kafka 4.3 does not offer by default).
 """
@@ -29,10 +30,12 @@ _KNOWS_PRODUCER_FENCED_FROM = 4
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an InitProducerId request."""
+    producer_id, named_epoch = getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_ID)
+    if (producer_id == NO_ID) is not (named_epoch == NO_ID):
+        return _answer(context, error=ErrorCode.invalid_request)
     if request.transactional_id is not None:
         return await _transactional(services, context, request)
-    producer_id = getattr(request, "producer_id", NO_ID)
-    epoch = bumped_epoch(producer_id, getattr(request, "producer_epoch", NO_ID))
+    epoch = bumped_epoch(producer_id, named_epoch)
     if epoch is not None:
         return _answer(context, producer_id=producer_id, epoch=epoch)
     try:

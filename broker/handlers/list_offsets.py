@@ -17,7 +17,7 @@ from broker.core.cluster_image import ClusterImage
 from broker.entities import builder
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
-from broker.replicas import failure_of
+from broker.partition_failures import failure_of
 from broker.services import BrokerServices, RequestContext
 
 API_KEY = 2
@@ -66,7 +66,7 @@ def _partition(
         end_offset = hosted.readable_end(
             replica_id=request.replica_id, isolation_level=getattr(request, "isolation_level", 0)
         )
-        found = _find(hosted, int(partition.timestamp), end_offset)
+        found = _find(hosted, int(partition.timestamp), end_offset, replica_id=request.replica_id)
         if request.replica_id == CONSUMER_REPLICA_ID and _may_go_back(hosted, int(partition.timestamp), found):
             found = _Found()
             error = (
@@ -95,12 +95,15 @@ def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> b
     return timestamp_ms == LATEST or (timestamp_ms >= 0 and found.offset < 0)
 
 
-def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int) -> _Found:
+def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replica_id: int) -> _Found:
     log = hosted.log
     if timestamp_ms == LATEST:
-        # Of the record before the end that is told: behind it there may be records of later epochs.
+        # Of the record before the end that is told: behind it there may be records of later epochs. A client also learns of an epoch that
+        # has only begun. A tool and a mirror compare histories, and an epoch without a record is no part of one.
         is_end_of_log = end_offset == log.log_end_offset
-        return _Found(end_offset, -1, log.latest_epoch if is_end_of_log else log.epoch_at(end_offset - 1))
+        if is_end_of_log and replica_id >= CONSUMER_REPLICA_ID:
+            return _Found(end_offset, -1, log.latest_epoch)
+        return _Found(end_offset, -1, hosted.last_record_epoch if is_end_of_log else log.epoch_at(end_offset - 1))
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
         return _Found(log.log_start_offset, -1, log.epoch_at(log.log_start_offset))
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):

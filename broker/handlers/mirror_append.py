@@ -10,6 +10,8 @@ Not done: throttling.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import uuid
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +22,7 @@ from broker.core.cluster_image import UNKNOWN_EPOCH, ClusterImage
 from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
-from broker.mirror_append import Diverged, append_mirrored
+from broker.mirror_append import Diverged, append_mirrored, restart_in_threads, restart_wanted
 from broker.services import BrokerServices
 from wire.mirror_append_codec import (
     MirrorAppend,
@@ -109,7 +111,38 @@ class _Outcome:
 
 def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
     """Answer a MirrorAppend request."""
-    request = parse_mirror_append(frame, exchange.header.body_position)
+    position = exchange.header.body_position
+    request = parse_mirror_append(frame, position)
+    if _restarting(services, request):
+        # the frame is gone when the disk has done its part
+        kept = parse_mirror_append(memoryview(bytes(frame)), position)
+        exchange.later(_restart_and_append(services, exchange, kept))
+    else:
+        _append_all(services, exchange, request)
+
+
+def _restarting(services: BrokerServices, request: MirrorAppend) -> list[tuple[HostedPartition, PartitionToMirror]]:
+    """The partitions whose logs are to go on empty where their sources begin."""
+    found = []
+    for topic in request.topics:
+        for sent in topic.partitions:
+            hosted = services.replicas.find(topic.name, sent.partition_index)
+            if hosted is not None and restart_wanted(hosted, sent) is not None:
+                with contextlib.suppress(PartitionFailure):
+                    found.append((_find(services, request, topic, sent), sent))
+    return found
+
+
+async def _restart_and_append(services: BrokerServices, exchange: Exchange, request: MirrorAppend) -> None:
+    for hosted, sent in _restarting(services, request):
+        try:
+            await restart_in_threads(services.replicas, hosted, sent)
+        except StorageError as error:
+            services.replicas.storage_failed(error)
+    _append_all(services, exchange, request)
+
+
+def _append_all(services: BrokerServices, exchange: Exchange, request: MirrorAppend) -> None:
     image = services.image
     outcomes = [
         (topic.name, [_append(services, image, request, topic, partition) for partition in topic.partitions])
@@ -137,7 +170,7 @@ def _append(
     link = image.links.get(request.link)
     outcome = _Outcome(partition.partition_index, -1 if link is None else link.epoch)
     try:
-        hosted = outcome.hosted = _target(services, image, request, topic, partition.partition_index)
+        hosted = outcome.hosted = _find(services, request, topic, partition)
         append_mirrored(services.replicas, hosted, partition, now_ms=services.clock.now_ms())
         outcome.took(hosted)
     except PartitionFailure as failure:
@@ -145,23 +178,35 @@ def _append(
     return outcome
 
 
-def _target(
-    services: BrokerServices, image: ClusterImage, request: MirrorAppend, topic: TopicToMirror, index: int
+def _find(
+    services: BrokerServices, request: MirrorAppend, topic: TopicToMirror, sent: PartitionToMirror
 ) -> HostedPartition:
-    """The partition, when the link's mirror may append to it here; PartitionFailure."""
-    error = mirror_error(image, topic.name, link_name=request.link, link_epoch=request.link_epoch)
+    return find_mirrored(
+        services,
+        topic.name,
+        topic.topic_id,
+        sent.partition_index,
+        link=request.link,
+        link_epoch=request.link_epoch,
+    )
+
+
+def find_mirrored(
+    services: BrokerServices, topic: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
+) -> HostedPartition:
+    """The partition, when it is led here and the link's mirror may change it; PartitionFailure."""
+    image = services.image
+    error = mirror_error(image, topic, link_name=link, link_epoch=link_epoch)
     if error is not ErrorCode.none:
-        raise PartitionFailure(
-            error, f"a mirror of link {request.link} at epoch {request.link_epoch} may not append here"
-        )
+        raise PartitionFailure(error, f"a mirror of link {link} at epoch {link_epoch} may not append here")
     # A passive site routes clients away, so existence is asked of the own topics.
-    hosted = services.replicas.find(topic.name, index)
+    hosted = services.replicas.find(topic, index)
     if hosted is None:
-        known = image.partition(topic.name, index)
+        known = image.partition(topic, index)
         raise PartitionFailure(
             ErrorCode.unknown_topic_or_partition if known is None else ErrorCode.not_leader_or_follower
         )
-    if topic_id_bytes(topic.topic_id) != hosted.topic_id:
+    if topic_id_bytes(topic_id) != hosted.topic_id:
         raise PartitionFailure(ErrorCode.inconsistent_topic_id, "another topic has this name here")
     if not hosted.state.is_leader:
         raise PartitionFailure(ErrorCode.not_leader_or_follower)
@@ -222,5 +267,6 @@ class _WaitingAppend:
 
 def _answer(exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> None:
     topics = [(name, [outcome.appended() for outcome in partitions]) for name, partitions in outcomes]
+    exchange.count_errors(outcome.error for _, partitions in outcomes for outcome in partitions)
     body = encode_mirror_append_response(topics, throttle_time_ms=exchange.rest_ms())
     exchange.answer_body([body], body_size=len(body))

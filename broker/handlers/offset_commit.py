@@ -36,6 +36,7 @@ API_KEY = 8
 MIN_VERSION = LOWEST_VERSION
 MAX_VERSION = HIGHEST_VERSION
 
+_MEMBER_EPOCHS_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
 
 Names = Mapping[bytes, str]
@@ -57,6 +58,7 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         group_instance_id=request.group_instance_id,
         generation=request.generation,
         offsets=named_offsets(request, is_known, names, retention_ms=request.retention_ms),
+        knows_member_epochs=version >= _MEMBER_EPOCHS_FROM,
     )
     try:
         replied = services.groups.commit(command)
@@ -88,6 +90,7 @@ def _answer(exchange: Exchange, request: OffsetCommitRequest, reply: PartitionsR
             for named in topic.partitions
         ]
         outcomes.append(TopicOutcome(topic.name, topic.topic_id, codes))
+        exchange.count_errors(code for _, code in codes)
     body = encode_offset_commit_response(outcomes, exchange.header.api_version, throttle_time_ms=exchange.rest_ms())
     exchange.answer_body([body], body_size=len(body))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.consumer_groups import commit_error
+from broker.core.consumer_group_offsets import fetch_error
 from broker.core.group_messages import TopicPartition
 from broker.core.group_offsets import Offsets
 from broker.entities import builder, topic_id_bytes, topic_uuid
@@ -70,10 +70,9 @@ def _group(services: BrokerServices, context: RequestContext, group: Any, *, is_
 def _member_error(services: BrokerServices, group: Any) -> ErrorCode:
     """A member of a KIP-848 group names itself and its epoch (version 9)."""
     consumers = services.groups.describe_consumers(group.group_id, is_own_tool=True)
-    member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
-    if consumers is None or member_id is None or epoch < 0:
+    if consumers is None:
         return ErrorCode.none
-    return commit_error(consumers, member_id, epoch)
+    return fetch_error(consumers, getattr(group, "member_id", None), getattr(group, "member_epoch", NO_EPOCH))
 
 
 def _offsets(services: BrokerServices, context: RequestContext, group_id: str) -> tuple[ErrorCode, Offsets]:

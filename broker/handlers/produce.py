@@ -12,12 +12,12 @@ for the in-sync replicas; answers keep the order of the requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage
+from broker.core.cluster_image import ClusterImage
 from broker.entities import topic_id_bytes
 from broker.hosted_partition import HostedPartition, PartitionFailure
 from broker.log.errors import StorageError
@@ -36,7 +36,7 @@ from wire.produce_codec import (
     encode_produce_response,
     parse_produce_request,
 )
-from wire.transaction_records import TRANSACTIONS_TOPIC
+from wire.topic_names import is_internal_topic
 
 if TYPE_CHECKING:
     from broker.connections import Frame
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 API_KEY = 0
 MIN_VERSION = LOWEST_VERSION
 MAX_VERSION = HIGHEST_VERSION
+ADVERTISED_FROM = 0
+"""Versions 0 to 2 are listed and refused, see api_versions.py."""
 
 ACKS_NONE: Final = 0
 ACKS_ALL: Final = -1
@@ -186,6 +188,7 @@ def _append(
             partition.partition_index,
             failure.code,
             log_start_offset=start,
+            record_errors=failure.record_errors,
             error_message=failure.reason,
             current_leader=hint,
         )
@@ -196,7 +199,7 @@ def _append(
 
 
 def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
-    if topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+    if is_internal_topic(topic):
         raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators write to {topic}")
     if acks not in _ACKS:
         raise PartitionFailure(ErrorCode.invalid_required_acks)
@@ -269,6 +272,7 @@ def _replace_failed(done: _Append, failed: Mapping[tuple[str, int], ErrorCode]) 
 def _finish(services: BrokerServices, exchange: Exchange, request: ProduceRequest, done: _Append) -> None:
     if request.acks == ACKS_NONE:
         if done.error_count:
+            exchange.count_errors(_errors_in(done.topics))
             exchange.abort("a produce request without acks failed")
         else:
             _rest_ms(services, exchange)
@@ -288,6 +292,7 @@ def _finish(services: BrokerServices, exchange: Exchange, request: ProduceReques
 def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProduced]) -> None:
     """Send the response."""
     version = exchange.header.api_version
+    exchange.count_errors(_errors_in(topics))
     hints = {
         partition.current_leader.leader_id
         for topic in topics
@@ -298,6 +303,10 @@ def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProdu
     response = ProduceResponse(topics, _rest_ms(services, exchange), node_endpoints=endpoints)
     body = encode_produce_response(response, version)
     exchange.answer_body([body], body_size=len(body))
+
+
+def _errors_in(topics: list[TopicProduced]) -> Iterator[int]:
+    return (partition.error_code for topic in topics for partition in topic.partitions)
 
 
 def _rest_ms(services: BrokerServices, exchange: Exchange) -> int:

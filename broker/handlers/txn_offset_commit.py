@@ -1,7 +1,8 @@
 """TxnOffsetCommit: offsets of a group that count when the producer's transaction is committed.
 
-Behaviour: before the first offsets of a transaction its coordinator is asked whether the group's partition takes part; from version 5 on
-(KIP-890) it is made to. Members are checked as for OffsetCommit where the request names one (KIP-447). Versions: 0 to 5.
+Behaviour: before the first offsets of a transaction its coordinator is asked whether the group's partition takes part, unless
+`transaction.partition.verification.enable` is false; from version 5 on (KIP-890) it is made to. Members are checked as for OffsetCommit
+where the request names one (KIP-447). Versions: 0 to 5.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import OFFSETS_TOPIC
 from broker.core.group_messages import CommitTransactionOffsets, PartitionsReply, TopicPartition
 from broker.core.group_states import NO_GENERATION
 from broker.handlers.offset_commit import named_offsets, response
 from broker.services import BrokerServices, RequestContext
 from broker.state_shard import CoordinatorRefusal
 from broker.transaction_admission import QUESTIONS_MAX, Writer
+from wire.internal_topics import OFFSETS_TOPIC
 
 API_KEY = 28
 MIN_VERSION = 0
@@ -45,13 +46,17 @@ async def _commit(services: BrokerServices, context: RequestContext, request: An
         return await services.groups.commit_in_transaction(shard, _command(services, request, NO_GUARD))
     partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
     writer = Writer(request.transactional_id, producer_id, epoch)
+    is_added = context.api_version >= _ADDS_PARTITION_FROM
+    is_asked = is_added or services.config.is_transaction_partition_verified
     for _ in range(QUESTIONS_MAX):
         guard = shard.guards.begin(producer_id)
         try:
-            is_added = context.api_version >= _ADDS_PARTITION_FROM
-            outcomes = await services.transaction_admission.admit(writer, [partition], is_added=is_added)
-            if outcomes[partition] is not ErrorCode.none:
-                return PartitionsReply(error=outcomes[partition])
+            error = ErrorCode.none
+            if is_asked:
+                outcomes = await services.transaction_admission.admit(writer, [partition], is_added=is_added)
+                error = outcomes[partition]
+            if error is not ErrorCode.none:
+                return PartitionsReply(error=error)
             # the marker of the transaction before may have passed meanwhile; then the question is put anew
             if shard.guards.is_valid(producer_id, guard):
                 return await services.groups.commit_in_transaction(shard, _command(services, request, guard))
@@ -84,9 +89,9 @@ def _translated(context: RequestContext, error: ErrorCode) -> ErrorCode:
     match error:
         case ErrorCode.producer_fenced:
             return ErrorCode.invalid_producer_epoch
-        case ErrorCode.concurrent_transactions | ErrorCode.network_exception:
+        case ErrorCode.network_exception:
             return ErrorCode.coordinator_load_in_progress
         case ErrorCode.transaction_abortable if context.api_version < _KNOWS_ABORTABLE_FROM:
-            return ErrorCode.invalid_producer_epoch
+            return ErrorCode.invalid_txn_state
         case _:
             return error

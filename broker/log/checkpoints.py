@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from broker.core.leader_epochs import EpochStart
 from broker.log.errors import StorageError, storage_errors
-from runtime.disk import Disk, read_file, write_file
+from runtime.disk import Disk, read_file, write_file, write_over
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
@@ -85,11 +85,15 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
     return entries
 
 
-def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, is_durable: bool = True) -> None:
-    """Replace a partition's metadata file."""
+def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, is_new: bool = False) -> None:
+    """Replace a partition's metadata file durably; with `is_new` make it, which a crash may leave torn, and the caller makes it durable."""
     text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    content = f"version: 0\ntopic_id: {text}".encode()
     with storage_errors("writing", path):
-        write_file(disk, path, f"version: 0\ntopic_id: {text}".encode(), is_durable=is_durable)
+        if is_new:
+            write_over(disk, path, content)
+        else:
+            write_file(disk, path, content, is_durable=True)
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:

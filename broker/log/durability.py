@@ -9,12 +9,14 @@ Caller: broker/log/partition_log.py, which owns one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from broker.core.leader_epochs import LeaderEpochs
 from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs
 from broker.log.errors import DiskFull, StorageError, storage_errors
 from broker.log.flushing import FlushWork, GroupFlush, NoteFlush, note_nothing
+from broker.log.folder import Folder
 from broker.log.segment import Segment
 from broker.log.segments import Segments
 from runtime.disk import Disk
@@ -27,6 +29,7 @@ class Durability:
         self,
         disk: Disk,
         directory: str,
+        folder: Folder,
         segments: Segments,
         epochs: LeaderEpochs,
         *,
@@ -40,9 +43,13 @@ class Durability:
         self.recovery_point = recovery_point
         self.failure: StorageError | None = None
         self.save_recovery_point: Callable[[], None] = lambda: None
+        self.save_recovery_point_in_thread: Callable[[], Awaitable[None]] = _save_nothing
+        self.settle: Callable[[], None] = lambda: None
+        """Sees that what a truncation dropped stays away."""
         self.truncations = 0
         self._disk = disk
         self._directory = directory
+        self._folder = folder
         self._segments = segments
         self._epochs = epochs
         self._end_offset = end_offset
@@ -52,6 +59,8 @@ class Durability:
         self._first_unflushed_ms: int | None = None
         self._snapshots: list[str] = []
         self._is_all_wanted = False
+        self._bounds: list[int] = []
+        self._saved_bounds: list[int] = []
         self._group = GroupFlush(disk, self._prepare, self._finish, self._fail, note_flush)
 
     # -- what waits -------------------------------------------------------------------------------------------------
@@ -129,13 +138,15 @@ class Durability:
         self._group.flush_now()
 
     def sync_names(self) -> None:
-        """Make new names durable before something is built on them."""
+        """Make new names durable before something is built on them; may run in a thread, so the next flush does it once more."""
         if self._has_new_names:
             with storage_errors("flushing", self._directory):
                 self._disk.fsync_directory(self._directory)
-            self._has_new_names = False
 
     def _prepare(self) -> FlushWork:
+        if self._folder.is_let_go:
+            # to open a file would make one, in the directory that may be another log's by now
+            raise StorageError("flushing", self._directory, "the log is deleted, or its directory is offline")
         active = self._segments.active
         is_all, self._is_all_wanted = self._is_all_wanted, False
         end_offset = (
@@ -161,6 +172,8 @@ class Durability:
             epochs=(f"{self._directory}/{LEADER_EPOCHS}", encode_epochs(epochs)) if is_epochs_new else None,
             epochs_version=self._epochs.version if has_all_epochs else self._saved_epochs_version,
             has_new_names=has_new_names,
+            folder=self._folder,
+            settle=self.settle,
             is_new_log=self._is_new,
         )
 
@@ -193,7 +206,33 @@ class Durability:
         if self.recovery_point > offset:
             # were the old recovery point still on disk, a crash after new appends would leave those unchecked
             self.recovery_point = offset
-            self.save_recovery_point()
+            if not any(bound <= offset for bound in self._saved_bounds):
+                self.save_recovery_point()
+
+    @property
+    def recovery_point_to_save(self) -> int:
+        """What a checkpoint says: below the recovery point while a truncation is under way."""
+        return min(self.recovery_point, *self._bounds) if self._bounds else self.recovery_point
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether a truncation is under way that finishes in a thread."""
+        return bool(self._bounds)
+
+    @asynccontextmanager
+    async def lowered(self, offset: int) -> AsyncIterator[None]:
+        """While the body runs the recovery point on disk is at most `offset`, whatever is flushed. StorageError before it."""
+        self.refuse_when_failed()
+        self._bounds.append(offset)
+        try:
+            if self.recovery_point > offset:
+                await self.save_recovery_point_in_thread()
+                self._saved_bounds.append(offset)
+            yield
+        finally:
+            self._bounds.remove(offset)
+            if offset in self._saved_bounds:
+                self._saved_bounds.remove(offset)
 
     def end_cut(self, end_offset: int) -> None:
         """The log ends at `end_offset` now."""
@@ -206,3 +245,7 @@ class Durability:
         """StorageError once the disk failed."""
         if self.failure is not None:
             raise StorageError("using", self._directory, f"the log failed before: {self.failure}")
+
+
+async def _save_nothing() -> None:
+    """For a log whose recovery point no checkpoint has."""

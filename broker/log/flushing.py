@@ -17,7 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.log.errors import StorageError, storage_errors
+from broker.log.folder import Folder
 from broker.log.segment import Segment
+from broker.log.threads import to_its_end
 from runtime.disk import Disk, write_file
 
 
@@ -34,10 +36,14 @@ class FlushWork:
     epochs: tuple[str, bytes] | None
     epochs_version: int
     has_new_names: bool
+    folder: Folder
+    settle: Callable[[], None]
     is_new_log: bool = False
 
     def run(self, disk: Disk) -> None:
         """The fsyncs; runs in a thread, touches only its own descriptors and files."""
+        # were a dropped segment still there under its name, a crash would bring it back below the recovery point that follows
+        self.settle()
         for segment, descriptor in (*self.rolled, *self.active):
             with storage_errors("flushing", segment.path):
                 disk.fdatasync(descriptor)
@@ -47,8 +53,9 @@ class FlushWork:
         for path in self.small_files:
             _flush_path(disk, path)
         if self.epochs is not None:
-            with storage_errors("writing", self.epochs[0]):
-                write_file(disk, self.epochs[0], self.epochs[1], is_durable=True)
+            with self.folder.held() as is_here, storage_errors("writing", self.epochs[0]):
+                if is_here:
+                    write_file(disk, self.epochs[0], self.epochs[1], is_durable=True)
         if self.has_new_names:
             with storage_errors("flushing", self.directory):
                 disk.fsync_directory(self.directory)
@@ -107,7 +114,8 @@ class GroupFlush:
             if self._running is None or self._running.done():
                 self._running = asyncio.create_task(self._run())
                 self._running.add_done_callback(_mark_retrieved)
-            await asyncio.shield(self._running)
+            # a stop closes the log next, which flushes too: never two at a time
+            await to_its_end(self._running)
 
     async def _run(self) -> None:
         work = self._prepare()

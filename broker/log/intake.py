@@ -13,20 +13,34 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.batch_checks import BatchLimits, BatchRejected, check_continues, check_keys, check_produced
+from broker.core.batch_checks import (
+    BatchLimits,
+    BatchRejected,
+    check_continues,
+    check_produced,
+    check_records,
+    check_size,
+    open_produced,
+)
 from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange, ProducerStates
 from broker.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.markers import read_marker
 from broker.log.segment import PlacedBatch, place
 from runtime.disk import Buffer
 from wire.record_batch import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
     BatchHeader,
     InvalidBatch,
+    encode_header,
     iterate_headers,
-    patch_log_append_time,
+    patch_header,
     patch_placement,
     verify_crc,
 )
+from wire.records import compress
 
 
 class AppendInfo(NamedTuple):
@@ -71,24 +85,25 @@ def take_from_producer(
 ) -> Intake:
     """Batches that a leader appends."""
     intake = Intake(log_end_offset)
-    # what the broker itself has just encoded needs no second checksum
+    # what the broker itself has just encoded needs no second check
     for position, received in checked_headers(records, is_from_producer=is_from_client, has_checksum=is_from_client):
-        header = received
-        if is_from_client:
-            check_produced(header, limits, now_ms)
-            if limits.must_have_keys:
-                check_keys(records, position, header)
-        if limits.is_log_append_time:
-            header = header._replace(max_timestamp=now_ms)
+        stored = (
+            _checked(records, position, received, limits, now_ms)
+            if is_from_client
+            else _Stored(_with_append_time(received, limits, now_ms))
+        )
+        header = stored.header
         if header.producer_id >= 0 and not _ask_producers(
             intake, producers, records, position, header, is_checked=is_from_client, may_begin=may_begin
         ):
             continue
         offset = intake.next_offset
-        if limits.is_log_append_time:
-            intake.pieces += patch_log_append_time(
-                records, position, received, base_offset=offset, leader_epoch=leader_epoch, log_append_time_ms=now_ms
-            )
+        if stored.body is not None:
+            placed = header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
+            intake.pieces += (encode_header(placed, stored.body), stored.body)
+        elif header is not received:
+            placed = header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
+            intake.pieces += patch_header(records, position, received, placed)
         else:
             intake.pieces += patch_placement(records, position, received, base_offset=offset, leader_epoch=leader_epoch)
         last_offset = offset + header.last_offset_delta
@@ -96,6 +111,40 @@ def take_from_producer(
         intake.record_count += header.record_count
         intake.next_offset = last_offset + 1
     return intake
+
+
+class _Stored(NamedTuple):
+    """A batch as the log keeps it: its header, and its records where the broker compressed them anew."""
+
+    header: BatchHeader
+    body: bytes | None = None
+
+
+def _checked(records: Buffer, position: int, received: BatchHeader, limits: BatchLimits, now_ms: int) -> _Stored:
+    """A client's batch, looked at record by record, under the header and the codec that the topic wants."""
+    check_produced(received, limits)
+    body = open_produced(records, position, received, limits)
+    max_timestamp = check_records(body, received, limits, now_ms)
+    header = _with_append_time(received, limits, now_ms)
+    if header is received and max_timestamp != received.max_timestamp:
+        header = received._replace(max_timestamp=max_timestamp)
+    codec = limits.compression
+    if codec is None or codec == received.compression:
+        return _Stored(header)
+    packed = compress(body, codec, limits.compression_level)
+    header = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(packed),
+        attributes=header.attributes & ~COMPRESSION_MASK | codec,
+    )
+    check_size(header, limits)
+    return _Stored(header, packed)
+
+
+def _with_append_time(header: BatchHeader, limits: BatchLimits, now_ms: int) -> BatchHeader:
+    """Under LogAppendTime readers take a record's time from the header's largest, so that records stay untouched."""
+    if not limits.is_log_append_time:
+        return header
+    return header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=now_ms)
 
 
 def _ask_producers(
@@ -148,15 +197,28 @@ def take_replicated(
 
 
 def checked_headers(records: Buffer, *, is_from_producer: bool, has_checksum: bool) -> list[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches in `records`, at least one, whose structure is right, and checksums if they have any."""
+    """Positions and headers of the batches in `records`, at least one, whose structure is right, and checksums if they have any.
+
+    A producer sends one batch for each partition. Codes are those of Apache Kafka for the same bytes: what cannot become right by
+    sending it again is INVALID_RECORD.
+    """
     try:
         headers = list(iterate_headers(records, is_from_producer=is_from_producer))
     except InvalidBatch as invalid:
-        code = ErrorCode.unsupported_for_message_format if "magic" in invalid.reason else ErrorCode.corrupt_message
+        code = ErrorCode.invalid_record if is_from_producer and not invalid.is_damage else ErrorCode.corrupt_message
         raise BatchRejected(code, str(invalid)) from invalid
     if not headers:
-        raise BatchRejected(ErrorCode.corrupt_message, "no batch")
+        raise BatchRejected(ErrorCode.invalid_record if is_from_producer else ErrorCode.corrupt_message, "no batch")
+    if is_from_producer and len(headers) > 1:
+        raise BatchRejected(ErrorCode.invalid_record, f"{len(headers)} batches for one partition, accepted is one")
     for position, header in headers if has_checksum else ():
         if not verify_crc(records, position, header):
             raise BatchRejected(ErrorCode.corrupt_message, f"batch at byte {position}: the checksum does not fit")
     return headers
+
+
+def found_again(answered: list[DuplicateSequence], limits: BatchLimits, *, log_start_offset: int) -> AppendInfo:
+    """The answer to an append whose batches are all in the log already."""
+    first, last = answered[0], answered[-1]
+    appended_ms = first.timestamp_ms if limits.is_log_append_time else -1
+    return AppendInfo(first.first_offset, last.last_offset, appended_ms, log_start_offset, True, 0)

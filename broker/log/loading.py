@@ -79,14 +79,14 @@ def load_log(
     return _Loading(directory, descriptors, config, is_clean, now_ms).load(recovery_point, log_start_offset)
 
 
-def new_log(directory: str, descriptors: DescriptorCache, *, now_ms: int) -> LoadedLog:
+def new_log(directory: str, descriptors: DescriptorCache, config: LogConfig, *, now_ms: int) -> LoadedLog:
     """The state of an empty directory: nothing to look for, nothing to check."""
     report = RecoveryReport(
         directory=directory, is_clean=True, scanned_segments=0, scanned_bytes=0, dropped=(), notes=()
     )
     epochs = LeaderEpochs()
     return LoadedLog(
-        segments=[create_segment(directory, 0, descriptors, now_ms=now_ms)],
+        segments=[create_segment(directory, 0, descriptors, config, now_ms=now_ms)],
         epochs=epochs,
         producers=ProducerStates(),
         report=report,
@@ -118,7 +118,9 @@ class _Loading:
         self.names = set(entries)
         segments = self._find_segments(entries)
         if not segments:
-            segments = [create_segment(self.directory, log_start_offset, self.descriptors, now_ms=self.now_ms)]
+            segments = [
+                create_segment(self.directory, log_start_offset, self.descriptors, self.config, now_ms=self.now_ms)
+            ]
         first_unsure = len(segments)
         if not self.is_clean:
             first_unsure = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
@@ -155,7 +157,7 @@ class _Loading:
         self._drop_from(segments, 0, f"it lies below the log start offset {log_start_offset}")
         self._restore_producers([], 0)
         self.epochs.clear()
-        return [create_segment(self.directory, log_start_offset, self.descriptors, now_ms=self.now_ms)]
+        return [create_segment(self.directory, log_start_offset, self.descriptors, self.config, now_ms=self.now_ms)]
 
     def _restore_producers(self, segments: list[Segment], end_offset: int) -> None:
         restored = restore_producers(self.disk, self.directory, segments, self.producers, end_offset, names=self.names)
@@ -289,6 +291,7 @@ class _Loading:
             )
             self._take(segment, check, replay)
             if check.fault:
+                check.look_for_zeros()
                 # durable at once: a segment that follows may begin at the recovery point, and another crash that brought
                 # the tail back would then leave it unchecked
                 with storage_errors("truncating", segment.path):
@@ -301,7 +304,11 @@ class _Loading:
         self.progress.scanned_bytes += segment.size_bytes
         if check.fault:
             dropped = segment.size_bytes - check.valid_bytes
-            self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
+            if check.has_zeros_left:
+                # nothing was written there, or nothing of it reached the disk: a loss shows where the next segment begins
+                self.progress.notes.append(f"{dropped} bytes of zeros at the end of {segment.path} are cut off")
+            else:
+                self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
         segment.size_bytes = check.valid_bytes
         segment.next_offset = check.next_offset
         if not is_last:
@@ -311,7 +318,7 @@ class _Loading:
         elif not segment.needs_no_index:
             segment.write_indexes()
         segment.transactions.flush()
-        return check.fault
+        return "" if check.has_zeros_left else check.fault
 
     def _take(self, segment: Segment, check: SegmentCheck, replay: ProducerReplay) -> None:
         """Everything that follows from the segment's batches, as far as they are sound, in one pass."""
@@ -331,6 +338,7 @@ class _Loading:
         for segment in segments[first:]:
             dropped = DroppedTail(segment.path, segment.base_offset, segment.size_bytes, reason)
             self.progress.dropped.append(dropped)
+            segment.give_up()
             segment.rename_for_removal()
         if segments[first:]:
             # one that another crash brought back could join onto batches that were appended since
@@ -352,9 +360,13 @@ def _is_orphan(name: str, entries: dict[str, DirectoryEntry]) -> bool:
     return False
 
 
-def create_segment(directory: str, base_offset: int, descriptors: DescriptorCache, *, now_ms: int) -> Segment:
-    """A new, empty segment with its files."""
+def create_segment(
+    directory: str, base_offset: int, descriptors: DescriptorCache, config: LogConfig, *, now_ms: int
+) -> Segment:
+    """A new, empty segment with its files; that of the batches has its full length at once where the configuration wants it."""
     segment = Segment(directory, base_offset, descriptors, size_bytes=0, next_offset=base_offset, created_ms=now_ms)
     segment.file.acquire()
     segment.file.release()
+    if config.is_preallocated:
+        segment.preallocate(config.segment_bytes)
     return segment

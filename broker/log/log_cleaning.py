@@ -119,7 +119,7 @@ class LogCleaning:
                 # deleted, or moved away, while its files were read
                 return ""
             raise
-        if not swap_in(log, plan, result, self._descriptors, self._now_ms()):
+        if not await swap_in(log, plan, result, self._descriptors, self._now_ms()):
             return ""
         self.figures.cleaned_count += 1
         self.figures.bytes_before += result.bytes_before

@@ -15,15 +15,18 @@ import os
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from broker.core.topic_configs import LogConfig
 from broker.log import checkpoints
-from broker.log.checkpoints import CorruptCheckpoint, TopicPartition
+from broker.log.checkpoints import TopicPartition
 from broker.log.descriptors import DescriptorCache
+from broker.log.directory_checkpoints import DirectoryCheckpoints, probe
 from broker.log.errors import DirectoryLocked, StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
+from broker.log.removal import PendingRemovals, remove_files
 from broker.log.source_seen import SourceSeen
 from runtime.disk import Disk, write_file
 
@@ -34,6 +37,10 @@ DELETED_MARK: Final = "-delete"
 FUTURE_MARK: Final = "-future"
 IGNORED_MARKS: Final = (FUTURE_MARK, "-stray")
 _NAME_BYTES_MAX: Final = 255
+_FILES_AT_A_TIME: Final = 1000
+
+NoteRemovals = Callable[[PendingRemovals, int], None]
+"""Hears from when on (Unix ms) files that a log has given up may go."""
 
 _LOCKED_HERE: Final[set[str]] = set()
 """Directories locked by this process: its own locks do not stop it, and closing a second descriptor would drop the first's."""
@@ -46,8 +53,15 @@ class ForeignDirectory(StorageError):
 class LogDirectory:
     """A directory of partition logs, in Kafka's layout."""
 
-    def __init__(self, path: str, descriptors: DescriptorCache, note_flush: NoteFlush = note_nothing) -> None:
+    def __init__(
+        self,
+        path: str,
+        descriptors: DescriptorCache,
+        note_flush: NoteFlush = note_nothing,
+        note_removals: NoteRemovals = lambda _removals, _due_ms: None,
+    ) -> None:
         self._note_flush = note_flush
+        self._note_removals = note_removals
         self.path = path.rstrip("/")
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.notes: list[str] = []
@@ -56,15 +70,8 @@ class LogDirectory:
         self._disk: Disk = descriptors.disk
         self._lock_descriptor = -1
         self._locked_path = ""
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._high_watermarks: dict[TopicPartition, int] = {}
-        self._log_start_offsets: dict[TopicPartition, int] = {}
-        self._cleaner_offsets: dict[TopicPartition, int] = {}
-        self._source_high_watermarks: dict[TopicPartition, int] = {}
-        self._source_seen_at: dict[TopicPartition, int] = {}
-        self._written: set[str] = set()
+        self._checkpoints = DirectoryCheckpoints(self._disk, self.path, self.logs)
         self._needs_sync = False
-        self._is_loading = False
         self._named_last: PartitionLog | None = None
 
     # -- opening ----------------------------------------------------------------------------------------------------
@@ -77,12 +84,7 @@ class LogDirectory:
         try:
             self._check_identity(node_id, cluster_id)
             self._take_clean_marker()
-            self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
-            self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
-            self._log_start_offsets = self._read_offsets(checkpoints.LOG_START_OFFSETS)
-            self._cleaner_offsets = self._read_offsets(checkpoints.CLEANER_OFFSETS)
-            self._source_high_watermarks = self._read_offsets(checkpoints.SOURCE_HIGH_WATERMARKS)
-            self._source_seen_at = self._read_offsets(checkpoints.SOURCE_SEEN_AT)
+            self._read_checkpoints()
             self.remove_deleted_directories()
         except BaseException:
             self.unlock()
@@ -135,15 +137,12 @@ class LogDirectory:
             self._disk.fsync_directory(self.path)
         self.is_clean = True
 
-    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return checkpoints.read_offsets(self._disk, f"{self.path}/{name}")
-        except CorruptCheckpoint as fault:
+    def _read_checkpoints(self) -> None:
+        for fault in self._checkpoints.read(self._disk):
             # without recovery points everything is checked; the others are rebuilt by replication and retention
             self.notes.append(f"{fault}; it is ignored")
-            if name == checkpoints.RECOVERY_POINTS:
+            if fault.path.endswith(f"/{checkpoints.RECOVERY_POINTS}"):
                 self.is_clean = False
-            return {}
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that have a directory here."""
@@ -154,30 +153,42 @@ class LogDirectory:
 
     def open_log(self, key: TopicPartition, config: LogConfig, *, now_ms: int, roll_jitter: float) -> PartitionLog:
         """Open an existing partition directory; may run in a thread, `adopt` takes the log over."""
-        directory = self.directory_of(key)
+        directory, line = self.directory_of(key), self._checkpoints.line
         log = PartitionLog(
             directory,
             self._descriptors,
             config,
             topic=key.topic,
             partition=key.partition,
-            topic_id=checkpoints.read_topic_id(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}"),
             is_clean=self.is_clean,
-            recovery_point=self._recovery_points.get(key, 0),
-            log_start_offset=self._log_start_offsets.get(key, 0),
+            recovery_point=line(checkpoints.RECOVERY_POINTS, key) or 0,
+            log_start_offset=line(checkpoints.LOG_START_OFFSETS, key) or 0,
             now_ms=now_ms,
             roll_jitter=roll_jitter,
             note_flush=self._note_flush,
         )
-        log.advance_high_watermark(self._high_watermarks.get(key, 0))
-        log.compacted_to = min(max(log.compacted_to, self._cleaner_offsets.get(key, 0)), log.log_end_offset)
-        if key in self._source_high_watermarks:
-            log.source = SourceSeen(self._source_high_watermarks[key], self._source_seen_at.get(key, 0))
+        self._read_topic_id(log)
+        log.advance_high_watermark(line(checkpoints.HIGH_WATERMARKS, key) or 0)
+        log.compacted_to = min(max(log.compacted_to, line(checkpoints.CLEANER_OFFSETS, key) or 0), log.log_end_offset)
+        source_high_watermark = line(checkpoints.SOURCE_HIGH_WATERMARKS, key)
+        if source_high_watermark is not None:
+            log.source = SourceSeen(source_high_watermark, line(checkpoints.SOURCE_SEEN_AT, key) or 0)
         return log
+
+    def _read_topic_id(self, log: PartitionLog) -> None:
+        """A crash of the machine may leave the file of a new log empty or torn: the log is then one without a topic id, as old logs are."""
+        try:
+            log.topic_id = checkpoints.read_topic_id(self._disk, f"{log.directory}/{checkpoints.PARTITION_METADATA}")
+        except checkpoints.CorruptCheckpoint as fault:
+            log.recovery = log.recovery.with_note(f"{fault}; the log takes the id of the topic of this name")
 
     def adopt(self, log: PartitionLog) -> None:
         """Count an opened log among those of this directory."""
-        log.save_recovery_point_by(self.checkpoint_recovery_points)
+        log.removals.note_due = partial(self._note_removals, log.removals)
+        log.save_recovery_point_by(
+            partial(self.checkpoint_now, checkpoints.RECOVERY_POINTS),
+            partial(self.checkpoint, checkpoints.RECOVERY_POINTS),
+        )
         self.logs[TopicPartition(log.topic, log.partition)] = log
 
     def create_log(
@@ -216,19 +227,12 @@ class LogDirectory:
                 self._disk.link(*files)
                 log.topic_id = topic_id
                 return
-        log.assign_topic_id(topic_id, is_durable=False)
+        log.assign_topic_id(topic_id, is_new=True)
 
     def _forget_lines_of(self, key: TopicPartition) -> None:
         """The lines of a deleted log of the same name must not be believed of a new one after a crash."""
-        checkpoints_by_line = (
-            self._recovery_points,
-            self._high_watermarks,
-            self._log_start_offsets,
-            self._cleaner_offsets,
-            self._source_high_watermarks,
-        )
-        if any(key in known for known in checkpoints_by_line):
-            self.checkpoint_all()
+        if self.is_named(key):
+            self.checkpoint_now()
 
     def directory_of(self, key: TopicPartition) -> str:
         """Path of a partition's directory."""
@@ -236,37 +240,53 @@ class LogDirectory:
 
     # -- deleting ---------------------------------------------------------------------------------------------------
 
-    def delete_log(self, log: PartitionLog, *, is_durable: bool = True) -> str:
-        """Take the log away at once by renaming its directory, which is returned; `remove_directory` removes it later.
-
-        When not durably, a crash of the machine before the next `sync` may bring the directory back under its old name.
-        """
+    def let_go(self, log: PartitionLog) -> str:
+        """Forget a log that is deleted; the name that its directory is to have until it is removed."""
         key = TopicPartition(log.topic, log.partition)
         del self.logs[key]
         log.abandon()
         mark = f".{uuid.uuid4().hex}{DELETED_MARK}"
-        name = f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark
-        target = f"{self.path}/{name}"
-        with storage_errors("deleting", log.directory):
-            self._disk.rename(log.directory, target)
-            self._needs_sync = True
-            if is_durable:
-                self.sync()
-        return target
+        return f"{self.path}/" + f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark
+
+    def note_names(self) -> None:
+        """A directory in here has another name now, which a crash of the machine before the next `sync` may undo."""
+        self._needs_sync = True
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether there are names that are not durable."""
+        return self._needs_sync
 
     def sync(self) -> None:
-        """Make renamed directories durable."""
+        """Make renamed directories durable; may run in a thread."""
         if self._needs_sync:
-            with storage_errors("flushing", self.path):
-                self._disk.fsync_directory(self.path)
+            # names that come while it is under way need another one
             self._needs_sync = False
+            try:
+                with storage_errors("flushing", self.path):
+                    self._disk.fsync_directory(self.path)
+            except StorageError:
+                self._needs_sync = True
+                raise
 
     def remove_directory(self, path: str) -> None:
         """Remove a partition directory that was renamed before."""
-        with storage_errors("removing", path), contextlib.suppress(FileNotFoundError):
-            for entry in self._disk.entries(path):
-                self._disk.unlink(f"{path}/{entry.name}")
-            self._disk.remove_directory(path)
+        while not self.remove_some(path, _FILES_AT_A_TIME):
+            pass
+
+    def remove_some(self, path: str, files_max: int) -> bool:
+        """Remove up to `files_max` files of a directory, and the directory with the last ones; whether it is gone."""
+        with storage_errors("removing", path):
+            try:
+                names = [entry.name for entry in self._disk.entries(path)]
+            except FileNotFoundError:
+                return True
+            remove_files(self._disk, (f"{path}/{name}" for name in names[:files_max]))
+            if len(names) > files_max:
+                return False
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove_directory(path)
+        return True
 
     def remove_deleted_directories(self) -> None:
         """Finish deletions that a stop interrupted."""
@@ -278,78 +298,25 @@ class LogDirectory:
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
-    def checkpoint_recovery_points(self) -> None:
-        """Write where each log is known to be on disk."""
-        self._checkpoint(checkpoints.RECOVERY_POINTS, self._recovery_points, lambda log: log.recovery_point)
+    def checkpoint_now(self, *names: str) -> None:
+        """Write these checkpoints (all without names), holding the caller."""
+        self._checkpoints.save_now(*names)
 
-    def checkpoint_high_watermarks(self) -> None:
-        """Write how far each log is replicated."""
-        self._checkpoint(checkpoints.HIGH_WATERMARKS, self._high_watermarks, lambda log: log.high_watermark)
+    async def checkpoint(self, *names: str) -> None:
+        """Write these checkpoints (all without names) in a thread."""
+        await self._checkpoints.save(*names)
 
-    def checkpoint_log_start_offsets(self) -> None:
-        """Write where logs begin that do not begin with a segment."""
-        self._checkpoint(
-            checkpoints.LOG_START_OFFSETS,
-            self._log_start_offsets,
-            lambda log: log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None,
-        )
-
-    def checkpoint_cleaner_offsets(self) -> None:
-        """Write up to where each compacted log is compacted."""
-        self._checkpoint(
-            checkpoints.CLEANER_OFFSETS,
-            self._cleaner_offsets,
-            lambda log: (
-                log.compacted_to if log.config.is_compacted and log.compacted_to > log.log_start_offset else None
-            ),
-        )
-
-    def checkpoint_sources(self) -> None:
-        """Write what mirrors said of the sources of copies; nothing where there are none."""
-        if not self._source_high_watermarks and not any(log.source.is_known for log in self.logs.values()):
-            return
-        self._checkpoint(
-            checkpoints.SOURCE_HIGH_WATERMARKS,
-            self._source_high_watermarks,
-            lambda log: log.source.high_watermark if log.source.is_known else None,
-        )
-        self._checkpoint(
-            checkpoints.SOURCE_SEEN_AT,
-            self._source_seen_at,
-            lambda log: log.source.seen_at_ms if log.source.is_known else None,
-        )
-
-    def checkpoint_all(self) -> None:
-        """Write all checkpoints."""
-        self.checkpoint_recovery_points()
-        self.checkpoint_high_watermarks()
-        self.checkpoint_log_start_offsets()
-        self.checkpoint_cleaner_offsets()
-        self.checkpoint_sources()
-
-    def _checkpoint(
-        self, name: str, known: dict[TopicPartition, int], value: Callable[[PartitionLog], int | None]
-    ) -> None:
-        present = {key: value(log) for key, log in self.logs.items()}
-        # logs that are not opened yet keep what the file said
-        offsets = {key: offset for key, offset in known.items() if key not in present and self._is_loading}
-        offsets |= {key: offset for key, offset in present.items() if offset is not None}
-        if offsets == known and name in self._written:
-            with storage_errors("opening", self.path):
-                self._probe()
-            return
-        checkpoints.write_offsets(self._disk, f"{self.path}/{name}", offsets)
-        known.clear()
-        known.update(offsets)
-        self._written.add(name)
+    def is_named(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint has a line of this partition, or is about to: a new log of the name must not be taken for the old one."""
+        return self._checkpoints.may_name(key)
 
     def begin_loading(self) -> None:
         """Until `end_loading`, checkpoints keep the lines of logs that are not opened yet."""
-        self._is_loading = True
+        self._checkpoints.is_loading = True
 
     def end_loading(self) -> None:
         """All logs are open: from now on new ones are as in any running broker, whatever the last stop was."""
-        self._is_loading = False
+        self._checkpoints.is_loading = False
 
     # -- logs that move here ----------------------------------------------------------------------------------------
 
@@ -377,7 +344,7 @@ class LogDirectory:
             directory, self._descriptors, config, topic=key.topic, partition=key.partition, is_new=True, now_ms=now_ms
         )
         if topic_id is not None:
-            log.assign_topic_id(topic_id, is_durable=False)
+            log.assign_topic_id(topic_id, is_new=True)
         return log
 
     def take_future(
@@ -402,26 +369,23 @@ class LogDirectory:
             config,
             topic=key.topic,
             partition=key.partition,
-            topic_id=checkpoints.read_topic_id(self._disk, f"{directory}/{checkpoints.PARTITION_METADATA}"),
             is_clean=True,
             log_start_offset=log_start_offset,
             now_ms=now_ms,
             roll_jitter=roll_jitter,
             note_flush=self._note_flush,
         )
+        self._read_topic_id(log)
         self.adopt(log)
         return log
 
     def is_readable(self) -> bool:
         """Whether the directory is there and lets itself be read."""
         try:
-            self._probe()
-        except OSError:
+            probe(self._disk, self.path)
+        except StorageError:
             return False
         return True
-
-    def _probe(self) -> None:
-        self._disk.close(self._disk.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def free_bytes(self) -> int:
         """Space left on this directory's file system."""
@@ -441,7 +405,7 @@ class LogDirectory:
             for closing in closings:
                 closing.result()
             self.sync()
-            self.checkpoint_all()
+            self.checkpoint_now()
             path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
             with storage_errors("writing", path):
                 content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'

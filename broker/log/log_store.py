@@ -1,8 +1,8 @@
 """All logs of a broker over its log directories: loads them side by side, creates, deletes, moves, checkpoints, closes.
 
-The shell calls `open` and `load` before it serves, `maintain`, `compact` and `move` every few seconds to
-minutes, the checkpoints once a minute, `close` at
-the end. Everything runs on the event loop's thread except what `load` and `close` do in their own bounded pools, and cleaning.
+The shell calls `open` and `load` before it serves, `remove_due`, `maintain`, `compact` and `move` every second to few minutes, the
+checkpoints once a minute, `close` at the end. What logs are is decided on the event loop's thread; what takes the disk long (forcing
+to disk, renaming, removing, cleaning) runs in threads, `load` and `close` in their own bounded pools.
 
 A directory whose disk fails is taken offline, at a start or later (`note_failure`): its logs are let go, the others serve on. When the
 last one has failed there is nothing left to do; the shell ends the broker.
@@ -13,26 +13,29 @@ Callers: the broker's shell (replicas, main).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
 
+from broker.core.cluster_image import TopicImage
 from broker.core.topic_configs import LogConfig
+from broker.log import checkpoints
 from broker.log.checkpoints import TopicPartition
+from broker.log.deletions import Deletions
 from broker.log.descriptors import DescriptorCache, unflushed_logs_max
-from broker.log.errors import DirectoryOffline, StorageError
+from broker.log.errors import DirectoryOffline, StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.log_cleaning import Clean, LogCleaning, in_a_thread
 from broker.log.log_directory import LogDirectory
 from broker.log.log_moving import Move, Mover, finish_moves
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import RecoveryReport
+from broker.log.threads import in_thread
 from runtime.disk import Disk
 
 RECOVERY_THREADS: Final = 4
 """Logs that are opened at the same time (num.recovery.threads.per.data.dir)."""
-REMOVALS_PER_TURN: Final = 8
 LOGS_PER_TURN: Final = 500
 """How many logs are looked at before others have the loop."""
 FLUSHES_AT_A_TIME: Final = 32
@@ -72,7 +75,10 @@ class LogStore:
     ) -> None:
         self._disk = disk
         self._descriptors = DescriptorCache(disk)
-        self.directories = [LogDirectory(path, self._descriptors, note_flush) for path in paths]
+        self._deletions = Deletions(disk, now_ms=now_ms)
+        self.directories = [
+            LogDirectory(path, self._descriptors, note_flush, self._deletions.add_files) for path in paths
+        ]
         self.offline: dict[str, str] = {}
         self._failure_listeners: list[Callable[[DirectoryFailure], None]] = []
         self.on_moved: Callable[[PartitionLog], None] = lambda _: None
@@ -82,7 +88,6 @@ class LogStore:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._offline_logs: set[TopicPartition] = set()
-        self._removals: list[tuple[int, LogDirectory, str]] = []
         self._wanted_homes: dict[TopicPartition, str] = {}
         self.moves: dict[TopicPartition, Move] = {}
         self._mover = Mover(disk, now_ms=now_ms)
@@ -198,6 +203,7 @@ class LogStore:
             del self._logs[key], self._homes[key]
         self._offline_logs.update(gone)
         directory.abandon()
+        self._deletions.forget(directory)
         failure = DirectoryFailure(directory.path, str(error), gone)
         for listener in self._failure_listeners:
             listener(failure)
@@ -244,6 +250,7 @@ class LogStore:
 
     def _create(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
         directory = self.directory_at(self._wanted_homes.pop(key, "")) or self._least_loaded()
+        self._deletions.put_aside_now(directory.directory_of(key))
         log = directory.create_log(
             key, config, topic_id=topic_id, now_ms=self._now_ms(), roll_jitter=self._roll_jitter()
         )
@@ -264,25 +271,80 @@ class LogStore:
         wanted = path.rstrip("/")
         return next((directory for directory in self.directories if directory.path == wanted), None)
 
-    def delete(self, log: PartitionLog, *, is_durable: bool = True) -> None:
-        """Take a log away; its files go after file.delete.delay.ms.
+    def delete(self, log: PartitionLog) -> None:
+        """Take a log away: its directory gets another name within moments, and goes after file.delete.delay.ms.
 
-        A topic's logs need not be deleted durably one by one: one that a crash brings back is a stray at the next start.
+        A crash before that brings the log back under its old name: it is a stray at the next start.
         """
+        directory, target = self._let_go(log)
+        due_ms = self._now_ms() + log.config.file_delete_delay_ms
+        self._deletions.add_log_directory(directory, log.folder, log.directory, target, due_ms=due_ms)
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file that is no log's, within moments; nothing where it is not there."""
+        self._deletions.add_file(path)
+
+    def _delete_now(self, log: PartitionLog) -> None:
+        """As `delete`, durably, holding the caller: where a log that comes back would be taken for one of two of the same name."""
+        directory, target = self._let_go(log)
+        with log.folder.held(), storage_errors("deleting", log.directory):
+            self._disk.rename(log.directory, target)
+        directory.note_names()
+        directory.sync()
+        self._deletions.add_directory(directory, target, due_ms=self._now_ms() + log.config.file_delete_delay_ms)
+
+    def _let_go(self, log: PartitionLog) -> tuple[LogDirectory, str]:
         key = TopicPartition(log.topic, log.partition)
         if key in self.moves:
             self._drop_move(key)
         del self._logs[key]
         directory = self._homes.pop(key)
-        path = directory.delete_log(log, is_durable=is_durable)
-        self._removals.append((self._now_ms() + log.config.file_delete_delay_ms, directory, path))
+        return directory, directory.let_go(log)
 
-    def delete_strays(self, topics: Mapping[str, bytes]) -> list[PartitionLog]:
-        """Delete logs of topics that do not exist any more, or exist again under another id; those that were deleted."""
+    async def make_way(self, topics: Iterable[TopicImage], *, node_id: int) -> None:
+        """Before logs of these topics are made: nothing that a former log of the name left may be taken for theirs.
+
+        Logs of older topics go, the names of directories become free, and checkpoints lose the lines, all of it in threads. What
+        is left to do after this, `open_or_create` does, holding the loop; so it is where the disk fails here, which is noted.
+        """
+        missing = []
+        for topic in topics:
+            for partition in topic.partitions.values():
+                key = TopicPartition(topic.name, partition.index)
+                log = self._logs.get(key)
+                if node_id not in partition.replicas or (log is not None and log.topic_id == topic.topic_id):
+                    continue
+                if log is not None and log.topic_id is None:
+                    await self._give_topic_id(log, topic.topic_id)
+                    continue
+                if log is not None:
+                    self.delete(log)
+                missing.append(key)
+        for directory in tuple(self.directories):
+            try:
+                if any(self._deletions.is_taken(directory.directory_of(key)) for key in missing):
+                    await self._deletions.put_aside()
+                if any(directory.is_named(key) for key in missing):
+                    await directory.checkpoint()
+            except StorageError as error:
+                self.note_failure(error)
+
+    async def _give_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
+        try:
+            await in_thread(partial(log.assign_topic_id, topic_id))
+        except StorageError as error:
+            self.note_failure(error)
+
+    def delete_strays(self, topics: Mapping[str, bytes], *, spared: Collection[str] = ()) -> list[PartitionLog]:
+        """Delete logs of topics that do not exist any more, or exist again under another id; those that were deleted.
+
+        Whether the topics in `spared` exist is not known: their logs stay.
+        """
         strays = [
             log
             for log in self
-            if log.topic not in topics or (log.topic_id is not None and log.topic_id != topics[log.topic])
+            if log.topic not in spared
+            and (log.topic not in topics or (log.topic_id is not None and log.topic_id != topics[log.topic]))
         ]
         for log in strays:
             self.delete(log)
@@ -317,7 +379,7 @@ class LogStore:
         if move.future is not None:
             move.future.abandon()
             if remove:
-                move.target.remove_directory(move.future.directory)
+                self._deletions.add_directory(move.target, move.future.directory, due_ms=self._now_ms())
 
     async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
         """Carry all moves on until they are done; one sentence for each, also for those that cannot be."""
@@ -349,7 +411,7 @@ class LogStore:
         assert future is not None
         start = source.log_start_offset, source.high_watermark, source.compacted_to
         del self.moves[key]
-        self.delete(source)
+        self._delete_now(source)
         moved = move.target.take_future(
             key,
             future.directory,
@@ -370,7 +432,7 @@ class LogStore:
     # -- regular work -----------------------------------------------------------------------------------------------
 
     async def maintain(self, producer_expiration_ms: int, *, is_copy: IsCopy = never_a_copy) -> list[str]:
-        """One pass of retention, rolling by time, producer expiry and removal of files; one sentence for each deletion.
+        """One pass of retention, rolling by time and producer expiry; one sentence for each deletion.
 
         A topic that is a copy of another site's keeps what that one keeps: only its log start counts, which follows.
         Gives the loop back between logs. Raises the first StorageError, after all other logs had their turn.
@@ -380,6 +442,8 @@ class LogStore:
         for log in self:
             try:
                 reason = self._maintain_log(log, producer_expiration_ms, is_copy=is_copy(log.topic))
+                if log.removals.has_names_to_change:
+                    await in_thread(log.removals.put_aside)
             except StorageError as error:
                 self.note_failure(error)
                 failure = failure or error
@@ -387,24 +451,23 @@ class LogStore:
             if reason:
                 deletions.append(f"old segments of {log.topic}-{log.partition} are deleted: {reason}")
             await asyncio.sleep(0)
-        await self._remove_directories()
         if failure is not None:
             raise failure
         return deletions
 
     def _maintain_log(self, log: PartitionLog, producer_expiration_ms: int, *, is_copy: bool) -> str:
         now_ms = self._now_ms()
-        log.remove_deleted_files(now_ms)
         log.producers.expire(now_ms, producer_expiration_ms)
         log.roll_if_due(now_ms)
-        return log.delete_old_segments(now_ms, is_copy=is_copy)
+        return log.expire_segments(now_ms, is_copy=is_copy)
 
-    async def _remove_directories(self) -> None:
-        now_ms = self._now_ms()
-        due = [removal for removal in self._removals if removal[0] <= now_ms][:REMOVALS_PER_TURN]
-        for removal in due:
-            self._removals.remove(removal)
-            await asyncio.to_thread(removal[1].remove_directory, removal[2])
+    async def remove_due(self) -> None:
+        """Take off the disk what was deleted file.delete.delay.ms ago: directories of logs, and segments. Raises the first StorageError."""
+        try:
+            await self._deletions.remove_due()
+        except StorageError as error:
+            self.note_failure(error)
+            raise
 
     async def compact(self, *, is_copy: IsCopy = never_a_copy) -> list[str]:
         """Compact the logs that are worth it; one sentence for each.
@@ -414,7 +477,7 @@ class LogStore:
         compacted = [log for log in self if log.config.is_compacted and not is_copy(log.topic)]
         sentences = await self.cleaning.run(compacted)
         if sentences:
-            self._each_directory(LogDirectory.checkpoint_cleaner_offsets)
+            await self._checkpoint(checkpoints.CLEANER_OFFSETS)
         return sentences
 
     async def flush_due(self) -> None:
@@ -441,7 +504,7 @@ class LogStore:
         if surplus:
             # each keeps a descriptor open: those that have waited longest let go of theirs
             due += [log for _, log in sorted(waiting, key=lambda entry: entry[0])[:surplus]]
-        self._each_directory(LogDirectory.sync)
+        await self._each_directory(_sync)
         flushes = [(log, False) for log in due] + [(log, True) for log in rolled]
         for first in range(0, len(flushes), FLUSHES_AT_A_TIME):
             failure = await self._flush(flushes[first : first + FLUSHES_AT_A_TIME]) or failure
@@ -461,24 +524,27 @@ class LogStore:
                     self.note_failure(result)
         return failure
 
-    def checkpoint(self) -> None:
+    async def checkpoint(self) -> None:
         """Write recovery points, high watermarks, log starts and how far logs are compacted, of all directories."""
-        self._each_directory(LogDirectory.checkpoint_all)
+        await self._checkpoint()
 
-    def checkpoint_high_watermarks(self) -> None:
+    async def checkpoint_high_watermarks(self) -> None:
         """Write how far each log is replicated."""
-        self._each_directory(LogDirectory.checkpoint_high_watermarks)
+        await self._checkpoint(checkpoints.HIGH_WATERMARKS)
 
-    def checkpoint_log_start_offsets(self) -> None:
+    async def checkpoint_log_start_offsets(self) -> None:
         """Write where logs begin, so that a crash brings nothing back that was deleted on request."""
-        self._each_directory(LogDirectory.checkpoint_log_start_offsets)
+        await self._checkpoint(checkpoints.LOG_START_OFFSETS)
 
-    def _each_directory(self, act: Callable[[LogDirectory], None]) -> None:
+    async def _checkpoint(self, *names: str) -> None:
+        await self._each_directory(lambda directory: directory.checkpoint(*names))
+
+    async def _each_directory(self, act: Callable[[LogDirectory], Awaitable[None]]) -> None:
         """Do it for all; a directory whose disk fails goes offline. Raises the first StorageError afterwards."""
         failure: StorageError | None = None
         for directory in tuple(self.directories):
             try:
-                act(directory)
+                await act(directory)
             except StorageError as error:
                 self.note_failure(error)
                 failure = failure or error
@@ -492,6 +558,7 @@ class LogStore:
             self._drop_move(key)
         for directory in self.directories:
             try:
+                self._deletions.put_all_aside_now(directory)
                 directory.close(broker_epoch=broker_epoch)
             except StorageError as error:
                 failure = failure or error
@@ -502,3 +569,8 @@ class LogStore:
         """Let go of everything without writing."""
         for directory in self.directories:
             directory.abandon()
+
+
+async def _sync(directory: LogDirectory) -> None:
+    if directory.needs_sync:
+        await in_thread(directory.sync)

@@ -13,21 +13,23 @@ Callers: broker/replicas.py through broker/log/log_store.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 
 from kio.schema.errors import ErrorCode
 
 from broker.core.batch_checks import BatchLimits, BatchRejected
 from broker.core.leader_epochs import EpochEnd, EpochStart
-from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerStates, SnapshotEntry
+from broker.core.producer_state import CompletedTransaction, ProducerStates, SnapshotEntry
 from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.core.topic_configs import LogConfig
 from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
 from broker.log.descriptors import DescriptorCache
 from broker.log.durability import Durability
-from broker.log.errors import OffsetOutOfRange, StorageError, storage_errors
+from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.flushing import NoteFlush, note_nothing
-from broker.log.intake import AppendInfo, Intake, take_from_producer, take_replicated
+from broker.log.folder import Folder
+from broker.log.intake import AppendInfo, Intake, found_again, take_from_producer, take_replicated
 from broker.log.loading import create_segment, load_log, new_log
 from broker.log.log_slice import LogSlice
 from broker.log.producer_replay import replay_batch, restore_producers
@@ -38,6 +40,7 @@ from broker.log.segments import Segments
 from broker.log.source_seen import SourceSeen
 from broker.log.timestamps import TimestampOffset, first_record_at
 from broker.log.transaction_index import AbortedTransaction
+from broker.log.truncation import truncation
 from runtime.disk import Buffer
 from wire.record_batch import BatchHeader
 
@@ -75,7 +78,7 @@ class PartitionLog:
         self._disk = descriptors.disk
         self._roll_jitter = roll_jitter
         loaded = (
-            new_log(directory, descriptors, now_ms=now_ms)
+            new_log(directory, descriptors, config, now_ms=now_ms)
             if is_new
             else load_log(
                 directory,
@@ -88,6 +91,7 @@ class PartitionLog:
             )
         )
         self.recovery = loaded.report
+        self.folder = Folder()
         self._segments = Segments(loaded.segments, self._disk)
         self._epochs = loaded.epochs
         self._producers = loaded.producers
@@ -95,24 +99,25 @@ class PartitionLog:
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
         self._high_watermark = self.log_start_offset
         self.source = SourceSeen()
-        self._removals = PendingRemovals(self._disk, directory)
+        checked_from = min(max(recovery_point, self.log_start_offset), self.log_end_offset)
         self._durability = Durability(
             self._disk,
             directory,
+            self.folder,
             self._segments,
             self._epochs,
             end_offset=lambda: self.log_end_offset,
-            recovery_point=(
-                self.log_end_offset
-                if loaded.report.is_clean
-                else min(max(recovery_point, self.log_start_offset), self.log_end_offset)
-            ),
+            recovery_point=self.log_end_offset if loaded.report.is_clean else checked_from,
             saved_epochs_version=loaded.saved_epochs_version,
             is_new=is_new,
             has_new_names=is_new or not is_clean,
             note_flush=note_flush,
         )
+        self.removals = PendingRemovals(self._disk, directory, self.folder, sync_names=self._durability.sync_names)
+        self._durability.settle = self.removals.settle
         self.is_abandoned = False
+        self.finish_swap: Callable[[], None] | None = None
+        """While a compacted segment is swapped in: does what is left of that."""
         self._snapshot_offset = loaded.snapshot_offset
         self.compacted_to = self.log_start_offset
         self._take_config()
@@ -138,6 +143,11 @@ class PartitionLog:
     def recovery_point(self) -> int:
         """Offset below which everything survives a crash of the machine."""
         return self._durability.recovery_point
+
+    @property
+    def recovery_point_to_save(self) -> int:
+        """The recovery point, or less while a truncation is under way."""
+        return self._durability.recovery_point_to_save
 
     @property
     def failure(self) -> StorageError | None:
@@ -168,9 +178,10 @@ class PartitionLog:
         """The producers' state itself, for the log that takes this one's place."""
         return self._producers
 
-    def save_recovery_point_by(self, save: Callable[[], None]) -> None:
-        """Call `save` whenever the recovery point has gone back and must be lower on disk before anything else happens."""
+    def save_recovery_point_by(self, save: Callable[[], None], save_in_thread: Callable[[], Awaitable[None]]) -> None:
+        """Call one of these whenever the recovery point has to be lower on disk before anything else happens."""
         self._durability.save_recovery_point = save
+        self._durability.save_recovery_point_in_thread = save_in_thread
 
     @property
     def high_watermark(self) -> int:
@@ -206,18 +217,12 @@ class PartitionLog:
         self._take_config()
 
     def _take_config(self) -> None:
-        config = self.config
-        self._limits = BatchLimits.of(config)
-        jitter_ms = int(self._roll_jitter * min(config.segment_jitter_ms, config.segment_ms))
-        segment_ms = config.segment_ms - jitter_ms
-        if config.is_compacted:
-            # the active segment is never compacted: rolling in time is what keeps max.compaction.lag.ms
-            segment_ms = min(segment_ms, config.compaction_lag_ms_max)
-        self._roll_policy = RollPolicy(config.segment_bytes, segment_ms)
+        self._limits = BatchLimits.of(self.config)
+        self._roll_policy = RollPolicy.of(self.config, jitter=self._roll_jitter)
 
-    def assign_topic_id(self, topic_id: bytes, *, is_durable: bool = True) -> None:
-        """Write the topic id beside the log; when not durably, the next flush of a new log makes it so."""
-        write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id, is_durable=is_durable)
+    def assign_topic_id(self, topic_id: bytes, *, is_new: bool = False) -> None:
+        """Write the topic id beside the log, durably; that of a log with `is_new` is durable with its first flush."""
+        write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id, is_new=is_new)
         self.topic_id = topic_id
 
     # -- appending --------------------------------------------------------------------------------------------------
@@ -254,7 +259,7 @@ class PartitionLog:
             may_begin=may_begin_transaction,
         )
         if not intake.placed:
-            return self._duplicate(intake.answered)
+            return found_again(intake.answered, self._limits, log_start_offset=self.log_start_offset)
         first_offset = self.log_end_offset
         size_bytes = intake.size_bytes
         if size_bytes > self.config.segment_bytes:
@@ -294,12 +299,8 @@ class PartitionLog:
             placed[0].base_offset, placed[-1].last_offset, -1, self.log_start_offset, False, intake.record_count
         )
 
-    def _duplicate(self, answered: list[DuplicateSequence]) -> AppendInfo:
-        first, last = answered[0], answered[-1]
-        appended_ms = first.timestamp_ms if self._limits.is_log_append_time else -1
-        return AppendInfo(first.first_offset, last.last_offset, appended_ms, self.log_start_offset, True, 0)
-
     def _write(self, intake: Intake, size_bytes: int, now_ms: int) -> None:
+        self.removals.settle()
         self._roll_before(intake.placed, size_bytes, now_ms)
         self._segments.active.append(intake.placed, intake.pieces, self.config.index_interval_bytes)
         self._segments.size_bytes += size_bytes
@@ -361,6 +362,7 @@ class PartitionLog:
             self._roll(self.log_end_offset if is_reachable else placed[0].base_offset, now_ms)
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
+        self.removals.settle()
         active = self._segments.active
         if active.size_bytes:
             active.mark_dirty()
@@ -369,12 +371,12 @@ class PartitionLog:
             self._segments.forget_reads_at_end()
         elif active.base_offset == base_offset:
             return
-        segment = create_segment(self.directory, base_offset, self._descriptors, now_ms=now_ms)
+        segment = create_segment(self.directory, base_offset, self._descriptors, self.config, now_ms=now_ms)
         self._durability.note_names()
         if not active.size_bytes:
             # a hole wider than a segment reaches: the empty segment in front of it has nothing to offer
             self._segments.remove_from(len(self._segments) - 1)
-            self._removals.add([active], now_ms)
+            self.removals.add_now([active], now_ms)
         self._segments.add(segment)
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -444,6 +446,10 @@ class PartitionLog:
 
     # -- cutting ----------------------------------------------------------------------------------------------------
 
+    def truncation(self, offset: int) -> AbstractAsyncContextManager[None]:
+        """Truncate to `offset` or restart there in its body, once more asking whether to, and the loop is not held; see `truncation.py`."""
+        return truncation(self._segments, self._durability, self.removals, offset, self.log_end_offset)
+
     def truncate_to(self, offset: int) -> None:
         """Drop everything at or above `offset`, and the whole batch that spans it; leader epochs that wrote nothing below it too.
 
@@ -454,14 +460,15 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             self._epochs.truncate_from_end(offset)
             return
-        if offset <= self._segments.first.base_offset:
+        if self.finish_swap is not None:
+            self.finish_swap()
+        if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        keep = self._segments.index_of(offset)
-        keep -= self._segments.all[keep].base_offset == offset
+        keep = self._segments.last_kept(offset)
         # back to where the segment begins: the next one may begin at the cut, and recovery must look at this one nevertheless
         self._durability.begin_cut(self._segments.all[keep].base_offset)
-        self._drop_segments(keep + 1)
+        self.removals.drop(self._segments, keep + 1)
         self._segments.active.truncate_to(offset)
         self._segments.active.mark_dirty()
         self._segments.forget_reads()
@@ -471,20 +478,14 @@ class PartitionLog:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins and ends at `offset`."""
         self._durability.refuse_when_failed()
+        if self.finish_swap is not None:
+            self.finish_swap()
         self._durability.begin_cut(offset)
-        self._drop_segments(0)
-        self._segments.add(create_segment(self.directory, offset, self._descriptors, now_ms=0))
+        self.removals.drop(self._segments, 0, base_offset_wanted=offset)
+        self._segments.add(create_segment(self.directory, offset, self._descriptors, self.config, now_ms=0))
         self.log_start_offset = self.log_end_offset = offset
         self._epochs.clear()
         self._after_cut()
-
-    def _drop_segments(self, first: int) -> None:
-        """Drop segments for good: one that a crash brought back could join onto batches that were appended since."""
-        dropped = self._segments.remove_from(first)
-        self._removals.add(dropped, 0)
-        if dropped:
-            with storage_errors("flushing", self.directory):
-                self._disk.fsync_directory(self.directory)
 
     def _after_cut(self) -> None:
         end = self.log_end_offset
@@ -493,8 +494,11 @@ class PartitionLog:
         self._durability.end_cut(end)
         self.compacted_to = min(self.compacted_to, end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
-        restored = restore_producers(self._disk, self.directory, self._segments.all, self._producers, end)
+        drop, segments = self.removals.drop_file, self._segments.all
+        restored = restore_producers(self._disk, self.directory, segments, self._producers, end, remove=drop)
         self._snapshot_offset = restored.snapshot_offset
+        if not self._durability.is_lowered:
+            self.removals.settle()
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Give up everything below `offset`, at most up to the high watermark; segments go with the next retention pass."""
@@ -505,35 +509,27 @@ class PartitionLog:
             self._durability.recovery_point = max(self._durability.recovery_point, offset)
             self._epochs.truncate_from_start(offset)
 
-    def delete_old_segments(self, now_ms: int, *, is_copy: bool = False) -> str:
-        """Delete what retention gives up, by time, size and log start (a copy: log start alone); the reason, or empty.
+    def expire_segments(self, now_ms: int, *, is_copy: bool = False) -> str:
+        """Give up what retention wants gone, by time, size and log start (a copy: log start alone); the reason, or empty.
 
-        Files are renamed now and removed by `remove_deleted_files` after file.delete.delay.ms.
+        `removals.put_aside` must follow; the files go after file.delete.delay.ms.
         """
         self._durability.refuse_when_failed()
         expiry = expired_segments(
             [segment.facts() for segment in self._segments.all],
-            RetentionPolicy(
-                self.config.retention_ms, self.config.retention_bytes, self.config.is_deleted and not is_copy
-            ),
+            RetentionPolicy.of(self.config, is_copy=is_copy),
             now_ms=now_ms,
             high_watermark=self._high_watermark,
             log_start_offset=self.log_start_offset,
         )
-        if not expiry.segment_count:
+        if not expiry.segment_count or self.finish_swap is not None:
             return ""
         if expiry.segment_count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
-        # were the new segment's name lost in a crash after this deletion, the log would have no end left
-        self._durability.sync_names()
         following = self._segments.all[expiry.segment_count].base_offset
         self.advance_log_start_offset(min(following, self._high_watermark))
-        self._removals.expire(self._segments, expiry.segment_count, now_ms + self.config.file_delete_delay_ms)
+        self.removals.expire(self._segments, expiry.segment_count, now_ms + self.config.file_delete_delay_ms)
         return expiry.reason
-
-    def remove_deleted_files(self, now_ms: int) -> int:
-        """Remove the files of deleted segments whose delay is over; how many."""
-        return self._removals.run(now_ms)
 
     # -- flushing ---------------------------------------------------------------------------------------------------
 
@@ -567,7 +563,9 @@ class PartitionLog:
     def close(self) -> None:
         """Flush, write indexes and the producers' snapshot: the next start needs no recovery."""
         if self._durability.failure is None:
+            self.removals.settle()
             self._save_producers()
+            self._segments.active.trim()
             if not self._durability.is_clean:
                 self.flush_now()
         for segment in self._segments.all:
@@ -583,16 +581,17 @@ class PartitionLog:
     def _write_snapshot(self, offset: int, entries: Iterable[SnapshotEntry]) -> None:
         """Durable with the next flush."""
         path = f"{self.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
-        write_snapshot(self._disk, path, entries, is_durable=False)
+        write_snapshot(self._disk, path, entries)
         self._durability.note_names(path)
 
     def abandon(self) -> None:
         """Let go of all descriptors without writing anything: the log is deleted, or its directory failed."""
         self.is_abandoned = True
+        self.folder.let_go()
         for segment in self._segments.all:
             segment.mark_flushed()
             segment.file.retire()
 
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
-        """Put compacted segments in the place of the originals, whose files are renamed here and removed later."""
-        self._removals.replace(self._segments, old, new, now_ms + self.config.file_delete_delay_ms)
+        """Put compacted segments in the place of the originals; `removals.put_aside` must follow."""
+        self.removals.replace(self._segments, old, new, now_ms + self.config.file_delete_delay_ms)

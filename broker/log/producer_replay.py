@@ -9,7 +9,8 @@ Callers: broker/log/loading.py, broker/log/partition_log.py.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from broker.core.producer_state import REMEMBERED_BATCHES, DuplicateSequence, ProducerStates
@@ -40,8 +41,13 @@ def restore_producers(
     end_offset: int,
     *,
     names: Iterable[str] | None = None,
+    remove: Callable[[str], None] | None = None,
 ) -> Restored:
-    """Bring `producers` to the state at `end_offset`, where `segments` end; `names` are the directory's, where they are known."""
+    """Bring `producers` to the state at `end_offset`, where `segments` end; `names` are the directory's, where they are known.
+
+    `remove` takes snapshots off the disk, now or before anything is appended.
+    """
+    remove = remove or partial(_remove, disk)
     notes: list[str] = []
     producers.restore([])
     used = -1
@@ -49,7 +55,7 @@ def restore_producers(
     if names is None:
         with storage_errors("opening", directory):
             names = [entry.name for entry in disk.entries(directory)]
-    for offset in reversed(_settle_snapshots(disk, directory, segments, end_offset, names)):
+    for offset in reversed(_settle_snapshots(remove, directory, segments, end_offset, names)):
         path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
         entries = read_snapshot(disk, path)
         if entries is not None:
@@ -57,7 +63,7 @@ def restore_producers(
             start = used = offset
             break
         notes.append(f"{path} is damaged and not used")
-        _remove(disk, path)
+        remove(path)
     replay = ProducerReplay(producers)
     for segment in segments:
         if start < segment.next_offset and segment.size_bytes:
@@ -118,7 +124,11 @@ def replay_batch(producers: ProducerStates, header: BatchHeader, content: Buffer
 
 
 def _settle_snapshots(
-    disk: Disk, directory: str, segments: list[Segment], end_offset: int, names: Iterable[str]
+    remove: Callable[[str], None],
+    directory: str,
+    segments: list[Segment],
+    end_offset: int,
+    names: Iterable[str],
 ) -> list[int]:
     """Offsets of usable snapshots; those above the end and those that no start would use are removed."""
     found = [numbered_offset(name, SNAPSHOT_SUFFIX) for name in names]
@@ -128,7 +138,7 @@ def _settle_snapshots(
     kept = {offset for offset in kept if offset in bases} | set(sorted(kept)[-KEPT_SNAPSHOTS:])
     for offset in usable:
         if offset not in kept:
-            _remove(disk, f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
+            remove(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}")
     return sorted(kept)
 
 

@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from broker.core.producer_state import SnapshotEntry
 from broker.log.errors import storage_errors
-from runtime.disk import Disk, read_file, write_file
+from runtime.disk import Disk, read_file, write_over
 
 _HEAD: Final = Struct(">hIi")
 _BODY_START: Final = 6
@@ -43,10 +43,10 @@ def decode_snapshot(content: bytes) -> list[SnapshotEntry] | None:
     return [SnapshotEntry(*entry) for entry in _ENTRY.iter_unpack(content[_HEAD.size :])]
 
 
-def write_snapshot(disk: Disk, path: str, entries: Iterable[SnapshotEntry], *, is_durable: bool) -> None:
-    """Replace a snapshot file."""
+def write_snapshot(disk: Disk, path: str, entries: Iterable[SnapshotEntry]) -> None:
+    """Write a snapshot file; a flush makes it durable. A crash before that may leave a damaged one, which is not used."""
     with storage_errors("writing", path):
-        write_file(disk, path, encode_snapshot(entries), is_durable=is_durable)
+        write_over(disk, path, encode_snapshot(entries))
 
 
 def read_snapshot(disk: Disk, path: str) -> list[SnapshotEntry] | None:

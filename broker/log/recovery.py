@@ -9,7 +9,7 @@ the caller (broker/log/loading.py), and reported.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -46,6 +46,10 @@ class RecoveryReport:
     dropped: tuple[DroppedTail, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def with_note(self, note: str) -> RecoveryReport:
+        """The same with one sentence more."""
+        return replace(self, notes=(*self.notes, note))
+
 
 class SegmentCheck:
     """Walks one segment file of `size_bytes`; afterwards `valid_bytes`, `next_offset`, `epoch` and `fault`
@@ -66,6 +70,19 @@ class SegmentCheck:
         self.valid_bytes = 0
         self.next_offset = base_offset
         self.fault = ""
+        self.has_zeros_left = False
+        """After `look_for_zeros`: nothing but zeros lies behind the last sound batch, as in a file that had its length in advance."""
+
+    def look_for_zeros(self) -> None:
+        """Find out what lies behind the last sound batch."""
+        at = self.valid_bytes
+        while at < self._size:
+            with storage_errors("reading", self._path):
+                piece = self._disk.pread(self._descriptor, min(_WINDOW_BYTES, self._size - at), at)
+            if not piece or piece.count(0) < len(piece):
+                return
+            at += len(piece)
+        self.has_zeros_left = True
 
     def batches(self) -> Iterator[tuple[int, BatchHeader]]:
         """Positions and headers of the sound batches from the beginning of the file."""

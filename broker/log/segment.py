@@ -109,6 +109,7 @@ class Segment:
         self._first_timestamp_ms: int | None = None
         self._largest: tuple[int, int] | None = None if size_bytes else (-1, base_offset)
         self._has_torn_tail = False
+        self._is_preallocated = False
         self._recent_bases: list[int] = []
         self._recent_ends: list[int] = []
         self._recent_positions: list[int] = []
@@ -151,7 +152,29 @@ class Segment:
 
     def _cut(self, descriptor: int, length: int) -> None:
         self._disk.truncate(descriptor, length)
-        self._has_torn_tail = False
+        self._has_torn_tail = self._is_preallocated = False
+
+    def preallocate(self, length: int) -> None:
+        """Give the file of an empty segment its length in advance."""
+        descriptor = self.file.acquire()
+        try:
+            with storage_errors("preallocating", self.path):
+                self._disk.truncate(descriptor, length)
+        finally:
+            self.file.release()
+        self._is_preallocated = True
+
+    def trim(self) -> None:
+        """Cut the file to what was written, where it is longer; durable with the next flush."""
+        if not (self._has_torn_tail or self._is_preallocated):
+            return
+        descriptor = self.file.acquire()
+        try:
+            with storage_errors("truncating", self.path):
+                self._cut(descriptor, self.size_bytes)
+        finally:
+            self.file.release()
+        self.mark_dirty()
 
     def note_batch(self, position: int, batch: PlacedBatch, index_interval_bytes: int) -> None:
         """Index a batch that was written at `position`, the newest so far, and have readers near the end find it in memory."""
@@ -183,6 +206,7 @@ class Segment:
 
     def become_inactive(self) -> None:
         """No more appends: complete and write the indexes, forget the positions of recent batches."""
+        self.trim()
         self._append_time_entry(self.largest_timestamp())
         self.write_indexes()
         self._forget_recent()
@@ -212,13 +236,7 @@ class Segment:
 
     def close(self) -> None:
         """Complete the indexes, cut what a failed write left and let go of the descriptor."""
-        if self._has_torn_tail:
-            descriptor = self.file.acquire()
-            try:
-                with storage_errors("truncating", self.path):
-                    self._cut(descriptor, self.size_bytes)
-            finally:
-                self.file.release()
+        self.trim()
         if not self.needs_no_index:
             self.become_inactive()
         self.mark_flushed()
@@ -232,7 +250,7 @@ class Segment:
         descriptor = self.file.acquire()
         try:
             with storage_errors("truncating", self.path):
-                self._disk.truncate(descriptor, found.position)
+                self._cut(descriptor, found.position)
         finally:
             self.file.release()
         self.size_bytes = found.position
@@ -420,15 +438,28 @@ class Segment:
 
     # -- files ------------------------------------------------------------------------------------------------------
 
-    def rename_for_removal(self) -> list[str]:
-        """Give all files the suffix `.deleted` and return the new paths; slices that are out stay readable."""
-        renamed = []
+    def use_names(self, suffix: str) -> None:
+        """From now on files are opened under their names with this suffix."""
+        stem = f"{self.directory}/{self.base_offset:020d}"
+        self.file.path = stem + LOG_SUFFIX + suffix
+        self.offset_index.path = stem + INDEX_SUFFIX + suffix
+        self.time_index.path = stem + TIME_INDEX_SUFFIX + suffix
+        self.transactions.path = stem + TRANSACTION_INDEX_SUFFIX + suffix
+
+    def give_up(self) -> None:
+        """The log does not use it any more; slices that are out stay readable."""
         self.mark_flushed()
-        with storage_errors("renaming", self.path):
-            for suffix in SEGMENT_SUFFIXES:
-                path = f"{self.directory}/{file_name(self.base_offset, suffix)}"
-                with contextlib.suppress(FileNotFoundError):
-                    self._disk.rename(path, path + DELETED_SUFFIX)
-                    renamed.append(path + DELETED_SUFFIX)
         self.file.retire()
-        return renamed
+
+    def paths_after_removal(self) -> list[str]:
+        """What `rename_for_removal` calls the files, of which some need not be there."""
+        return [
+            f"{self.directory}/{file_name(self.base_offset, suffix)}{DELETED_SUFFIX}" for suffix in SEGMENT_SUFFIXES
+        ]
+
+    def rename_for_removal(self) -> None:
+        """Give all files of a segment that was given up the suffix `.deleted`; may run in a thread."""
+        with storage_errors("renaming", self.path):
+            for suffix, renamed in zip(SEGMENT_SUFFIXES, self.paths_after_removal(), strict=True):
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.rename(f"{self.directory}/{file_name(self.base_offset, suffix)}", renamed)

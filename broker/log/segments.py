@@ -98,6 +98,11 @@ class Segments:
         """Index of the segment whose range `offset` falls into; the first one for lower offsets."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
+    def last_kept(self, offset: int) -> int:
+        """Index of the segment that is active after a truncation to `offset`: the first, or one that begins below it."""
+        index = self.index_of(offset)
+        return index - (index > 0 and self._bases[index] == offset)
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, has_minimum_one_batch: bool) -> LogSlice:

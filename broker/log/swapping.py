@@ -1,8 +1,9 @@
 """Replacing segments by a compacted one so that a crash at any moment leaves either the old or the new ones.
 
 Kafka's protocol: the new files are written as `.cleaned`, made durable, renamed to `.swap` (the log file last: from then on
-the new segment is the truth), the old segments are renamed `.deleted`, `.swap` is renamed to the final name. At a start a
-`.cleaned` file is dropped with everything beside it, a `.swap` log is finished.
+the new segment is the truth), the old segments are renamed `.deleted`, the files get their final names, and the `.swap` names go (the
+log file's first). At a start a `.cleaned` file is dropped with everything beside it, a `.swap` log is finished, and other `.swap`
+files beside no such log are dropped.
 
 Callers: broker/log/cleaner.py, broker/log/loading.py.
 """
@@ -32,20 +33,20 @@ def has_swaps(names: Iterable[str]) -> bool:
 def finish_swaps(disk: Disk, directory: str) -> list[str]:
     """Complete or undo replacements that a crash interrupted; one sentence for each."""
     names = {entry.name for entry in disk.entries(directory)}
-    unfinished = {name.split(".")[0] for name in names if name.endswith(CLEANED_SUFFIX)}
     swapped = sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
-    notes = []
+    notes, finished = [], set()
     for name in swapped:
         stem = name.split(".")[0]
         if stem + LOG_SUFFIX + CLEANED_SUFFIX in names:
             continue
+        finished.add(stem)
         notes.append(f"an interrupted compaction of {directory}/{stem} is finished")
         _set_aside_replaced(disk, directory, names, stem)
         for suffix in LOG_FILE_LAST:
             if stem + suffix + SWAP_SUFFIX in names:
                 disk.rename(f"{directory}/{stem}{suffix}{SWAP_SUFFIX}", f"{directory}/{stem}{suffix}")
     for name in names:
-        is_undone = name.endswith(SWAP_SUFFIX) and name.split(".")[0] in unfinished
+        is_undone = name.endswith(SWAP_SUFFIX) and name.split(".")[0] not in finished
         if name.endswith(CLEANED_SUFFIX) or is_undone:
             with contextlib.suppress(FileNotFoundError):
                 disk.unlink(f"{directory}/{name}")

@@ -1,0 +1,64 @@
+"""Authorized operations: what a client may do with a topic, a group or the cluster, as requests with `include_authorized_operations` ask.
+
+An answer is a bit field; the bit of an operation is its code in Kafka's ACLs (KIP-430). This broker has no authorizer, so every client
+may do everything, and Kafka without an authorizer answers the same. A client that does not ask gets NOT_ASKED.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Final
+
+NOT_ASKED: Final = -(1 << 31)
+"""The value of a field that the client did not ask for, and of a resource that the broker could not look at."""
+
+
+class Operation(enum.IntEnum):
+    """Operations of ACLs by their codes (org.apache.kafka.common.acl.AclOperation)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def _bits(operations: Iterable[Operation]) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_CONFIGS: Final = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+
+ALL_OF_A_TOPIC: Final = _bits(
+    (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        *_CONFIGS,
+    )
+)
+ALL_OF_A_GROUP: Final = _bits((Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_CONFIGS))
+ALL_OF_THE_CLUSTER: Final = _bits(
+    (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.IDEMPOTENT_WRITE,
+        *_CONFIGS,
+    )
+)
+
+
+def answered(operations: int, *, is_asked: bool) -> int:
+    """The field's value: the operations if the client asked for them."""
+    return operations if is_asked else NOT_ASKED

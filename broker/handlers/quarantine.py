@@ -1,0 +1,47 @@
+"""Quarantine (private): lists, reads and deletes what this broker keeps of removed records (`broker/quarantine.py`).
+
+Behaviour: log directories that are offline are left out. A piece of an entry is a megabyte at most. Versions: 0.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.quarantine import Quarantine
+from broker.services import BrokerServices, RequestContext
+from wire.private import PRIVATE_VERSIONS
+from wire.quarantine_messages import DELETE, LIST, QUARANTINE, READ, QuarantineEntry, QuarantineResponse
+
+API_KEY = QUARANTINE
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[QUARANTINE]
+
+
+async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+    """Answer a Quarantine request."""
+    directories = [directory.path for directory in services.logs.directories]
+    try:
+        return await asyncio.to_thread(_answer, services.replicas.cuts.quarantine, directories, request)
+    except LookupError as error:
+        return QuarantineResponse(error_code=ErrorCode.resource_not_found, error_message=str(error))
+    except OSError as error:
+        return QuarantineResponse(error_code=ErrorCode.kafka_storage_error, error_message=str(error))
+
+
+def _answer(quarantine: Quarantine, directories: Sequence[str], request: Any) -> QuarantineResponse:
+    if request.action == LIST:
+        entries = tuple(QuarantineEntry(**asdict(entry)) for entry in quarantine.entries(directories))
+        return QuarantineResponse(error_code=ErrorCode.none, entries=entries)
+    if request.action == READ:
+        records = quarantine.read(directories, request.name, request.position)
+        return QuarantineResponse(error_code=ErrorCode.none, records=records)
+    if request.action == DELETE:
+        quarantine.delete(directories, request.name)
+        return QuarantineResponse(error_code=ErrorCode.none)
+    message = f"action {request.action} is not known: accepted are {LIST} (list), {READ} (read) and {DELETE} (delete)"
+    return QuarantineResponse(error_code=ErrorCode.invalid_request, error_message=message)

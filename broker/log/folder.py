@@ -1,0 +1,36 @@
+"""A log's directory as threads know it: by its name, which belongs to another log once this one is deleted and made again.
+
+Work in a thread that renames, removes or replaces files by their names holds the folder (`held`) and leaves it alone when its log was
+let go. Renaming the directory of a deleted log holds it too, so nothing of the old log reaches the directory of the new one.
+
+Owner: broker/log/partition_log.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Folder:
+    """One log's claim on its directory. `let_go` is called on the event loop and waits for nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_let_go = False
+
+    def let_go(self) -> None:
+        """The log is deleted or its disk failed: work that begins from now on does nothing."""
+        self._is_let_go = True
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether nothing may be opened or made here any more."""
+        return self._is_let_go
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """While the body runs the directory keeps its name; whether it is still this log's."""
+        with self._lock:
+            yield not self._is_let_go

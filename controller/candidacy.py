@@ -22,6 +22,7 @@ from runtime.logs import get_logger, state_change_logger
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper
 from wire import znodes
+from wire.site_znodes import UNREGISTERED_BROKERS
 
 RESIGN_TIMEOUT_S = 2.0
 
@@ -90,7 +91,7 @@ class Candidacy:
                 wait.cancel()
 
     async def _create_layout(self) -> None:
-        for path in znodes.PERSISTENT_PATHS:
+        for path in (*znodes.PERSISTENT_PATHS, UNREGISTERED_BROKERS):
             await self._zookeeper.ensure_path(path)
         if await self._zookeeper.exists(znodes.CONTROLLER_EPOCH) is None:
             try:

@@ -23,7 +23,6 @@ from runtime.supervision import not_broken_off
 from wire.control.broker_pb2 import ControlBatch, ControlReply
 from wire.control.clients import BrokerControlChannels
 
-APPLY_TIMEOUT_S = 30.0
 RETRY_INITIAL_MS = 50
 RETRY_MAX_MS = 1000
 
@@ -45,8 +44,10 @@ class BrokerChannel:
         on_end: Callable[[asyncio.Task[None]], None],
         metrics: ControllerMetrics,
         topics: TopicMessages,
+        apply_timeout_ms: int,
     ) -> None:
         self.broker = broker
+        self._apply_timeout_s = apply_timeout_ms / 1000
         self._topics = topics
         self._cluster = cluster
         self._connections = connections
@@ -130,7 +131,7 @@ class BrokerChannel:
         self._pending = PendingChanges()
         try:
             address = self.broker.registration.grpc_address
-            reply = await self._connections.apply(address, batch, timeout_s=APPLY_TIMEOUT_S)
+            reply = await self._connections.apply(address, batch, timeout_s=self._apply_timeout_s)
         except BaseException:
             self._pending.deleted_topics |= pending.deleted_topics
             raise
@@ -169,8 +170,14 @@ class BrokerChannels:
     """The channels to all living brokers of one tenure."""
 
     def __init__(
-        self, cluster: Callable[[], Cluster], *, on_answer: AnswerListener, metrics: ControllerMetrics
+        self,
+        cluster: Callable[[], Cluster],
+        *,
+        on_answer: AnswerListener,
+        metrics: ControllerMetrics,
+        apply_timeout_ms: int,
     ) -> None:
+        self._apply_timeout_ms = apply_timeout_ms
         self._cluster = cluster
         self._on_answer = on_answer
         self._metrics = metrics
@@ -210,6 +217,7 @@ class BrokerChannels:
                     on_end=self._on_end,
                     metrics=self._metrics,
                     topics=self._topics,
+                    apply_timeout_ms=self._apply_timeout_ms,
                 )
 
     def publish(self, publish: Publish) -> None:

@@ -39,7 +39,7 @@ class ControllerSettings(Settings):
         alias="antipode.site.name", pattern=r"^[A-Za-z0-9_-]+$", description="letters, digits, - and _"
     )
     site_number: int = Field(
-        alias="antipode.site.number", ge=0, le=8_000, description="0 to 8000, unique among the sites"
+        0, alias="antipode.site.number", ge=0, le=1023, description="0 to 1023; unique among the sites"
     )
     cluster_id: str = Field(
         "",
@@ -71,7 +71,13 @@ class ControllerSettings(Settings):
         5000,
         alias="antipode.controller.apply.wait.ms",
         ge=0,
-        description="how long a reply to a client waits for the brokers to know of the change, in ms",
+        description="how long a reply to a client waits for the brokers to know of the change, in ms; a client that allows less waits less",
+    )
+    apply_timeout_ms: int = Field(
+        30_000,
+        alias="controller.socket.timeout.ms",
+        ge=100,
+        description="how long a broker may take to apply one batch before it is sent everything anew; at least 100 ms",
     )
     deletion_retry_ms: int = Field(
         10_000, alias="antipode.controller.deletion.retry.ms", ge=100, description="at least 100 ms"

@@ -18,17 +18,18 @@ from controller.admin_requests import AdminRequests
 from controller.balance_rule import BalanceRule
 from controller.channels import BrokerChannels
 from controller.core import commands as ask
-from controller.core import facts
 from controller.core.cluster import Broker, Cluster, Topic
 from controller.core.machine import ControllerMachine
 from controller.core.producer_ids import next_block
 from controller.metrics import ControllerMetrics
+from controller.quarantine_looks import look_again_and_again
 from controller.sentinels import Sentinels, refusing
+from controller.state_changes import log_state_changes
 from controller.store import ClusterReader, ClusterWriter
 from controller.tenure import Deposed, Tenure
 from controller.topic_watches import TopicWatches
 from controller.watches import follow
-from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
+from runtime.logs import get_logger
 from runtime.supervision import not_broken_off
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
 from wire import znodes
@@ -55,6 +56,7 @@ class ActiveController:
         zookeeper: ZooKeeper,
         metrics: ControllerMetrics,
         deletion_retry_ms: int,
+        apply_timeout_ms: int,
         balance: BalanceRule | None = None,
         heeds_altered_configs: bool = False,
     ) -> None:
@@ -68,7 +70,12 @@ class ActiveController:
         self._machine = ControllerMachine(cluster)
         self._reader = ClusterReader(zookeeper)
         self._writer = ClusterWriter(zookeeper, tenure)
-        self._channels = BrokerChannels(lambda: self._machine.cluster, on_answer=self._on_answer, metrics=metrics)
+        self._channels = BrokerChannels(
+            lambda: self._machine.cluster,
+            on_answer=self._on_answer,
+            metrics=metrics,
+            apply_timeout_ms=apply_timeout_ms,
+        )
         self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[ask.Decision], float]] = asyncio.Queue(
             COMMANDS_QUEUED_MAX
         )
@@ -126,8 +133,11 @@ class ActiveController:
         """Take over, then handle commands until deposed. Raises Deposed; ends everything it started."""
         try:
             unreachable = await refusing(self.cluster.brokers.values(), own_node=self.tenure.controller_id)
+            await self._lay_out()
             await self._handle(ask.TakeOver(unreachable=unreachable))
             self._metrics.record_cluster(self.cluster)
+            for problem in [*self.cluster.quarantine.values(), *self.cluster.link_problems.values()]:
+                _log.error("a topic or link is in quarantine until its znode is mended", problem=problem)
             _log.info(
                 "controller is in office",
                 controller_epoch=self.tenure.epoch,
@@ -138,6 +148,12 @@ class ActiveController:
             await self._serve_and_watch()
         finally:
             await self._end()
+
+    async def _lay_out(self) -> None:
+        try:
+            await self._writer.create_missing_parents(self.cluster)
+        except KazooException as error:
+            raise Deposed(f"the layout of topics could not be completed: {error!r}") from error
 
     async def _serve_and_watch(self) -> None:
         try:
@@ -194,52 +210,16 @@ class ActiveController:
         self._metrics.record_facts(decision.facts, elapsed_ms)
         self._metrics.record_cluster(self.cluster)
         _log.info("decided", reason=decision.reason, facts=len(decision.facts), controller_epoch=self.tenure.epoch)
-        log = state_change_logger()
-        leaderships = LogLines(STATE_CHANGE, "leadership")
-        for change in decision.facts:
-            match change:
-                case facts.LeadershipChanged(partition=partition, leadership=leadership):
-                    leaderships.add(
-                        partition=str(partition),
-                        leader=leadership.leader,
-                        leader_epoch=leadership.leader_epoch,
-                        isr=list(leadership.isr),
-                        controller_epoch=leadership.controller_epoch,
-                    )
-                case facts.BrokerJoined(broker=broker):
-                    log.info("broker joined", broker=broker.node_id, broker_epoch=broker.epoch)
-                case facts.BrokerLeft(node_id=node_id, is_presumed=is_presumed):
-                    log.info("broker left", broker=node_id, is_presumed=is_presumed)
-                case facts.BrokerLeaving(node_id=node_id):
-                    log.info("broker is about to stop", broker=node_id)
-                case facts.OfflineReplicasKnown(node_id=node_id, partitions=lost):
-                    log.info("replicas without a log directory", broker=node_id, partitions=len(lost))
-                case facts.PartitionsReassigned(topic=topic, partitions=partitions):
-                    log.info(
-                        "reassigned",
-                        topic=topic,
-                        replicas={index: list(new.replicas) for index, new in partitions.items()},
-                        removing={index: list(new.removing) for index, new in partitions.items()},
-                    )
-                case facts.LinkStored(link=link):
-                    log.info(
-                        "link", link=link.name, link_epoch=link.epoch, active_site=link.active_site, phase=link.phase
-                    )
-                case facts.TopicDeleted(topic=topic):
-                    log.info("topic deleted", topic=topic)
-                case facts.ClientQuotaReplaced(entity=entity, values=values):
-                    log.info("client quota", entity=dict(entity), quotas=dict(values))
-                case _:
-                    pass
-        leaderships.write()
+        log_state_changes(decision.facts)
 
     def _works(self) -> list[Work]:
         """What goes on beside the commands; the end of any of it ends the tenure."""
-        works = [
+        works: list[Work] = [
             *self._watches(),
             self._retry_deletions,
             self._requests.complete_again_and_again,
             self._topic_watches.run,
+            partial(look_again_and_again, self._reader, self._tell, cluster=lambda: self.cluster),
             self._channels.raise_failure,
         ]
         return works if self._balance is None else [*works, partial(self._balance_leaders, self._balance)]
@@ -250,7 +230,7 @@ class ActiveController:
             partial(follow, self._reader.topic_names, self._on_topic_names),
             partial(follow, self._reader.deletion_marks, self._on_deletion_marks),
             partial(follow, self._reader.config_changes, self._on_config_changes),
-            partial(follow, self._reader.links, self._on_links),
+            partial(follow, partial(self._reader.links, site=self.cluster.rules.site), self._on_links),
             partial(follow, partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
             partial(follow, partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
         ]
@@ -267,14 +247,15 @@ class ActiveController:
         await self._discover(names)
 
     async def _discover(self, names: Iterable[str]) -> None:
-        """Take over those topics that are not known yet."""
-        unknown = [name for name in names if name not in self.cluster.topics]
+        """Take over those topics that are not known yet; one that cannot be understood goes into quarantine."""
+        unknown = [name for name in names if name not in self.cluster.topics and name not in self.cluster.quarantine]
         found: list[Topic] = []
         for name in unknown:
             try:
                 found += await self._reader.topics([name])
             except znodes.MalformedZnode as error:
                 _log.error("a topic written by somebody else is not taken over", problem=str(error))
+                await self._tell(ask.QuarantineLookedAt(problems={**self.cluster.quarantine, name: str(error)}))
         topics = tuple(topic for topic in found if topic.assignment)
         if topics:
             await self._tell(ask.TopicsDiscovered(topics=topics))
@@ -282,8 +263,11 @@ class ActiveController:
     async def _on_deletion_marks(self, names: list[str]) -> None:
         await self._tell(ask.DeletionsMarked(topics=tuple(names)))
 
-    async def _on_links(self, links: dict[str, LinkRecord]) -> None:
-        await self._tell(ask.LinksListed(links=links))
+    async def _on_links(self, found: tuple[dict[str, LinkRecord], dict[str, str]]) -> None:
+        links, problems = found
+        for problem in problems.values():
+            _log.error("a link cannot be understood and stays as it is known", problem=problem)
+        await self._tell(ask.LinksListed(links=links, problems=problems))
 
     async def _on_unclean_election(self, is_allowed: bool | None) -> None:
         await self._tell(ask.UncleanElectionRead(is_allowed=is_allowed))
@@ -299,6 +283,8 @@ class ActiveController:
             await self._tell(ask.TopicConfigsRead(topic=topic, configs=configs or {}))
         if any(entity.startswith(("users/", "clients/", "ips/")) for entity in notices.values()):
             await self._tell(ask.ClientQuotasRead(quotas=await self._reader.quotas()))
+        if any(entity.startswith("groups/") for entity in notices.values()):
+            await self._tell(ask.GroupConfigsRead(configs=await self._reader.group_configs()))
         if notices:
             await self._writer.write([DeleteNode(path=path) for path in notices])
 

@@ -10,6 +10,7 @@ from controller.core.commands import Publish
 from wire.client_quotas import QuotaEntity, quota_message
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
+from wire.group_configs import group_configs_message
 from wire.znodes import NO_LEADER
 
 NO_EPOCH = -1
@@ -66,6 +67,7 @@ class PendingChanges:
     links: set[str] = field(default_factory=set)
     deleted_links: set[str] = field(default_factory=set)
     quotas: set[QuotaEntity] = field(default_factory=set)
+    group_configs: set[str] = field(default_factory=set)
 
     def add(self, publish: Publish) -> None:
         """Take over what is to be published."""
@@ -76,6 +78,7 @@ class PendingChanges:
         self.links |= publish.links
         self.deleted_links |= set(publish.deleted_links)
         self.quotas |= publish.quotas
+        self.group_configs |= publish.group_configs
 
     def add_image(self) -> None:
         """Everything has to be told."""
@@ -99,13 +102,19 @@ class PendingChanges:
                 if not cluster.is_deleting(topic.name)
             )
             deleted |= {cluster.topics[name].topic_id: name for name in cluster.deletions}
+            batch.quarantined_topics.extend(sorted(cluster.quarantine))
             batch.links.extend(cluster.links.values())
             batch.client_quotas.extend(quota_message(entity, values) for entity, values in cluster.quotas.items())
+            groups: Iterable[str] = cluster.group_configs
         else:
             batch.topics.extend(self._changed_topics(cluster, topics))
             batch.links.extend(cluster.links[name] for name in sorted(self.links) if name in cluster.links)
             batch.deleted_links.extend(name for name in sorted(self.deleted_links) if name not in cluster.links)
             batch.client_quotas.extend(quota_message(entity, cluster.quotas.get(entity, {})) for entity in self.quotas)
+            groups = self.group_configs
+        batch.group_configs.extend(
+            group_configs_message(group, cluster.group_configs.get(group, {})) for group in sorted(groups)
+        )
         batch.deleted_topics.extend(DeletedTopic(name=name, topic_id=topic_id) for topic_id, name in deleted.items())
         return batch
 

@@ -22,7 +22,8 @@ from controller.config import ControllerSettings
 from controller.event_loop import ActiveController
 from controller.metrics import ControllerMetrics
 from controller.service import Controller
-from controller.store import ClusterReader
+from controller.site_rules import rules_step, warn_of_other_rules
+from controller.store import ClusterReader, ClusterWriter
 from controller.tenure import Deposed, Tenure
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -104,6 +105,7 @@ class ControllerCandidate:
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
             clock=self._clock,
         )
+        await until_answered(lambda: warn_of_other_rules(zookeeper, settings))
         self._loops.start("controller candidate", partial(self._stand, zookeeper, self._candidacy))
 
     async def stop(self) -> None:
@@ -152,6 +154,9 @@ class ControllerCandidate:
 
     async def _govern(self, zookeeper: ZooKeeper, candidacy: Candidacy, tenure: Tenure) -> str:
         """Load, take over and serve until deposed; returns why it ended."""
+        await warn_of_other_rules(zookeeper, self._settings)
+        writer = ClusterWriter(zookeeper, tenure)
+        await writer.write([await rules_step(zookeeper, self._settings)])
         reader = ClusterReader(zookeeper)
         cluster = await reader.load(rules=self._settings.rules(), tenure=tenure)
         cluster.cluster_id = self._cluster_id
@@ -163,6 +168,7 @@ class ControllerCandidate:
             zookeeper=zookeeper,
             metrics=self._metrics,
             deletion_retry_ms=self._settings.deletion_retry_ms,
+            apply_timeout_ms=self._settings.apply_timeout_ms,
             balance=self._settings.balance(),
             heeds_altered_configs=self._heeds_altered_configs,
         )

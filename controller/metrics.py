@@ -38,6 +38,12 @@ class ControllerMetrics:
         self._imbalanced = gauge("preferredreplicaimbalancecount", "Partitions not led by their preferred replica")
         self._deleting = gauge("topicstodeletecount", "Topics whose deletion is not complete")
         self._reassigning = gauge("reassigningpartitions", "Partitions that are getting other replicas")
+        self._quarantined = Gauge(
+            "antipode_controller_quarantined",
+            "Topics and links whose znodes cannot be understood, which stay as they are until these are mended",
+            ["kind"],
+            registry=registry,
+        )
         self._queue = gauge("eventqueuesize", "Commands that wait for the controller", bean=_EVENTS)
         self._elections = counter("electedleaders", "Leaders elected", bean=_STATS)
         self._unclean_elections = counter(
@@ -77,6 +83,11 @@ class ControllerMetrics:
             self._queue,
         ):
             gauge.set(0)
+        self._record_quarantined(topics=0, links=0)
+
+    def _record_quarantined(self, *, topics: int, links: int) -> None:
+        self._quarantined.labels("topic").set(topics)
+        self._quarantined.labels("link").set(links)
 
     def record_cluster(self, cluster: Cluster) -> None:
         """The cluster after a change."""
@@ -85,6 +96,7 @@ class ControllerMetrics:
         self._partitions.set(len(cluster.partition_phases))
         self._offline.set(len(cluster.offline_partitions()))
         self._deleting.set(len(cluster.deletions))
+        self._record_quarantined(topics=len(cluster.quarantine), links=len(cluster.link_problems))
         self._reassigning.set(sum(len({*topic.adding, *topic.removing}) for topic in cluster.topics.values()))
         self._imbalanced.set(
             sum(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.config import PRODUCER_IDS_PER_SITE, ControllerSettings
 from controller.core import commands as ask
-from controller.core.cluster import Topic, TopicPartition
+from controller.core.cluster import Cluster, Topic, TopicPartition
 from controller.core.producer_ids import ProducerIdsExhausted
 from controller.event_loop import ActiveController
 from controller.images import broker_info, partition_state
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
 
 NO_CONTROLLER = -1
+WAIT_MS_MAX = 300_000
+"""The longest that a client may have its deletion waited for, whatever it asks for."""
 HANDED_OVER_WITHIN_MS = 2_000
 """How long a broker that leaves is kept waiting for brokers that hear nothing; it waits 3 s for its answer (`broker/hand_over.py`)."""
 
@@ -97,7 +99,7 @@ class Controller(ControllerServicer):
         command = ask.CreatePartitions(
             topics=tuple(_growth_request(topic) for topic in request.topics), is_validate_only=request.is_validate_only
         )
-        decision = await self._submit(active, command, context)
+        decision = await self._submit(active, command, context, timeout_ms=request.timeout_ms)
         return pb.CreatePartitionsReply(results=_results(decision.reply))
 
     async def AlterTopicConfigs(  # noqa: N802
@@ -115,30 +117,44 @@ class Controller(ControllerServicer):
     async def DeleteTopics(  # noqa: N802
         self, request: pb.DeleteTopicsRequest, context: Context
     ) -> pb.DeleteTopicsReply:
-        """Delete topics; a deletion that is not complete in time goes on and is answered REQUEST_TIMED_OUT."""
+        """Delete topics; a deletion that is not complete in time goes on and is answered REQUEST_TIMED_OUT.
+
+        Living brokers have as long as the client allows; for those that are not registered the settings' wait is enough.
+        """
         active = await self._active(context)
         command = ask.DeleteTopics(
             names=tuple(request.names),
             topic_ids=tuple(request.topic_ids),
             claim=ask.LinkClaim(link=request.link, epoch=request.link_epoch),
         )
-        reply = (await self._submit(active, command, context)).reply
+        reply = (await self._submit(active, command, context, timeout_ms=request.timeout_ms)).reply
         accepted = {outcome.topic.topic_id for outcome in reply if outcome.topic is not None}
         try:
-            is_complete = await active.wait_until(
-                lambda cluster: accepted.isdisjoint(cluster.topics[name].topic_id for name in cluster.deletions),
-                timeout_ms=self._settings.apply_wait_ms,
-            )
+            await self._wait_deleted(active, accepted, request.timeout_ms)
         except Deposed as error:
             await _abort_deposed(context, error)
+        awaited = _awaited(active.cluster, accepted)
         results = list(_results(reply))
-        if not is_complete:
-            pending = {active.cluster.topics[name].topic_id for name in active.cluster.deletions}
-            for result in results:
-                if result.error_code == ErrorCode.none and result.topic_id in pending:
-                    result.error_code = ErrorCode.request_timed_out
-                    result.error_message = "The deletion goes on; a broker with a replica has not confirmed it yet."
+        for result in results:
+            if result.error_code == ErrorCode.none and result.topic_id in awaited:
+                result.error_code = ErrorCode.request_timed_out
+                result.error_message = _still_awaited(active.cluster, awaited[result.topic_id])
         return pb.DeleteTopicsReply(results=results)
+
+    async def _wait_deleted(self, active: ActiveController, topic_ids: Collection[bytes], timeout_ms: int) -> None:
+        """Wait until the topics are gone, as long as the client allows; once the settings' wait is over only for living brokers."""
+        first_ms = self._settings.apply_wait_ms
+        allowed_ms = min(timeout_ms, WAIT_MS_MAX) if timeout_ms > 0 else first_ms
+        is_complete = await active.wait_until(
+            lambda cluster: not _awaited(cluster, topic_ids), timeout_ms=min(first_ms, allowed_ms)
+        )
+        if not is_complete and allowed_ms > first_ms:
+            await active.wait_until(
+                lambda cluster: (
+                    not any(nodes & cluster.brokers.keys() for nodes in _awaited(cluster, topic_ids).values())
+                ),
+                timeout_ms=allowed_ms - first_ms,
+            )
 
     async def AllocateProducerIds(  # noqa: N802
         self, request: pb.AllocateProducerIdsRequest, context: Context
@@ -205,7 +221,7 @@ class Controller(ControllerServicer):
         active = await self._active(context)
         partitions = tuple(TopicPartition(name.topic, name.partition) for name in request.partitions)
         command = ask.ElectLeaders(partitions=None if request.is_all else partitions, is_unclean=request.is_unclean)
-        return _partition_results(await self._submit(active, command, context))
+        return _partition_results(await self._submit(active, command, context, timeout_ms=request.timeout_ms))
 
     async def AlterReassignments(  # noqa: N802
         self, request: pb.AlterReassignmentsRequest, context: Context
@@ -222,7 +238,7 @@ class Controller(ControllerServicer):
             ),
             must_keep_replication_factor=request.must_keep_replication_factor,
         )
-        return _partition_results(await self._submit(active, command, context))
+        return _partition_results(await self._submit(active, command, context, timeout_ms=request.timeout_ms))
 
     async def ListReassignments(  # noqa: N802
         self, request: pb.ListReassignmentsRequest, context: Context
@@ -268,6 +284,25 @@ class Controller(ControllerServicer):
             ]
         )
 
+    async def AlterGroupConfigs(  # noqa: N802
+        self, request: pb.AlterGroupConfigsRequest, context: Context
+    ) -> pb.AlterGroupConfigsReply:
+        """Change configs of groups."""
+        active = await self._active(context)
+        command = ask.AlterGroupConfigs(
+            changes=tuple(
+                ask.GroupConfigChange(
+                    group=change.group,
+                    set_values=dict(change.set),
+                    remove=tuple(change.remove),
+                    replaces_all=change.replaces_all,
+                )
+                for change in request.changes
+            )
+        )
+        await self._submit(active, command, context)
+        return pb.AlterGroupConfigsReply()
+
     async def DescribeController(  # noqa: N802
         self,
         request: pb.DescribeControllerRequest,  # noqa: ARG002 (gRPC's signature)
@@ -283,7 +318,56 @@ class Controller(ControllerServicer):
             controller_epoch=active.tenure.epoch,
             is_active=True,
             brokers=[broker_info(active.cluster.brokers[node]) for node in sorted(active.cluster.brokers)],
+            deletions=_pending_deletions(active.cluster),
+            unregistered_brokers=sorted(active.cluster.unregistered),
+            quarantines=_quarantines(active.cluster),
         )
+
+    async def UnregisterBroker(  # noqa: N802
+        self, request: pb.UnregisterBrokerRequest, context: Context
+    ) -> pb.UnregisterBrokerReply:
+        """Give up a broker that is gone for good."""
+        active = await self._active(context)
+        command = ask.UnregisterBroker(node_id=request.node_id)
+        decision = await self._submit(active, command, context, timeout_ms=request.timeout_ms)
+        return pb.UnregisterBrokerReply(error_code=decision.error, error_message=decision.message)
+
+
+def _awaited(cluster: Cluster, topic_ids: Collection[bytes]) -> dict[bytes, set[int]]:
+    """Of these topics those that are not deleted yet, with the brokers that their deletion waits for."""
+    return {
+        cluster.topics[name].topic_id: cluster.awaited_for_deletion(name)
+        for name in cluster.deletions
+        if cluster.topics[name].topic_id in topic_ids
+    }
+
+
+def _still_awaited(cluster: Cluster, nodes: set[int]) -> str:
+    absent = sorted(nodes - cluster.brokers.keys())
+    if not absent:
+        return f"The deletion goes on; brokers {sorted(nodes)} have not confirmed it yet."
+    return (
+        f"The deletion goes on when brokers {absent}, which hold replicas and are not registered, are started;"
+        " one that is gone for good is given up by: antipode brokers unregister ID"
+    )
+
+
+def _pending_deletions(cluster: Cluster) -> list[pb.PendingDeletion]:
+    return [
+        pb.PendingDeletion(
+            topic=name, absent_brokers=sorted(cluster.awaited_for_deletion(name) - cluster.brokers.keys())
+        )
+        for name in sorted(cluster.deletions)
+    ]
+
+
+def _quarantines(cluster: Cluster) -> list[pb.Quarantine]:
+    found = [("topic", cluster.quarantine), ("link", cluster.link_problems)]
+    return [
+        pb.Quarantine(kind=kind, name=name, problem=problem)
+        for kind, problems in found
+        for name, problem in sorted(problems.items())
+    ]
 
 
 async def _abort_deposed(context: Context, error: Deposed) -> NoReturn:

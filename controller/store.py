@@ -8,8 +8,9 @@ one multi are split in their order, which is chosen so that every prefix can be 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from kazoo.exceptions import NoNodeError
 
@@ -30,9 +31,19 @@ from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNo
 from wire import znodes
 from wire.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues
 from wire.control.cluster_pb2 import LinkRecord
+from wire.group_configs import (
+    GROUP_CONFIGS,
+    GroupConfigs,
+    decode_group_configs,
+    encode_group_configs,
+    group_config_path,
+)
+from wire.links import stand_in
+from wire.site_znodes import UNREGISTERED_BROKERS, unregistered_broker_path
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
 
 READS_IN_FLIGHT_MAX = 1000
 """Requests for one node each that ZooKeeper is asked at a time."""
@@ -69,6 +80,15 @@ def _windows(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTopics:
+    """Topics as they are stored, their leaderships, and by name why others cannot be understood."""
+
+    topics: Sequence[Topic]
+    leaderships: Mapping[TopicPartition, Leadership]
+    problems: Mapping[str, str]
+
+
 FoundRequest = tuple[bytes, int] | None
 """A request in ZooKeeper with the version of its node; None when there is none."""
 
@@ -88,22 +108,40 @@ class ClusterReader:
         return payload, stat.version, stat.czxid, stat.mzxid
 
     async def load(self, *, rules: SiteRules, tenure: Tenure) -> Cluster:
-        """The whole cluster with phases derived. MalformedZnode when a topic, a state or a link cannot be understood:
-        to go on without it would tell brokers to delete it, or a passive site to accept writes."""
+        """The whole cluster with phases derived. A topic of which a node cannot be understood is in quarantine, and a link has a stand-in:
+        without them brokers would delete the topic's logs, and a passive site would accept writes."""
         cluster = Cluster(rules=rules, controller_id=tenure.controller_id, controller_epoch=tenure.epoch)
         cluster.brokers = await self.brokers()
-        cluster.links = await self.links()
+        cluster.links, cluster.link_problems = await self.links(site=rules.site)
         cluster.quotas = await self.quotas()
-        names = await self._zookeeper.children(znodes.TOPICS)
-        topics = await self._in_windows(self.topics, names, size=TOPICS_PER_READ_MAX)
-        cluster.topics = {topic.name: topic for topic in topics}
+        cluster.group_configs = await self.group_configs()
+        cluster.unregistered = await self._unregistered()
+        found = await self.stored_topics(await self._zookeeper.children(znodes.TOPICS))
+        cluster.topics = {topic.name: topic for topic in found.topics}
+        cluster.leaderships = dict(found.leaderships)
+        cluster.quarantine = dict(found.problems)
         marked = await self._zookeeper.children(znodes.DELETE_TOPICS)
         cluster.deletions = set(marked) & set(cluster.topics)
-        partitions = [partition for topic in cluster.topics.values() for partition in topic.partitions()]
-        leaderships = await self._in_windows(self._leaderships, partitions, size=STATES_PER_READ_MAX)
-        cluster.leaderships = dict(leaderships)
         derive_phases(cluster)
         return cluster
+
+    async def stored_topics(self, names: Sequence[str]) -> StoredTopics:
+        """These topics, without those that are gone, and their partitions' states, without those that never had a leader."""
+        read = await self._in_windows(self._topics_or_problems, names, size=TOPICS_PER_READ_MAX)
+        problems = {name: found for name, found in read if isinstance(found, str)}
+        topics = [found for _, found in read if isinstance(found, Topic)]
+        partitions = [partition for topic in topics for partition in topic.partitions()]
+        states = await self._in_windows(self._leaderships, partitions, size=STATES_PER_READ_MAX)
+        problems.update({partition.topic: found for partition, found in states if isinstance(found, str)})
+        return StoredTopics(
+            topics=[topic for topic in topics if topic.name not in problems],
+            leaderships={
+                partition: found
+                for partition, found in states
+                if isinstance(found, Leadership) and partition.topic not in problems
+            },
+            problems=problems,
+        )
 
     async def _in_windows(
         self, read: Callable[[Sequence[Item]], Awaitable[list[Answer]]], items: Sequence[Item], *, size: int
@@ -128,16 +166,28 @@ class ClusterReader:
             _log.error("a broker is left out until it registers properly", problem=str(error))
             return None
 
+    async def _unregistered(self) -> set[int]:
+        """Brokers that an operator gave up."""
+        names = await self._zookeeper.children(UNREGISTERED_BROKERS)
+        return {int(name) for name in names if name.isdecimal()}
+
     async def topic_names(self, watch: Watch | None = None) -> list[str]:
         """Names of all topics."""
         return await self._zookeeper.children(znodes.TOPICS, watch=watch)
 
     async def topics(self, names: Sequence[str]) -> list[Topic]:
         """These topics with their configs, without those that are gone; asked for at once. MalformedZnode."""
+        return [_topic(*stored) for stored in await self._stored(names)]
+
+    async def _topics_or_problems(self, names: Sequence[str]) -> list[tuple[str, Topic | str]]:
+        """As `topics`, each by its name, or what is wrong with it."""
+        return [(stored[0], _or_problem(_topic, *stored)) for stored in await self._stored(names)]
+
+    async def _stored(self, names: Sequence[str]) -> list[tuple[str, bytes, NodeStat, bytes | None]]:
         assignments = await self._zookeeper.get_many([znodes.topic_path(name) for name in names])
         configs = await self._zookeeper.get_many([znodes.topic_config_path(name) for name in names])
         return [
-            _topic(name, *found, None if stored is None else stored[0])
+            (name, *found, None if stored is None else stored[0])
             for name, found, stored in zip(names, assignments, configs, strict=True)
             if found is not None
         ]
@@ -157,11 +207,11 @@ class ClusterReader:
         found = await self._get(znodes.topic_config_path(name))
         return None if found is None else znodes.decode_topic_config(name, found[0])
 
-    async def _leaderships(self, partitions: Sequence[TopicPartition]) -> list[tuple[TopicPartition, Leadership]]:
-        """States of these partitions, without those that never had a leader."""
+    async def _leaderships(self, partitions: Sequence[TopicPartition]) -> list[tuple[TopicPartition, Leadership | str]]:
+        """States of these partitions, or what is wrong with them; without those that never had a leader."""
         states = await self._zookeeper.get_many([znodes.partition_state_path(*partition) for partition in partitions])
         return [
-            (partition, _leadership(partition, *found))
+            (partition, _or_problem(_leadership, partition, *found))
             for partition, found in zip(partitions, states, strict=True)
             if found is not None
         ]
@@ -170,15 +220,20 @@ class ClusterReader:
         """Topics whose deletion is marked."""
         return await self._zookeeper.children(znodes.DELETE_TOPICS, watch=watch)
 
-    async def links(self, watch: Watch | None = None) -> dict[str, LinkRecord]:
-        """All links; the watch fires when one comes, goes or changes. MalformedZnode."""
+    async def links(self, watch: Watch | None = None, *, site: str) -> tuple[dict[str, LinkRecord], dict[str, str]]:
+        """All links, and by name why some have only their stand-in; the watch fires when one comes, goes or changes."""
         names = await self._zookeeper.children(znodes.LINKS, watch=watch)
         links: dict[str, LinkRecord] = {}
+        problems: dict[str, str] = {}
         for name in names:
             found = await self._get(znodes.link_path(name), watch)
-            if found is not None:
-                links[name] = znodes.decode_link(name, found[0])
-        return links
+            if found is None:
+                continue
+            record = _or_problem(znodes.decode_link, name, found[0])
+            if isinstance(record, str):
+                problems[name], record = record, stand_in(name, site)
+            links[name] = record
+        return links, problems
 
     async def quotas(self) -> dict[QuotaEntity, QuotaValues]:
         """All client quotas. One that cannot be understood is left out, with an error in the log."""
@@ -206,6 +261,21 @@ class ClusterReader:
             return {} if found is None else znodes.quotas_in(path, found[0])
         except znodes.MalformedZnode as error:
             _log.error("a client quota is left out", problem=str(error))
+            return {}
+
+    async def group_configs(self) -> dict[str, GroupConfigs]:
+        """Configs of all groups that have some. Those that cannot be understood are left out, with an error in the log."""
+        names = [znodes.entity_name(node) for node in await self._nodes(GROUP_CONFIGS)]
+        groups = [name for name in names if name is not None]
+        found = await in_flight(self._group_configs, groups)
+        return {group: configs for group, configs in zip(groups, found, strict=True) if configs}
+
+    async def _group_configs(self, group: str) -> GroupConfigs:
+        found = await self._get(group_config_path(group))
+        try:
+            return {} if found is None else decode_group_configs(group, found[0])
+        except znodes.MalformedZnode as error:
+            _log.error("configs of a group are left out", problem=str(error))
             return {}
 
     async def unclean_election(self, node_id: int, watch: Watch | None = None) -> bool | None:
@@ -242,6 +312,16 @@ class ClusterReader:
                 _log.error("a notice of a config change is dropped", problem=str(error))
                 notices[path] = ""
         return notices
+
+
+def _or_problem(
+    decode: Callable[Arguments, Answer], *stored: Arguments.args, **named: Arguments.kwargs
+) -> Answer | str:
+    """What is stored, decoded, or what is wrong with it and where."""
+    try:
+        return decode(*stored, **named)
+    except znodes.MalformedZnode as error:
+        return str(error)
 
 
 def _topic(name: str, payload: bytes, stat: NodeStat, configs: bytes | None) -> Topic:
@@ -294,8 +374,10 @@ class ClusterWriter:
     async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Iterable[TransactionStep]:
         """Steps of one fact; `topics` is as the facts before it leave them, and takes this one along."""
         match change:
-            case facts.TopicCreated(topic=topic, must_store=must_store):
-                return _topic_steps(topic) if must_store else await self._missing_parents(topic.name)
+            case facts.TopicCreated(must_store=True):
+                return _topic_steps(change.topic)
+            case facts.TopicCreated() | facts.TopicReleased():
+                return await self._missing_parents(change.topic.name)
             case facts.PartitionsAdded():
                 topics[change.topic] = topics[change.topic].grown(change)
                 return [_assignment_step(topics[change.topic])]
@@ -306,16 +388,36 @@ class ClusterWriter:
                 return [_configs_step(change, before.topics[change.topic])]
             case facts.LeadershipChanged():
                 return _leadership_steps(change)
+            case facts.BrokerUnregistered() | facts.UnregistrationEnded():
+                return await self._registration_steps(change)
             case facts.TopicDeletionRequested(must_store=True):
                 return [CreateNode(path=znodes.delete_topic_path(change.topic))]
             case facts.TopicDeleted():
                 return await self._deletion_steps(before.topics[change.topic], before)
             case facts.DeletionMarkDropped():
                 return await self._delete_existing([znodes.delete_topic_path(change.topic)])
+            case _:
+                return await self._entity_steps(change)
+
+    async def _entity_steps(self, change: facts.Fact) -> list[TransactionStep]:
+        """Configs of clients and groups; nothing for facts that are not stored."""
+        match change:
             case facts.ClientQuotaReplaced(must_store=True):
                 return await self._quota_steps(change)
+            case facts.GroupConfigsReplaced(must_store=True):
+                return await self._group_config_steps(change)
             case _:
                 return []
+
+    async def _registration_steps(
+        self, change: facts.BrokerUnregistered | facts.UnregistrationEnded
+    ) -> list[TransactionStep]:
+        path = unregistered_broker_path(change.node_id)
+        return (
+            [CreateNode(path=path)]
+            if isinstance(change, facts.BrokerUnregistered)
+            else await self._delete_existing([path])
+        )
 
     async def _quota_steps(self, change: facts.ClientQuotaReplaced) -> list[TransactionStep]:
         """What is no quota (credentials) stays; a node that has nothing left and no nodes below it goes."""
@@ -332,6 +434,23 @@ class ClusterWriter:
         if not kept and not change.values and not await self._zookeeper.children(path):
             return [DeleteNode(path=path, version=stat.version)]
         return [SetNode(path=path, value=znodes.encode_entity_config(kept, change.values), version=stat.version)]
+
+    async def _group_config_steps(self, change: facts.GroupConfigsReplaced) -> list[TransactionStep]:
+        path, value = group_config_path(change.group), encode_group_configs(change.configs)
+        found = await self._zookeeper.get_or_none(path)
+        if found is not None:
+            version = found[1].version
+            step = SetNode(path=path, value=value, version=version)
+            return [step if change.configs else DeleteNode(path=path, version=version)]
+        await self._zookeeper.ensure_path(GROUP_CONFIGS)
+        return [CreateNode(path=path, value=value)] if change.configs else []
+
+    async def create_missing_parents(self, cluster: Cluster) -> None:
+        """Have a parent for the states of each topic: one that another tool wrote while there was no controller has none yet."""
+        for topic in cluster.topics.values():
+            if not all(partition in cluster.leaderships for partition in topic.partitions()):
+                for step in await self._missing_parents(topic.name):
+                    await self.write([step])
 
     async def _missing_parents(self, topic: str) -> list[TransactionStep]:
         path = znodes.partitions_path(topic)

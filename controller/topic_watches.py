@@ -3,7 +3,7 @@ topics that come into being in more than one write.
 
 Each topic's znode is watched. A version that the controller does not know is read and given to it as a command, and what it takes
 over it writes again, because such tools drop the topic id. Looks are few at a time: a site may have thousands of topics, and all
-watches fire when the connection breaks; the first begin when a takeover is long over. A node that cannot be understood is reported,
+watches fire when the connection breaks; the first begin when a takeover is over. A node that cannot be understood is reported,
 and looked at again when it changes.
 
 Caller: `event_loop.py`, for the time of a tenure.
@@ -25,7 +25,7 @@ from runtime.retries import jittered_backoff
 from wire.znodes import MalformedZnode
 
 LOOKS_AT_ONCE: Final = 16
-FIRST_LOOK_AFTER_S = 60.0
+FIRST_LOOK_AFTER_S = 10.0
 """After taking office; what was written meanwhile is found then."""
 
 _log = get_logger(__name__)

@@ -15,6 +15,8 @@ Invariants (`check_invariants`):
   H  who is about to stop is alive
   I  replicas that a reassignment adds or removes are assigned while it lasts
   J  who leads an online partition has its log directory
+  K  a broker that was given up is not registered
+  L  a topic in quarantine is not among the topics
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 from wire.client_quotas import QuotaEntity, QuotaValues
 from wire.control.cluster_pb2 import LinkRecord
+from wire.group_configs import GroupConfigs
 from wire.links import SiteRole, link_of_topic, role_of
 from wire.znodes import NO_LEADER, BrokerRegistration
 
@@ -167,11 +170,18 @@ class Cluster:
     """Brokers that are about to stop: alive, and given nothing to lead."""
     offline_replicas: dict[int, frozenset[TopicPartition]] = field(default_factory=dict)
     """Partitions whose log directory a living broker has lost, by broker: it reports them again to each new controller."""
+    unregistered: set[int] = field(default_factory=set)
+    """Brokers that an operator gave up; none of them is registered."""
     topics: dict[str, Topic] = field(default_factory=dict)
     leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
     deletions: set[str] = field(default_factory=set)
     links: dict[str, LinkRecord] = field(default_factory=dict)
+    quarantine: dict[str, str] = field(default_factory=dict)
+    """Topics whose znodes cannot be understood, with the reason: not among `topics`, and brokers keep what they have of them."""
+    link_problems: dict[str, str] = field(default_factory=dict)
+    """Links whose znodes cannot be understood, with the reason: `links` has the last record that was, or a stand-in."""
     quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
+    group_configs: dict[str, GroupConfigs] = field(default_factory=dict)
     altered_unclean_election: bool | None = None
     """`unclean.leader.election.enable` of the brokers as altered while they run; None when the rules stand."""
     partition_phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
@@ -187,11 +197,15 @@ class Cluster:
             presumed_dead=dict(self.presumed_dead),
             leaving=set(self.leaving),
             offline_replicas=dict(self.offline_replicas),
+            unregistered=set(self.unregistered),
             topics=dict(self.topics),
             leaderships=dict(self.leaderships),
             deletions=set(self.deletions),
             links=dict(self.links),
+            quarantine=dict(self.quarantine),
+            link_problems=dict(self.link_problems),
             quotas=dict(self.quotas),
+            group_configs=dict(self.group_configs),
             partition_phases=dict(self.partition_phases),
             replica_phases=dict(self.replica_phases),
         )
@@ -239,6 +253,14 @@ class Cluster:
     def is_deleting(self, topic: str) -> bool:
         """True when the topic's deletion was asked for and is not complete."""
         return topic in self.deletions
+
+    def awaited_for_deletion(self, topic: str) -> set[int]:
+        """Brokers whose replicas of a topic that is being deleted are not gone yet."""
+        return {
+            replica.node
+            for replica in self.topics[topic].replicas()
+            if self.replica_phase_of(replica) is not ReplicaPhase.DELETION_SUCCESSFUL
+        }
 
     def load(self) -> dict[int, int]:
         """Replicas held by each living broker."""
@@ -293,6 +315,10 @@ class Cluster:
                 self.offline_replicas.pop(change.node_id, None)
                 if change.partitions:
                     self.offline_replicas[change.node_id] = change.partitions
+            case fact.BrokerUnregistered():
+                self.unregistered.add(change.node_id)
+            case fact.UnregistrationEnded():
+                self.unregistered.discard(change.node_id)
             case fact.TopicCreated():
                 self.topics[change.topic.name] = change.topic
             case fact.PartitionsAdded():
@@ -324,6 +350,18 @@ class Cluster:
                 self.quotas.pop(change.entity, None)
                 if change.values:
                     self.quotas[change.entity] = change.values
+            case fact.GroupConfigsReplaced():
+                self.group_configs.pop(change.group, None)
+                if change.configs:
+                    self.group_configs[change.group] = change.configs
+            case fact.TopicReleased():
+                self.topics[change.topic.name] = change.topic
+                self.leaderships.update(change.leaderships)
+                _derive_topic(self, change.topic)
+            case fact.QuarantineRead():
+                self.quarantine = dict(change.problems)
+            case fact.LinkProblemsRead():
+                self.link_problems = dict(change.problems)
             case fact.DeletionMarkDropped():
                 pass
 
@@ -379,11 +417,14 @@ class Cluster:
             if leadership is not None:
                 _hold("D", set(leadership.isr) <= set(self.replicas_of(partition)), (partition, leadership))
         _hold("G", not self.presumed_dead.keys() & self.brokers.keys(), self.presumed_dead.keys() & self.brokers.keys())
+        registered = self.brokers.keys() | self.presumed_dead.keys()
+        _hold("K", self.unregistered.isdisjoint(registered), self.unregistered & registered)
         _hold("H", self.leaving <= self.brokers.keys(), self.leaving - self.brokers.keys())
         for topic in self.topics.values():
             for index in {*topic.adding, *topic.removing}:
                 named = {*topic.adding.get(index, ()), *topic.removing.get(index, ())}
                 _hold("I", named <= set(topic.assignment[index]), (topic.name, index))
+        _hold("L", self.quarantine.keys().isdisjoint(self.topics), self.quarantine.keys() & self.topics.keys())
         _hold("E", self.deletions <= set(self.topics), self.deletions - set(self.topics))
         begun = (ReplicaPhase.DELETION_STARTED, ReplicaPhase.DELETION_SUCCESSFUL)
         for replica, replica_phase in self.replica_phases.items():
@@ -402,10 +443,14 @@ def derive_phases(cluster: Cluster) -> None:
     unflushed end of its log, so its partitions count as offline and get a new leader epoch.
     """
     for topic in cluster.topics.values():
-        for partition in topic.partitions():
-            cluster.partition_phases[partition] = _derived_phase(cluster, partition)
-        for replica in topic.replicas():
-            cluster.replica_phases[replica] = _derived_replica_phase(cluster, replica)
+        _derive_topic(cluster, topic)
+
+
+def _derive_topic(cluster: Cluster, topic: Topic) -> None:
+    for partition in topic.partitions():
+        cluster.partition_phases[partition] = _derived_phase(cluster, partition)
+    for replica in topic.replicas():
+        cluster.replica_phases[replica] = _derived_replica_phase(cluster, replica)
 
 
 def _derived_phase(cluster: Cluster, partition: TopicPartition) -> PartitionPhase:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
-from controller.core.cluster import Broker, Topic, TopicPartition
+from controller.core.cluster import Broker, Leadership, Topic, TopicPartition
 from controller.core.facts import Fact
 from wire.client_quotas import QuotaEntity
 from wire.control.cluster_pb2 import LinkRecord
@@ -140,10 +140,20 @@ class DeletionsMarked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineLookedAt:
+    """The topics in quarantine were read again: those that can be understood now, and the reasons of those that cannot."""
+
+    topics: tuple[Topic, ...] = ()
+    leaderships: Mapping[TopicPartition, Leadership] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinksListed:
-    """All links as stored now."""
+    """All links as stored now; a link that cannot be understood has its stand-in, and the reason among the problems."""
 
     links: Mapping[str, LinkRecord]
+    problems: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +213,13 @@ class ControlledShutdown:
 
     node_id: int
     broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBroker:
+    """An operator gives up a broker that is gone for good (KIP-631)."""
+
+    node_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +285,30 @@ class ClientQuotasRead:
     quotas: Mapping[QuotaEntity, Mapping[str, float]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigChange:
+    """Configs of one group to set and to remove; with `replaces_all` what is not set is removed."""
+
+    group: str
+    set_values: Mapping[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    replaces_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterGroupConfigs:
+    """Change configs of groups; the broker that asks has checked the values."""
+
+    changes: tuple[GroupConfigChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigsRead:
+    """The configs of all groups as they are stored now, after a notice of change."""
+
+    configs: Mapping[str, Mapping[str, str]]
+
+
 Command = (
     CreateTopics
     | DeleteTopics
@@ -279,6 +320,7 @@ Command = (
     | PartitionsFound
     | TopicConfigsRead
     | DeletionsMarked
+    | QuarantineLookedAt
     | LinksListed
     | DeletionsAnswered
     | RetryDeletions
@@ -286,6 +328,7 @@ Command = (
     | BrokerUnreachable
     | BrokerAnswered
     | ControlledShutdown
+    | UnregisterBroker
     | ReplicasOffline
     | ElectLeaders
     | BalanceLeaders
@@ -293,6 +336,8 @@ Command = (
     | AlterReassignments
     | AlterClientQuotas
     | ClientQuotasRead
+    | AlterGroupConfigs
+    | GroupConfigsRead
 )
 
 
@@ -333,6 +378,7 @@ class Publish:
     links: frozenset[str] = frozenset()
     deleted_links: tuple[str, ...] = ()
     quotas: frozenset[QuotaEntity] = frozenset()
+    group_configs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,4 +402,6 @@ class Decision:
     partitions: tuple[PartitionOutcome, ...] = ()
     quotas: tuple[QuotaOutcome, ...] = ()
     error: ErrorCode = ErrorCode.none
+    message: str = ""
+    """What a client reads beside `error`."""
     reason: str = ""

@@ -40,6 +40,7 @@ class Draft:
         self.reply: list[TopicOutcome] = []
         self.partition_reply: list[PartitionOutcome] = []
         self.error = ErrorCode.none
+        self.message = ""
         self.reasons: list[str] = []
         self.changed_topics: set[str] = set()
         self.changed_partitions: set[TopicPartition] = set()
@@ -47,6 +48,7 @@ class Draft:
         self.changed_links: set[str] = set()
         self.removed_links: set[str] = set()
         self.changed_quotas: set[QuotaEntity] = set()
+        self.changed_group_configs: set[str] = set()
         self.quota_reply: list[QuotaOutcome] = []
         self.has_membership_changed = False
         self.image_nodes: set[int] = set()
@@ -153,6 +155,7 @@ class Draft:
             or self.changed_links
             or self.removed_links
             or self.changed_quotas
+            or self.changed_group_configs
             or self.has_membership_changed
         )
         effects: list[Effect] = []
@@ -167,6 +170,7 @@ class Draft:
                     links=frozenset(self.changed_links),
                     deleted_links=tuple(sorted(self.removed_links)),
                     quotas=frozenset(self.changed_quotas),
+                    group_configs=frozenset(self.changed_group_configs),
                 )
             )
         return Decision(
@@ -176,6 +180,7 @@ class Draft:
             partitions=tuple(self.partition_reply),
             quotas=tuple(self.quota_reply),
             error=self.error,
+            message=self.message,
             reason="; ".join([reason, *self._shown_reasons()]),
         )
 

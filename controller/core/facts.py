@@ -55,6 +55,20 @@ class OfflineReplicasKnown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerUnregistered:
+    """An operator gave up a broker that is not registered: its replicas count as deleted where their topic is deleted."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregistrationEnded:
+    """A broker that was given up has registered again, and is a broker like any other."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
     """A topic exists; `must_store` is false when somebody else wrote its znodes."""
 
@@ -90,7 +104,7 @@ class PartitionsReassigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigsReplaced:
-    """A topic has these overrides; `must_store` is false when somebody else wrote them."""
+    """A topic has these overrides; `must_store` is false when another tool wrote them."""
 
     topic: str
     configs: Mapping[str, str]
@@ -153,6 +167,28 @@ class DeletionMarkDropped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReleased:
+    """A topic in quarantine can be read again: it is known with these leaderships. Memory only."""
+
+    topic: Topic
+    leaderships: Mapping[TopicPartition, Leadership]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRead:
+    """These topics cannot be understood, each with the reason; those that are not named are in quarantine no more. Memory only."""
+
+    problems: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProblemsRead:
+    """These links cannot be understood, each with the reason, and no others. Memory only."""
+
+    problems: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStored:
     """A link has this record. Memory only: site agents write links."""
 
@@ -168,10 +204,19 @@ class LinkRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuotaReplaced:
-    """A client quota entity has these quotas, or none; `must_store` is false when somebody else wrote them."""
+    """A client quota entity has these quotas, or none; `must_store` is false when another tool wrote them."""
 
     entity: QuotaEntity
     values: Mapping[str, float]
+    must_store: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigsReplaced:
+    """A group has these configs of its own, or none; `must_store` is false when another tool wrote them."""
+
+    group: str
+    configs: Mapping[str, str]
     must_store: bool = True
 
 
@@ -181,6 +226,8 @@ Fact = (
     | PresumptionDropped
     | BrokerLeaving
     | OfflineReplicasKnown
+    | BrokerUnregistered
+    | UnregistrationEnded
     | TopicCreated
     | PartitionsAdded
     | PartitionsReassigned
@@ -192,7 +239,11 @@ Fact = (
     | TopicDeletionRequested
     | TopicDeleted
     | DeletionMarkDropped
+    | TopicReleased
+    | QuarantineRead
+    | LinkProblemsRead
     | LinkStored
     | LinkRemoved
     | ClientQuotaReplaced
+    | GroupConfigsReplaced
 )

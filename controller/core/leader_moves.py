@@ -106,7 +106,14 @@ def _elect_preferred(draft: Draft, partition: TopicPartition) -> tuple[ErrorCode
 
 
 def balance(draft: Draft, imbalance_percentage: int) -> None:
-    """Give brokers back what they are preferred for where others lead more than the percentage of it."""
+    """Give brokers back what they are preferred for where others lead more than the percentage of it.
+
+    While any partition is reassigned nothing moves, as in Apache Kafka: the replicas that copy have the brokers to themselves.
+    """
+    wanted = (topic for name, topic in draft.cluster.topics.items() if not draft.cluster.is_deleting(name))
+    if any(topic.adding or topic.removing for topic in wanted):
+        draft.reasons.append("a reassignment is under way")
+        return
     preferred: dict[int, list[TopicPartition]] = defaultdict(list)
     for partition in draft.cluster.leaderships:
         if not draft.cluster.is_deleting(partition.topic):
@@ -120,9 +127,7 @@ def balance(draft: Draft, imbalance_percentage: int) -> None:
 def _bring_home(draft: Draft, partitions: Iterable[TopicPartition], node: int) -> None:
     moved = 0
     for partition in partitions:
-        topic = draft.cluster.topics[partition.topic]
-        is_online = draft.cluster.phase_of(partition) is PartitionPhase.ONLINE
-        if is_online and not topic.is_reassigning(partition.partition):
+        if draft.cluster.phase_of(partition) is PartitionPhase.ONLINE:
             error, _ = _elect_preferred(draft, partition)
             moved += error is ErrorCode.none
     if moved:

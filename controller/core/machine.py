@@ -14,9 +14,11 @@ from typing import Final, assert_never
 from controller.core import commands as ask
 from controller.core import (
     facts,
+    group_config_admin,
     isr_changes,
     leader_moves,
     membership,
+    quarantine,
     quota_admin,
     reassignment,
     topic_admin,
@@ -90,6 +92,9 @@ class ControllerMachine:
             case ask.BrokersListed():
                 membership.list_brokers(draft, command)
                 return "brokers were listed"
+            case ask.QuarantineLookedAt():
+                quarantine.look_again(draft, command)
+                return f"topics in quarantine were read again, {len(command.problems)} stay there"
             case ask.LinksListed():
                 membership.list_links(draft, command)
                 return "links were listed"
@@ -107,6 +112,9 @@ class ControllerMachine:
             case ask.ControlledShutdown():
                 leader_moves.prepare_shutdown(draft, command)
                 return f"broker {command.node_id} is about to stop"
+            case ask.UnregisterBroker():
+                membership.unregister(draft, command)
+                return f"broker {command.node_id} is to be given up"
             case ask.ReplicasOffline():
                 membership.take_offline_replicas(draft, command)
                 return f"broker {command.node_id} reported {len(command.partitions)} replicas offline"
@@ -122,8 +130,8 @@ class ControllerMachine:
             case ask.AlterReassignments():
                 reassignment.alter(draft, command)
                 return f"reassignments of {len(command.targets)} partitions were asked for"
-            case ask.AlterClientQuotas() | ask.ClientQuotasRead():
-                return quota_admin.consider(draft, command)
+            case ask.AlterClientQuotas() | ask.ClientQuotasRead() | ask.AlterGroupConfigs() | ask.GroupConfigsRead():
+                return _take_entity_configs(draft, command)
         assert_never(command)
 
 
@@ -132,6 +140,17 @@ _WISHES: Final = {True: "allowed", False: "ruled out", None: "as in the properti
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
+
+
+def _take_entity_configs(
+    draft: Draft, command: ask.AlterClientQuotas | ask.ClientQuotasRead | ask.AlterGroupConfigs | ask.GroupConfigsRead
+) -> str:
+    """What was set for single clients and groups."""
+    match command:
+        case ask.AlterClientQuotas() | ask.ClientQuotasRead():
+            return quota_admin.consider(draft, command)
+        case ask.AlterGroupConfigs() | ask.GroupConfigsRead():
+            return group_config_admin.consider(draft, command)
 
 
 def _take_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFound | ask.TopicConfigsRead) -> str:
@@ -151,7 +170,7 @@ def _take_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFo
 
 def _discover(draft: Draft, command: ask.TopicsDiscovered) -> None:
     for topic in command.topics:
-        if topic.name not in draft.cluster.topics:
+        if topic.name not in draft.cluster.topics and topic.name not in draft.cluster.quarantine:
             draft.record(facts.TopicCreated(topic=topic, must_store=False))
             topic_admin.start_partitions(draft, topic.partitions())
             draft.changed_topics.add(topic.name)

@@ -22,6 +22,7 @@ from controller.core.commands import (
     LinksListed,
     ReplicasOffline,
     TakeOver,
+    UnregisterBroker,
 )
 from controller.core.draft import Draft
 from controller.core.partition_states import PartitionPhase
@@ -35,12 +36,13 @@ def take_over(draft: Draft, command: TakeOver) -> None:
     Who is unreachable is lost in the same decision: often it is the broker of the former controller, whose registration still stands.
     """
     cluster = draft.cluster
+    for node in sorted(cluster.unregistered & cluster.brokers.keys()):
+        draft.record(facts.UnregistrationEnded(node_id=node))
     for name in sorted(cluster.deletions):
         topic_deletion.begin(draft, name)
     dead = {replica.node for replica in cluster.replica_phases if replica.node not in cluster.brokers}
-    _distrust_restarted(
-        draft
-    )  # beside whoever is registered: one that is only held for dead may be back with every record
+    # beside the registered brokers: one that is only held for dead may be back with every record
+    distrust_restarted(draft, tuple(cluster.leaderships))
     for node in sorted(command.unreachable & cluster.brokers.keys()):
         _lose(draft, node, is_presumed=True)
         draft.reasons.append(f"broker {node} is held for dead")
@@ -56,12 +58,15 @@ def take_over(draft: Draft, command: TakeOver) -> None:
     draft.image_nodes.update(draft.cluster.brokers)
 
 
-def _distrust_restarted(draft: Draft) -> None:
+def distrust_restarted(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
     """Treat replicas on brokers that registered after a partition's state was written as if somebody had seen them go and come back:
     they leave the in-sync replicas wherever another one that stayed is alive, and have to catch up first. A leader among them is none
     from that write on: should this controller die before its election is stored, no successor takes it for one that stayed."""
     brokers = draft.cluster.brokers
-    for partition, known in tuple(draft.cluster.leaderships.items()):
+    for partition in partitions:
+        known = draft.cluster.leaderships.get(partition)
+        if known is None:
+            continue
         stayed = [node for node in known.isr if node not in brokers or brokers[node].epoch <= known.written_zxid]
         can_lead = not draft.cluster.electable().isdisjoint(stayed)
         if len(stayed) < len(known.isr) and can_lead and not draft.cluster.is_deleting(partition.topic):
@@ -116,8 +121,26 @@ def take_back(draft: Draft, command: BrokerAnswered) -> None:
     draft.reasons.append(f"broker {command.node_id} was wrongly held for dead")
 
 
+def unregister(draft: Draft, command: UnregisterBroker) -> None:
+    """Give up a broker that is gone for good; refused while it is registered, and for a node id that nothing refers to."""
+    node, cluster = command.node_id, draft.cluster
+    if node in cluster.brokers or node in cluster.presumed_dead:
+        draft.error = ErrorCode.invalid_request
+        draft.message = f"broker {node} is registered: stop it first, and wait until its ZooKeeper session has ended"
+    elif node not in cluster.unregistered:
+        if not _replicas_on(draft, {node}):
+            draft.error = ErrorCode.broker_id_not_registered
+            draft.message = f"broker {node} is not registered, and no partition has a replica there"
+            return
+        draft.record(facts.BrokerUnregistered(node_id=node))
+        topic_deletion.give_up(draft, node)
+
+
 def _add(draft: Draft, come: Sequence[Broker]) -> None:
     for broker in come:
+        if broker.node_id in draft.cluster.unregistered:
+            draft.record(facts.UnregistrationEnded(node_id=broker.node_id))
+            draft.reasons.append(f"broker {broker.node_id}, which was given up, is back")
         draft.record(facts.BrokerJoined(broker=broker))
         draft.image_nodes.add(broker.node_id)
     _welcome(draft, {broker.node_id for broker in come})
@@ -195,16 +218,22 @@ def _replicas_on(draft: Draft, nodes: set[int]) -> list[Replica]:
 
 
 def list_links(draft: Draft, command: LinksListed) -> None:
-    """Take the links as stored; partitions that this site is now active for rise to the link's leader epoch floor."""
+    """Take the links as stored; partitions that this site is now active for rise to the link's leader epoch floor.
+
+    Of a link that cannot be understood any more the record that is known stays in force.
+    """
     known = draft.cluster.links
-    for name in sorted(set(known) - set(command.links)):
+    listed = {name: known.get(name, link) if name in command.problems else link for name, link in command.links.items()}
+    for name in sorted(set(known) - set(listed)):
         draft.record(facts.LinkRemoved(name=name))
         draft.removed_links.add(name)
-    for name in sorted(command.links):
-        if known.get(name) != command.links[name]:
-            draft.record(facts.LinkStored(link=command.links[name]))
+    for name in sorted(listed):
+        if known.get(name) != listed[name]:
+            draft.record(facts.LinkStored(link=listed[name]))
             draft.changed_links.add(name)
-            draft.reasons.append(f"link {name} is at epoch {command.links[name].epoch}")
+            draft.reasons.append(f"link {name} is at epoch {listed[name].epoch}")
+    if draft.cluster.link_problems != command.problems:
+        draft.record(facts.LinkProblemsRead(problems=command.problems))
     raise_to_floors(draft)
 
 

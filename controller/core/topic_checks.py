@@ -13,8 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.cluster import Cluster
 from controller.core.commands import LinkClaim
-from wire.links import SiteRole, role_of
+from wire.links import SiteRole, is_stand_in, role_of
 from wire.topic_configs import InvalidTopicConfig, check_overrides
+from wire.topic_names import CLUSTER_METADATA_TOPIC
 
 TOPIC_NAME_LENGTH_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -39,7 +40,11 @@ def check_name(name: str) -> Refusal | None:
         problem = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
     elif not _LEGAL_NAME.fullmatch(name):
         problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    return Refusal(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}") if problem else None
+    if problem:
+        return Refusal(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
+    if name == CLUSTER_METADATA_TOPIC:
+        return Refusal(ErrorCode.invalid_request, f"Topic '{name}' cannot be made: Kafka's controllers own this name.")
+    return None
 
 
 def check_collision(name: str, existing: Iterable[str]) -> Refusal | None:
@@ -59,6 +64,8 @@ def check_absent(cluster: Cluster, name: str) -> Refusal | None:
         return Refusal(ErrorCode.topic_already_exists, f"Topic '{name}' is marked for deletion.")
     if name in cluster.topics:
         return Refusal(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+    if name in cluster.quarantine:
+        return Refusal(ErrorCode.topic_already_exists, _quarantined(cluster, name))
     return None
 
 
@@ -66,7 +73,13 @@ def check_present(cluster: Cluster, name: str) -> Refusal | None:
     """The topic exists and is not being deleted."""
     if name in cluster.topics and not cluster.is_deleting(name):
         return None
+    if name in cluster.quarantine:
+        return Refusal(ErrorCode.unknown_topic_or_partition, _quarantined(cluster, name))
     return Refusal(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+
+
+def _quarantined(cluster: Cluster, name: str) -> str:
+    return f"Topic '{name}' is in quarantine until what ZooKeeper holds of it is mended: {cluster.quarantine[name]}"
 
 
 def check_link(cluster: Cluster, name: str, claim: LinkClaim) -> Refusal | None:
@@ -86,6 +99,10 @@ def check_link(cluster: Cluster, name: str, claim: LinkClaim) -> Refusal | None:
         return None
     if role is SiteRole.FENCED:
         return _violation(f"link '{link.name}' is fenced for a failover; topic '{name}' cannot be changed now")
+    if is_stand_in(link):
+        return _violation(
+            f"topic '{name}' cannot be changed while link '{link.name}' cannot be understood: it may carry the topic"
+        )
     return _violation(
         f"topic '{name}' is mirrored here by link '{link.name}' from site '{link.active_site}'; change it there"
     )

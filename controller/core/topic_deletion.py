@@ -2,6 +2,7 @@
 
     request ─▶ mark (durable) ─▶ replicas: Offline ─▶ DeletionStarted ─▶ brokers told ─▶ each answers: DeletionSuccessful
                                      dead broker, or an answer with an error: DeletionIneligible, tried again later
+                                     a broker that was given up: DeletionSuccessful, without being asked
     all successful ─▶ znodes of the topic and the mark go, in that order
 
 A controller that dies anywhere in between leaves the mark, and its successor starts the deletion again from the top; a broker
@@ -53,7 +54,7 @@ def _refusal(draft: Draft, name: str, command: DeleteTopics) -> Refusal | None:
 def take_marks(draft: Draft, command: DeletionsMarked) -> None:
     """Marks that somebody else wrote: begin those deletions; a mark that cannot be followed is taken away."""
     for name in command.topics:
-        if draft.cluster.is_deleting(name):
+        if draft.cluster.is_deleting(name) or name in draft.cluster.quarantine:
             continue
         if name not in draft.cluster.topics or not draft.cluster.rules.may_delete_topics:
             draft.record(facts.DeletionMarkDropped(topic=name))
@@ -80,6 +81,10 @@ def _ask(draft: Draft, replicas: Iterable[Replica]) -> None:
             continue
         if phase is not ReplicaPhase.DELETION_STARTED:
             draft.move_replica(replica, ReplicaPhase.OFFLINE)
+        if replica.node in draft.cluster.unregistered:
+            draft.move_replica(replica, ReplicaPhase.DELETION_STARTED)
+            draft.move_replica(replica, ReplicaPhase.DELETION_SUCCESSFUL)
+            continue
         is_alive = replica.node in draft.cluster.brokers
         target = ReplicaPhase.DELETION_STARTED if is_alive else ReplicaPhase.DELETION_INELIGIBLE
         draft.move_replica(replica, target)
@@ -128,6 +133,13 @@ def pause_on(draft: Draft, node_id: int) -> None:
                 continue
             if draft.cluster.replica_phase_of(replica) is ReplicaPhase.DELETION_STARTED:
                 draft.move_replica(replica, ReplicaPhase.DELETION_INELIGIBLE)
+
+
+def give_up(draft: Draft, node_id: int) -> None:
+    """A broker was given up: no deletion waits for it. Should it come back, the image that it gets has its logs deleted."""
+    for name in sorted(draft.cluster.deletions):
+        _ask(draft, [replica for replica in draft.cluster.topics[name].replicas() if replica.node == node_id])
+        _finish_if_complete(draft, name)
 
 
 def _finish_if_complete(draft: Draft, name: str) -> None:

@@ -1,0 +1,39 @@
+"""Topics whose znodes cannot be understood: out of the controller's view until their znodes are mended, and untouched meanwhile.
+
+Nothing is decided about such a topic, and brokers keep what they have of it: leaderships as they know them, and logs. All others go on.
+"""
+
+from __future__ import annotations
+
+from controller.core import facts, membership, reassignment
+from controller.core.commands import QuarantineLookedAt
+from controller.core.draft import Draft
+from controller.core.partition_states import PartitionPhase
+
+
+def look_again(draft: Draft, command: QuarantineLookedAt) -> None:
+    """Take the topics that can be understood now as a takeover would; one whose znode is gone is deleted at the brokers."""
+    kept = draft.cluster.quarantine
+    released = [topic for topic in command.topics if topic.name in kept]
+    if command.problems != kept:
+        draft.record(facts.QuarantineRead(problems=command.problems))
+    for topic in released:
+        partitions = list(topic.partitions())
+        known = {
+            partition: command.leaderships[partition] for partition in partitions if partition in command.leaderships
+        }
+        draft.record(facts.TopicReleased(topic=topic, leaderships=known))
+        membership.distrust_restarted(draft, partitions)
+        draft.bring_online(
+            partition for partition in partitions if draft.cluster.phase_of(partition) is not PartitionPhase.ONLINE
+        )
+        for replica in topic.replicas():
+            if replica.node not in draft.cluster.brokers:
+                draft.take_replica_offline(replica)
+        reassignment.complete_in_sync(draft, partitions)
+        draft.reasons.append(f"topic {topic.name!r} leaves the quarantine")
+    membership.raise_to_floors(draft)
+    if kept.keys() - command.problems.keys():
+        draft.image_nodes.update(
+            draft.cluster.brokers
+        )  # says which logs go, and has each broker report its offline replicas again

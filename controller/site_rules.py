@@ -1,0 +1,71 @@
+"""Whether the candidates of a site decide by the same rules.
+
+Some keys count for the whole site, but each candidate reads them from its own file: with files that differ, the site changes its mind
+with each election. The controller in office leaves its rules in ZooKeeper, and each candidate compares them with its own when it starts
+and when it takes over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from controller.config import ControllerSettings
+from runtime.logs import get_logger
+from runtime.zookeeper import CreateNode, SetNode, TransactionStep, ZooKeeper
+from wire.site_znodes import SITE_RULES
+
+_log = get_logger(__name__)
+
+SITE_WIDE: Final = (
+    "num.partitions",
+    "default.replication.factor",
+    "antipode.replication.factor.max",
+    "unclean.leader.election.enable",
+    "delete.topic.enable",
+    "auto.leader.rebalance.enable",
+    "leader.imbalance.check.interval.seconds",
+    "leader.imbalance.per.broker.percentage",
+)
+"""Keys by which a controller decides for all brokers of the site."""
+
+
+def rules_of(settings: ControllerSettings) -> dict[str, str]:
+    """The site-wide keys with their values, as a properties file has them."""
+    by_alias = {field.alias: getattr(settings, name) for name, field in ControllerSettings.model_fields.items()}
+    return {key: str(by_alias[key]).lower() for key in SITE_WIDE}
+
+
+def differences(own: Mapping[str, str], others: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """By key what the own file and the other one say, where both know the key and they differ."""
+    return {key: (own[key], others[key]) for key in own.keys() & others.keys() if own[key] != others[key]}
+
+
+async def warn_of_other_rules(zookeeper: ZooKeeper, settings: ControllerSettings) -> None:
+    """Say of each site-wide key that the controller in office, or the one before, reads another value of than this candidate."""
+    found = await zookeeper.get_or_none(SITE_RULES)
+    if found is None:
+        return
+    try:
+        document = json.loads(found[0])
+        node, others = int(document["node"]), {str(key): str(value) for key, value in document["rules"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        _log.warning("the rules of the last controller cannot be understood", path=SITE_RULES, problem=repr(error))
+        return
+    for key, (own, other) in sorted(differences(rules_of(settings), others).items()):
+        _log.warning(
+            "candidates of this site read different values: whichever is elected decides by its own",
+            key=key,
+            value=own,
+            controller=node,
+            controllers_value=other,
+        )
+
+
+async def rules_step(zookeeper: ZooKeeper, settings: ControllerSettings) -> TransactionStep:
+    """The write that leaves the rules of a controller that takes office."""
+    value = json.dumps({"version": 1, "node": settings.node_id, "rules": rules_of(settings)}).encode()
+    if await zookeeper.exists(SITE_RULES) is None:
+        return CreateNode(path=SITE_RULES, value=value)
+    return SetNode(path=SITE_RULES, value=value)

@@ -29,7 +29,17 @@ from mirror.metrics import CheckpointMetrics, MirrorMetrics
 from mirror.ownership import Ownership
 from mirror.pauses import Pauses
 from mirror.peer_watch import PeerWatch
-from mirror.ports import AppendPort, FetchPort, GroupPort, ProgressPort, SitePort, SourcePort, TopicActor, Unreachable
+from mirror.ports import (
+    AppendPort,
+    FetchPort,
+    GroupPort,
+    ProgressPort,
+    QuarantinePort,
+    SitePort,
+    SourcePort,
+    TopicActor,
+    Unreachable,
+)
 from mirror.prober import Prober
 from mirror.producers import Producer
 from mirror.queue import ByteQueue
@@ -76,6 +86,8 @@ class Ports:
     workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     finish: Callable[[], Awaitable[None]] | None = None
     verifier: Verifier | None = None
+    # Who keeps what is removed of copies; None where the mirror removes nothing.
+    quarantine: QuarantinePort | None = None
     # Where the source hears what the target has, for sync links.
     open_progress: Callable[[], ProgressPort] | None = None
     # What compressed connections save, by end.
@@ -99,6 +111,8 @@ class Ports:
     # Why this daemon has no share of a link that several share, its share, and how large that is; None where the link is not shared.
     sharing_outage: Callable[[], str] = lambda: ""
     slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS
+    # A sentence while another daemon carries a link that is not shared.
+    waiting_for: Callable[[], str] = lambda: ""
     ownership: Ownership | None = None
     owned_slots: Callable[[], int] | None = None
 
@@ -205,6 +219,8 @@ class Mirror:
             self._ports.mirror_maker,
             lambda: self._groups.left_ahead,
             self._peers,
+            lambda: self.topics.retention.at_risk,
+            self._ports.waiting_for,
         )
 
     def _outage(self) -> tuple[FlowState, str] | None:
@@ -311,6 +327,7 @@ class Mirror:
             owned_slots=self._ports.owned_slots,
             names_formats=self._config.figure_names,
             peers=self._peers,
+            retention_risks=lambda: self.topics.retention.at_risk,
         )
 
     def _make_groups(self, registry: CollectorRegistry) -> GroupSync:
@@ -345,6 +362,8 @@ class Mirror:
             actor=self._ports.actor,
             link=self.link,
             on_put_away=self.topics.renew,
+            quarantine=self._ports.quarantine,
+            verifier=self._ports.verifier,
         )
 
     def _make_stall_watch(self) -> StallWatch:

@@ -18,10 +18,11 @@ from mirror.core.flow_state import GapPolicy
 from mirror.core.mirror_maker_file import Flow, Verdict, is_mirror_maker_file, read_mirror_maker_file
 from mirror.core.mirror_maker_keys import NamesFormat, UnusableFile
 from mirror.core.naming import Naming, NamingPolicy, parse_table
-from mirror.core.own_keys import NAMING_TABLE, SHARING, TRANSACTIONAL, idle_keys
+from mirror.core.own_keys import NAMING_TABLE, SESSION, SHARING, TRANSACTIONAL, idle_keys
 from mirror.core.sharing import Strategy
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
+from runtime.protection import check_mirror_protection
 from wire.compressed_stream import LEVEL_MAX, LEVEL_MIN
 from wire.security import SECURITY_KEYS, ClientSecurity, load_security
 
@@ -140,7 +141,11 @@ class MirrorConfig(Settings):
         default=4 * _MIB, alias="max.request.size", ge=1024, description="bytes of batches in one append, 1024 or more"
     )
     in_flight_max: int = Field(
-        default=5, alias="max.in.flight.requests.per.connection", ge=1, le=64, description="1 to 64"
+        default=5,
+        alias="max.in.flight.requests.per.connection",
+        ge=1,
+        le=64,
+        description="1 to 64; translate links take 64 when it is not given",
     )
     request_timeout_ms: int = Field(default=10_000, alias="request.timeout.ms", ge=100, description="100 ms or more")
     socket_receive_buffer_bytes: int = Field(
@@ -524,7 +529,9 @@ def load_config(properties: Mapping[str, str]) -> MirrorConfig:
             mapping.setdefault(new, value)
     for end in ENDS:
         mapping[f"{end}.security"] = _security(end, mapping)
-    return load_settings(MirrorConfig, mapping)
+    config = load_settings(MirrorConfig, mapping)
+    check_mirror_protection(properties, is_translate=config.link_mode is LinkMode.TRANSLATE)
+    return config
 
 
 def _security(end: str, mapping: dict[str, object]) -> ClientSecurity:
@@ -573,15 +580,17 @@ def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:
     known = {field.alias or name for name, field in MirrorConfig.model_fields.items()}
     known = (known - {f"{end}.security" for end in ENDS}) | {f"{end}.{key}" for end in ENDS for key in SECURITY_KEYS}
     config = load_config(properties)
+    is_translate = config.link_mode is LinkMode.TRANSLATE
     return idle_keys(
         properties,
         known=known,
         old_spellings=OLD_SPELLINGS,
-        is_translate=config.link_mode is LinkMode.TRANSLATE,
+        is_translate=is_translate,
         switched_off=[
             switch
             for switch, is_on in (
                 (SHARING, config.is_sharing),
+                (SESSION, config.is_sharing or (is_translate and not config.is_transactional)),
                 (NAMING_TABLE, config.naming_policy is NamingPolicy.TABLE),
                 (TRANSACTIONAL, config.is_transactional),
             )

@@ -15,7 +15,6 @@ from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Absence
 from mirror.ports import (
-    EpochEnd,
     GroupReading,
     GroupStates,
     Leader,
@@ -40,6 +39,7 @@ from wire.client_errors import KafkaClientError
 from wire.connection import ConnectionOptions
 from wire.fetch_requests import DEBUGGING_CONSUMER
 from wire.group_words import GroupWord
+from wire.log_histories import EpochEnd
 
 RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""

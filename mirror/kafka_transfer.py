@@ -5,6 +5,7 @@ Records are views of the received frame on the one side and are handed to the tr
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
@@ -17,8 +18,9 @@ from mirror.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart, Unrea
 from runtime.addresses import HostPort
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError, error_code
+from wire.clients.simple_consumer import is_throttled_away
 from wire.connection import ConnectionOptions
-from wire.fetch_codec import PartitionFetched
+from wire.fetch_codec import FetchResponse, PartitionFetched
 from wire.fetch_requests import CONSUMER, FetchRequest
 from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 from wire.session_fetch import FetchPosition, SessionFetch
@@ -64,23 +66,33 @@ class KafkaFetch:
         self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
 
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        """One fetch; partitions of which there is nothing new are not in the answer."""
+        """One fetch; partitions of which there is nothing new are not in the answer.
+
+        An answer that a quota left empty says nothing of what is new: the fetch goes again after the time that the broker names.
+        """
+        while True:
+            response = await self._exchange(node_id, parts)
+            try:
+                answers = self._session.answered(response)
+            except BrokerError as error:
+                raise Unreachable(f"source broker {node_id} answers {error.code.name} to a fetch") from error
+            if not is_throttled_away(response):
+                break
+            await asyncio.sleep(response.throttle_time_ms / 1000)
+        if self._sieve is None:
+            return [_answer(name, partition) for name, partition in answers]
+        return [await self._sieve.sift(name, partition) for name, partition in answers]
+
+    async def _exchange(self, node_id: int, parts: Sequence[FetchPart]) -> FetchResponse:
         wanted: dict[tuple[str, int], FetchPosition] = {
             part.key: FetchPosition(part.offset, part.leader_epoch) for part in parts
         }
         request = self._session.request(wanted, {part.key.topic: part.topic_id for part in parts})
         try:
-            response = await reached(self._client.fetch(node_id, request))
+            return await reached(self._client.fetch(node_id, request))
         except BaseException:
             self._session.reset()
             raise
-        try:
-            answers = self._session.answered(response)
-        except BrokerError as error:
-            raise Unreachable(f"source broker {node_id} answers {error.code.name} to a fetch") from error
-        if self._sieve is None:
-            return [_answer(name, partition) for name, partition in answers]
-        return [await self._sieve.sift(name, partition) for name, partition in answers]
 
     async def close(self) -> None:
         """Drop the connection."""

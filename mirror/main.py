@@ -7,10 +7,12 @@ It starts serving metrics and MirrorAdmin at once, also while nobody answers yet
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
@@ -18,13 +20,16 @@ from prometheus_client import CollectorRegistry
 from mirror.agreed_settings import self_description
 from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
+from mirror.core.health import Health
 from mirror.dialing import Dialing
 from mirror.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
+from mirror.link_holder import LinkHolder
 from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
 from mirror.metrics import OpeningMetrics
 from mirror.ports import Unreachable
+from mirror.quarantine import KafkaQuarantine
 from mirror.service import SERVICE_NAME, MirrorAdminService
 from mirror.sharing import Sharing
 from mirror.topic_actor import ControllerActor
@@ -41,12 +46,17 @@ from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, OnePage, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
-from runtime.supervision import BrokenOff, was_asked_to_end
+from runtime.supervision import BrokenOff, Supervisor, was_asked_to_end
 from wire.client import KafkaClient
 from wire.control import mirror_pb2_grpc
 from wire.fetch_requests import MIRROR
+from wire.links import blacklist_of
 
 CLIENT_ID = "antipode-mirror"
+HEALTH_INTERVAL_S = 0.5
+"""How often gRPC health is brought up to date."""
+Healths = dict[str, Callable[[], Health]]
+"""How mirrors are, by their links."""
 
 _log = get_logger("mirror")
 
@@ -61,21 +71,25 @@ class MirrorDaemon:
         clock: Clock | None = None,
         chance: random.Random | None = None,
         registry: CollectorRegistry | None = None,
+        healths: Healths | None = None,
     ) -> None:
+        """`registry` and `healths`: pages of others, which then show this daemon's figures and health; else it serves its own."""
         self._config = config
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 (jitter)
-        # A registry of somebody else's is served there.
+        self._healths = {} if healths is None else healths
         self._is_serving_metrics = registry is None
         self._registry = registry or new_registry()
-        self._opening = OpeningMetrics(self._registry, link=config.link_name)
         self._admin = MirrorAdminService(config.link_name)
+        self._opening = OpeningMetrics(self._registry, link=config.link_name, health=self._admin.health)
+        self._healths[config.link_name] = self._admin.health
         self._links = LinkReader(config.link_name, config.site_agents)
         self._metrics_server: MetricsServer | None = None
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
         self._explained = ""
-        self._closing: list[Sharing | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
+        self._closing: list[Sharing | LinkHolder | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
         self._sharing: Sharing | ZooKeeperSharing | None = None
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
@@ -100,6 +114,7 @@ class MirrorDaemon:
         if self._bringing_up is not None:
             self._bringing_up.cancel()
             await asyncio.gather(self._bringing_up, return_exceptions=True)
+        await self._loops.stop()
         if self.mirror is not None:
             result = await self.mirror.stop(drain_timeout_ms=self._config.shutdown_drain_timeout_ms)
         for closing in self._closing:
@@ -114,7 +129,7 @@ class MirrorDaemon:
     def _serve_metrics(self) -> None:
         listener = self._config.metrics_listener
         if listener is not None and self._is_serving_metrics:
-            self._metrics_server, self.metrics_port = serve_metrics(self._registry, listener)
+            self._metrics_server, self.metrics_port = serve_metrics(self._registry, listener, self._healths)
 
     async def _serve_admin(self) -> None:
         listener = self._config.grpc_listener
@@ -123,7 +138,14 @@ class MirrorDaemon:
         self._grpc = GrpcServer(listener.host, listener.port)
         mirror_pb2_grpc.add_MirrorAdminServicer_to_server(self._admin, self._grpc.server)  # type: ignore[no-untyped-call]
         self._grpc.add_service_name(SERVICE_NAME)
-        self.grpc_port = await self._grpc.start()
+        self.grpc_port = await self._grpc.start(is_ready=False)
+        self._loops.start("health", self._tell_health)
+
+    async def _tell_health(self) -> None:
+        """Have gRPC health of the process say what the mirror's is; MirrorAdmin itself serves from the start."""
+        while self._grpc is not None:
+            await self._grpc.set_serving("", is_serving=self._admin.health().is_serving)
+            await asyncio.sleep(HEALTH_INTERVAL_S)
 
     async def _bring_up(self) -> None:
         try:
@@ -175,7 +197,26 @@ class MirrorDaemon:
         if self._config.is_sharing:
             self._sharing = self._make_sharing(self._config.target_bootstrap_servers)
             link.share(self._sharing.ownership)
-        return link.mirror_config(), link.ports(), standing
+            return link.mirror_config(), link.ports(), standing
+        return link.mirror_config(), await self._held(link, link.ports()), standing
+
+    async def _held(self, link: TranslateLink, ports: Ports) -> Ports:
+        """The ports of a daemon that carries the link alone: while another one does, it waits."""
+        holder = link.hold(daemon=daemon_name(self.grpc_port))
+        if holder is None:
+            return ports
+        self._closing.insert(0, holder)
+        with contextlib.suppress(Unreachable):
+            await holder.turn()
+        ownership = holder.ownership
+        return replace(
+            ports,
+            workers={**ports.workers, "lease": holder.run},
+            owns=holder.carries,
+            sharing_outage=lambda: holder.outage,
+            waiting_for=lambda: holder.waiting_for,
+            slots=lambda: ownership.slots,
+        )
 
     async def _find_link(self) -> tuple[LinkStanding, tuple[HostPort, ...]]:
         """The link and where the target's brokers are; waits for the agents as long as it takes."""
@@ -227,6 +268,7 @@ class MirrorDaemon:
             workers={"transactional-ids": transactional_ids.run},
             tallies=dialing.tallies,
             verifier=ExactVerifier(source_client, target_client),
+            quarantine=KafkaQuarantine(target_client),
         )
 
     def _shared(self, ports: Ports, standing: LinkStanding) -> Ports:
@@ -287,11 +329,11 @@ def daemon_name(grpc_port: int | None) -> str:
 def check_filters(config: MirrorConfig, standing: LinkStanding) -> None:
     """ConfigurationError when the file's filters are not those of the link, naming both."""
     record = standing.record
-    for key, ours, theirs in (
-        ("whitelist", config.whitelist, tuple(record.topic_whitelist)),
-        ("blacklist", config.blacklist, tuple(record.topic_blacklist)),
+    for key, ours, theirs, implied in (
+        ("whitelist", config.whitelist, tuple(record.topic_whitelist), ()),
+        ("blacklist", config.blacklist, blacklist_of(record), set(blacklist_of(record)) - set(record.topic_blacklist)),
     ):
-        if ours is not None and set(ours) != set(theirs):
+        if ours is not None and {*ours, *implied} != set(theirs):
             raise ConfigurationError(
                 key, ",".join(ours), f"the same as link {record.name} has: {','.join(theirs) or '(nothing)'}"
             )
@@ -307,9 +349,14 @@ def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
     return parse_host_ports(servers)
 
 
-def serve_metrics(registry: CollectorRegistry, listener: HostPort) -> tuple[MetricsServer, int]:
-    """Serve these figures; where, too. ConfigurationError: the address is taken."""
-    server = MetricsServer(registry, host=listener.host, port=listener.port)
+def serve_metrics(registry: CollectorRegistry, listener: HostPort, healths: Healths) -> tuple[MetricsServer, int]:
+    """Serve these figures, and at `/health` how each link's mirror is; where, too. ConfigurationError: the address is taken."""
+
+    def health() -> tuple[bool, Mapping[str, object]]:
+        found = {link: ask() for link, ask in sorted(healths.items())}
+        return all(one.is_serving for one in found.values()), {link: one._asdict() for link, one in found.items()}
+
+    server = MetricsServer(registry, host=listener.host, port=listener.port, health=health)
     try:
         return server, server.start()
     except OSError as error:
@@ -318,10 +365,14 @@ def serve_metrics(registry: CollectorRegistry, listener: HostPort) -> tuple[Metr
 
 
 async def run(
-    config: MirrorConfig, stop: asyncio.Event, *, registry: CollectorRegistry | None = None
+    config: MirrorConfig,
+    stop: asyncio.Event,
+    *,
+    registry: CollectorRegistry | None = None,
+    healths: Healths | None = None,
 ) -> DrainResult | None:
     """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything has been closed."""
-    daemon = MirrorDaemon(config, registry=registry)
+    daemon = MirrorDaemon(config, registry=registry, healths=healths)
     try:
         await daemon.start()
     except BaseException:
@@ -343,6 +394,7 @@ async def run_all(configs: Sequence[MirrorConfig], stop: asyncio.Event) -> None:
     Links with the same `antipode.metrics.listener` show their figures on one page.
     """
     pages: dict[HostPort, list[CollectorRegistry]] = {}
+    healths: dict[HostPort | None, dict[str, Callable[[], Health]]] = defaultdict(dict)
     registries: list[CollectorRegistry | None] = []
     for config in configs:
         listener = config.metrics_listener
@@ -353,8 +405,11 @@ async def run_all(configs: Sequence[MirrorConfig], stop: asyncio.Event) -> None:
     servers: list[MetricsServer] = []
     try:
         for listener, joined in pages.items():
-            servers.append(serve_metrics(OnePage.of(joined), listener)[0])
-        runs = (run(config, stop, registry=registry) for config, registry in zip(configs, registries, strict=True))
+            servers.append(serve_metrics(OnePage.of(joined), listener, healths[listener])[0])
+        runs = (
+            run(config, stop, registry=registry, healths=healths[config.metrics_listener])
+            for config, registry in zip(configs, registries, strict=True)
+        )
         outcomes = await asyncio.gather(*runs, return_exceptions=True)
     finally:
         for server in servers:

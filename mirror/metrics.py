@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
+from mirror.core.health import Health
 from mirror.core.lag import UNKNOWN
 from mirror.core.mirror_maker_keys import NamesFormat
 from mirror.core.partitions import PartitionKey
@@ -68,7 +69,9 @@ class MirrorMetrics(Collector):
         owned_slots: Callable[[], int] | None = None,
         peers: PeerWatch | None = None,
         names_formats: Collection[NamesFormat] = _LEGACY_NAMES,
+        retention_risks: Callable[[], Mapping[PartitionKey, float]] = dict,
     ) -> None:
+        self._retention_risks = retention_risks
         self._names_formats = names_formats
         self._owned_slots = owned_slots
         self._peers = peers
@@ -168,6 +171,11 @@ class MirrorMetrics(Collector):
                 "antipode_mirror_groups_synced_timestamp_seconds",
                 "When group offsets were last carried.",
                 self._groups_synced_at_ms() / 1000,
+            ),
+            (
+                "antipode_mirror_retention_risk_partitions",
+                "Partitions that are behind by half of their topic's retention.ms or more: records may expire before they are mirrored.",
+                len(self._retention_risks()),
             ),
             (
                 "antipode_mirror_groups_failing",
@@ -395,20 +403,38 @@ class CheckpointMetrics(Collector):
         return ()
 
 
-class OpeningMetrics:
-    """Whether the daemon has found its link: the one figure of it that is there before."""
+class OpeningMetrics(Collector):
+    """Whether the daemon has found its link, and whether it serves: the figures of it that are there before all others."""
 
-    def __init__(self, registry: CollectorRegistry, *, link: str) -> None:
+    def __init__(self, registry: CollectorRegistry, *, link: str, health: Callable[[], Health]) -> None:
+        self._link = link
+        self._health = health
         self._opened = Gauge(
             "antipode_mirror_link_opened",
-            "0 until the daemon has reached both ends of its link: nothing is mirrored, and no other figure of the link is there.",
+            "0 until the daemon has reached both ends of its link: nothing is mirrored, and few other figures of the link are there.",
             ["link"],
             registry=registry,
         ).labels(link)
+        registry.register(self)
 
     def record_opened(self) -> None:
         """From now on the link's other figures tell."""
         self._opened.set(1)
+
+    def collect(self) -> Iterable[Metric]:
+        """As gRPC health and `antipode status` have it."""
+        health = self._health()
+        serving = GaugeMetricFamily(
+            "antipode_mirror_serving",
+            "1 while at least one partition does what the link asks of it, as gRPC health says; `state` is that of the whole mirror.",
+            labels=["link", "state"],
+        )
+        serving.add_metric([self._link, health.state], float(health.is_serving))
+        yield serving
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance."""
+        return ()
 
 
 class TransactionMetrics(Collector):

@@ -111,6 +111,19 @@ class OffsetStore(LinkTopic):
         await read_topic(self._client, self.topic, take, first_offset=first_offset, isolation_level=isolation_level)
         return stored.claims
 
+    async def values_of(self, key: bytes, *, first_offset: int) -> tuple[list[bytes | None], int]:
+        """The values of one key in the order of the topic, from an offset on, and the offset at which the topic ends. Unreachable."""
+        values: list[bytes | None] = []
+
+        def take(found: bytes | None, value: bytes | None) -> None:
+            if found == key:
+                values.append(value)
+
+        end = await read_topic(
+            self._client, self.topic, take, first_offset=first_offset, isolation_level=READ_UNCOMMITTED
+        )
+        return values, end
+
     async def settled(self) -> None:
         """Wait until all that is in the topic now is committed or aborted. Unreachable while some transaction of another mirror is open."""
         place = (self.topic, 0)

@@ -17,6 +17,7 @@ from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Absence, Action
 from wire.group_words import GroupWord
+from wire.log_histories import EpochEnd
 
 
 class Unreachable(Exception):
@@ -50,14 +51,6 @@ class LogEnds:
     log_start_offset: int
     end_offset: int
     last_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
-    """The largest leader epoch not above the one asked for, and where it ends; -1, -1 when there is none."""
-
-    epoch: int
-    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +227,25 @@ class ProducersOfTarget(Protocol):
         self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
     ) -> Mapping[str, ErrorCode]:
         """Tell them; the outcome of each that was told. Unreachable when the site does not answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndToKeep:
+    """One partition of a copy: what lies at `first_offset` and above is kept by its leader."""
+
+    topic_id: UUID
+    leader: Leader
+    first_offset: int
+
+
+class QuarantinePort(Protocol):
+    """The brokers of the target, which keep what is about to be deleted."""
+
+    async def keep(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, str]:
+        """Have each leader keep the end of its log; empty where it is on disk, else why not. Unreachable when a broker does not answer."""
         ...
 
 

@@ -15,8 +15,9 @@ from mirror.board import FlowBoard
 from mirror.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
 from mirror.core.flow_state import InvariantBroken
 from mirror.core.partitions import PartitionKey
-from mirror.ports import Differs, EpochEnd, Leader, LogEnds, Refused, SitePort, SourceUnreachable, Unreachable
+from mirror.ports import Differs, Leader, LogEnds, Refused, SitePort, SourceUnreachable, Unreachable
 from runtime.supervision import note_death, was_asked_to_end
+from wire.log_histories import EpochEnd
 
 _Question = tuple[int, int]  # generation, epoch
 _NO_EPOCH = -1

@@ -11,6 +11,7 @@ import grpc
 
 from mirror.board import FlowBoard
 from mirror.core.flow_state import FlowState
+from mirror.core.health import Health, assess, not_opened
 from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import PartitionKey
 from mirror.core.refusals import Refusal
@@ -28,21 +29,6 @@ from wire.links import InvalidPattern, matches
 SERVICE_NAME = "antipode.control.MirrorAdmin"
 GROUP_PROBLEMS_SHOWN = 100
 REFUSALS_SHOWN = 100
-
-_GRAVITY = (
-    FlowState.FAULTED,
-    FlowState.RESET,
-    FlowState.REFUSED,
-    FlowState.GAP,
-    FlowState.SOURCE_UNAVAILABLE,
-    FlowState.REVERSING,
-    FlowState.PREPARING,
-    FlowState.PAUSED,
-    FlowState.PROMOTING,
-    FlowState.MIRRORING,
-    FlowState.PROMOTED,
-)
-"""The mirror as a whole is in the gravest state of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +64,10 @@ class MirrorParts:
     groups_left_ahead: Callable[[], Mapping[str, str]] = dict
     # The other daemons of the link.
     peers: PeerWatch | None = None
+    # Partitions that are behind by a large part of their retention, and by which.
+    retention_risks: Callable[[], Mapping[PartitionKey, float]] = dict
+    # A sentence while another daemon carries the link, which is not shared.
+    waiting_for: Callable[[], str] = lambda: ""
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -95,6 +85,10 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
     def explain(self, reason: str) -> None:
         """Why there is nothing to tell yet."""
         self._reason = reason
+
+    def health(self) -> Health:
+        """How the mirror is; may be asked from another thread."""
+        return not_opened(self._reason) if self._parts is None else health_of(self._parts)
 
     async def DescribeMirror(  # noqa: N802 (gRPC's name)
         self,
@@ -217,33 +211,45 @@ def _reset(outcome: TopicReset) -> pb.ResetTopic:
         copy_id="" if outcome.copy_id is None else str(outcome.copy_id),
         partitions=[
             pb.ResetPartition(
-                partition=log.partition, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
+                partition=log.partition,
+                log_start_offset=log.log_start_offset,
+                log_end_offset=log.log_end_offset,
+                kept_from_offset=log.kept_from_offset,
             )
             for log in outcome.partitions
         ],
     )
 
 
+def health_of(parts: MirrorParts) -> Health:
+    """How the mirror is as a whole; may be asked from another thread."""
+    return assess(
+        ((row.facts.state, row.facts.reason) for _, row in sorted(parts.board.our_rows(), key=lambda row: row[0])),
+        outage=parts.outage(),
+        role=parts.link().role,
+        nothing_carried=parts.nothing_carried(),
+        is_shared=parts.peers is not None and parts.peers.is_shared,
+        waiting_for=parts.waiting_for(),
+    )
+
+
 def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
     """The reply of DescribeMirror."""
     link = parts.link()
-    stalled_for_ms = parts.stalled_for_ms()
+    stalled_for_ms, risks = parts.stalled_for_ms(), parts.retention_risks()
     partitions = [
-        _partition(parts.board, key, stalled_for_ms.get(key, 0))
+        _partition(parts.board, key, stalled_for_ms.get(key, 0), risks.get(key, 0.0))
         for key, _ in sorted(parts.board.our_rows(), key=lambda row: row[0])
     ]
-    states = [(FlowState(partition.state), partition.reason) for partition in partitions]
-    outage = parts.outage()
-    state, reason = gravest([*states, outage] if outage is not None else states)
-    if state is FlowState.MIRRORING:
-        reason = parts.nothing_carried() or reason
+    health = health_of(parts)
     problems = dict(islice(sorted(parts.group_problems().items()), GROUP_PROBLEMS_SHOWN))
     stale_since_ms = parts.groups_stale_since_ms()
     return pb.DescribeMirrorReply(
         link=link.name,
         link_epoch=link.epoch,
-        state=state.value,
-        reason=reason or link.reason,
+        state=health.state,
+        reason=health.reason or link.reason,
+        is_serving=health.is_serving,
         partitions=partitions,
         queued_bytes=parts.queue.used_bytes,
         groups_synced_at_ms=parts.groups_synced_at_ms(),
@@ -286,20 +292,19 @@ def _refused(refusal: Refusal) -> pb.RefusedChange:
     )
 
 
-def gravest(states: Iterable[tuple[FlowState, str]]) -> tuple[FlowState, str]:
-    """The gravest state with the first reason for it; MIRRORING when there is nothing to mirror."""
-    found = sorted(states, key=lambda state: _GRAVITY.index(state[0]))
-    return found[0] if found else (FlowState.MIRRORING, "")
-
-
-def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int) -> pb.MirrorPartition:
+def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int, retention_part: float) -> pb.MirrorPartition:
     facts, lag = board.row(key).facts, board.lag(key)
     stall = f"; it has not moved for {stalled_ms} ms" if stalled_ms else ""
+    risk = (
+        f"; it is behind by {retention_part:.0%} of the topic's retention.ms: records may expire before they are mirrored"
+        if retention_part
+        else ""
+    )
     return pb.MirrorPartition(
         topic=key.topic,
         partition=key.partition,
         state=facts.state.value,
-        reason=facts.reason + stall,
+        reason=facts.reason + stall + risk,
         source_high_watermark=facts.progress.source_high_watermark,
         target_log_end_offset=facts.progress.target_log_end_offset,
         lag_records=lag.records,

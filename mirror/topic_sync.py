@@ -52,6 +52,7 @@ from mirror.core.refusals import Refusal, Refusals
 from mirror.core.tombstones import tombstones_kept_ms
 from mirror.link_watch import LinkStanding
 from mirror.ports import LogEnds, SitePort, SiteTopic, SourcePort, TopicActor, Unreachable
+from mirror.retention_watch import RetentionWatch
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
@@ -141,6 +142,7 @@ class TopicSync:
         # How often a topic that is still missing at the target was made there.
         self._made: dict[str, int] = {}
         self.refusals = Refusals()
+        self.retention = RetentionWatch(board)
         # A sentence while the source has topics and the link's filters carry none of them.
         self.nothing_carried = ""
         self.synced_at_ms = -1
@@ -183,6 +185,8 @@ class TopicSync:
         except SiteUnreachable as error:
             self._tell(error)
             return
+        finally:
+            self.retention.look()
         if self._untold:
             raise BeginningsUntold(", ".join(sorted(self._untold)))
 
@@ -212,6 +216,7 @@ class TopicSync:
         outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
         self._update_board(source, target, wanted)
         self._tell_tombstones(configs[0])
+        self.retention.note(configs[0])
         self._take_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
         self._renewed = (self._renewed & source.keys()) | (source.keys() - target.keys())
         self.synced_at_ms = self._clock.now_ms()

@@ -22,6 +22,7 @@ from mirror.dialing import Dialing
 from mirror.group_notes import GroupNotes, OppositeGroupNotes
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaFetch
+from mirror.link_holder import LinkHolder
 from mirror.link_watch import LinkStanding, stand
 from mirror.metrics import CheckpointMetrics, TransactionMetrics
 from mirror.mirror_maker_topics import MirrorMakerTopics
@@ -46,7 +47,7 @@ from wire.client import KafkaClient
 from wire.connection import ConnectionOptions
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.mirror_pb2 import MirrorTransactions
-from wire.links import carries_topic
+from wire.links import DEFAULT_TOPIC_BLACKLIST, carries_topic
 
 PIPELINED_REQUESTS_MAX = 64
 """Produce requests under way on one connection; a batch each of several partitions."""
@@ -155,13 +156,28 @@ class TranslateLink:
             self._transactions.slots = lambda: ownership.slots
             self.translations.owns = self._transactions.holds
 
+    def hold(self, *, daemon: str) -> LinkHolder | None:
+        """The link's lease, for a link that its daemons do not share; None where transactions keep others out."""
+        if self._transactions is not None:
+            return None
+        holder = LinkHolder(
+            self._store,
+            daemon=daemon,
+            session_timeout_ms=self._config.sharing_session_timeout_ms,
+            clock=self._clock,
+        )
+        holder.ownership.on_gain = self._read_again
+        self.translations.owns = holder.ownership.owns
+        self.translations.may_write = lambda: bool(holder.ownership.slots)
+        return holder
+
     def mirror_config(self) -> MirrorConfig:
         """The configuration with what a translate link adds to it."""
         changes: dict[str, object] = {
             "config_properties_exclude": (*self._config.config_properties_exclude, *NOT_CARRIED_CONFIGS)
         }
         if self._transactions is not None:
-            # Answers come with the end of a transaction: what fills one must be on its way until then.
+            # These count appends, not requests of a connection: an append is over when its transaction ends, its requests before.
             changes["in_flight_max"] = PIPELINED_REQUESTS_MAX
         return self._config.model_copy(update=changes)
 
@@ -220,10 +236,16 @@ class TranslateLink:
             sieve=self._sieve,
         )
 
+    def append_options(self) -> ConnectionOptions:
+        """Options of the connections that carry records to the target: what a file says of requests in flight is in force.
+
+        Without that more are allowed than on exact links, since each batch of a partition takes a Produce request of its own.
+        """
+        is_given = "in_flight_max" in self._config.model_fields_set
+        return self._dialing.appends(in_flight_max=self._config.in_flight_max if is_given else PIPELINED_REQUESTS_MAX)
+
     def _open_append(self) -> AppendPort:
-        client = _client(
-            self._config.target_bootstrap_servers, self._dialing.appends(in_flight_max=PIPELINED_REQUESTS_MAX)
-        )
+        client = _client(self._config.target_bootstrap_servers, self.append_options())
         if self._transactions is not None:
             return TransactionalAppend(
                 client,
@@ -339,6 +361,7 @@ def standing_of(config: MirrorConfig) -> LinkStanding:
     whitelist = [".*"] if config.whitelist is None else [*config.whitelist]
     if config.is_carrying_heartbeats and config.naming.heartbeats is not None:
         whitelist.append(config.naming.heartbeats)
+    blacklist = DEFAULT_TOPIC_BLACKLIST if config.blacklist is None else config.blacklist
     record = LinkRecord(
         name=config.link_name,
         source_site=config.source_alias,
@@ -347,7 +370,7 @@ def standing_of(config: MirrorConfig) -> LinkStanding:
         active_site=config.source_alias,
         phase=LinkPhase.MIRRORING,
         topic_whitelist=whitelist,
-        topic_blacklist=[*(config.blacklist or ()), *config.naming.left_out],
+        topic_blacklist=[*blacklist, *config.naming.left_out],
         group_whitelist=config.group_whitelist if config.is_syncing_groups else (),
         group_blacklist=config.group_blacklist,
     )

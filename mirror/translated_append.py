@@ -140,6 +140,9 @@ class TranslatedAppend:
         self._last_call[part.key] = planned.is_answered
         oldest_ms = min(header.max_timestamp for header in planned.headers)
         planned.is_soon_forgotten = oldest_ms < self._clock.now_ms() - OLD_RECORDS_MS
+        if not self._translations.may_write():
+            planned.fail(ErrorCode.request_timed_out, "another daemon may carry the link: its lease is not renewed")
+            return planned
         if part.key in self._tails.unanswered_at_ms:
             planned.fail(
                 ErrorCode.offset_out_of_range,

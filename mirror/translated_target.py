@@ -24,7 +24,6 @@ from mirror.group_notes import GroupNotes
 from mirror.kafka_site import KafkaSite, reached
 from mirror.opposite_links import OppositeLinks, UnknownPlace
 from mirror.ports import (
-    EpochEnd,
     GroupReading,
     GroupStates,
     Leader,
@@ -43,6 +42,7 @@ from wire.client import KafkaClient, NewTopic, TopicOutcome
 from wire.client_errors import KafkaClientError
 from wire.client_errors import Unreachable as NotReached
 from wire.group_words import GroupWord
+from wire.log_histories import EpochEnd
 
 _log = get_logger("mirror.translate")
 

@@ -6,6 +6,7 @@ from mirror.core.flow_events import SourceChecked
 from mirror.core.flow_state import FlowFacts
 from mirror.core.lag import UNKNOWN
 from mirror.core.partitions import BatchRun
+from wire.log_histories import EpochEnd, shared_end
 
 
 def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
@@ -20,8 +21,9 @@ def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
 def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
     """Where the source's history leaves the chain's, in a sentence; empty when the chain is a prefix of the source.
 
-    `source.epoch` is the largest epoch at the source that is not above the chain's last one (KIP-101): the same epoch
+    `source.epoch` is the largest epoch at the source that is not above that of the chain's last record (KIP-101): the same epoch
     must reach at least to the end of the chain, and a lower one means that the source never had the chain's last batches.
+    An epoch that began at the end of the chain and holds no record is not asked about: the target does not name it.
     """
     end, epoch = facts.chain_offset, facts.chain_epoch
     if end <= source.log_start_offset:
@@ -32,7 +34,7 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
         return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no epoch tells why"
     if source.epoch < 0:
         return f"the mirror ends at offset {end} under leader epoch {epoch}, which the source does not know"
-    if source.epoch == epoch and source.epoch_end_offset >= end:
+    if shared_end(EpochEnd(epoch, end), EpochEnd(source.epoch, source.epoch_end_offset)) == end:
         return ""
     return (
         f"histories diverge at offset {min(source.epoch_end_offset, end)}: the mirror ends at {end} under leader epoch "

@@ -38,6 +38,14 @@ POLICIES: Final = {
     # From before Kafka had one (3.0), and named alike.
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": NamingPolicy.IDENTITY,
 }
+EXACTLY_ONCE: Final[Mapping[str, str]] = {
+    "disabled": "false",
+    # for Connect's workers: they fence each other, and still write without transactions
+    "preparing": "false",
+    "enabled": "true",
+    "required": "true",
+}
+"""Values of `exactly.once.source.support`, and ours of antipode.target.transactions."""
 DEFAULTS: Final[Mapping[str, str]] = {
     "blacklist": r"mm2.*\.internal,.*\.replica,__.*",
     "sync.group.offsets.enabled": "false",
@@ -194,7 +202,7 @@ def _translate(reading: _Reading, key: str, name: str, value: str, settings: _Se
         reading.note(key, Fate.USED, f"topic.naming.policy={policy}")
     elif name == "exactly.once.source.support":
         # For a cluster it counts where that is written to.
-        is_on = "true" if value.strip().lower() == "enabled" else "false"
+        is_on = _exactly_once(key, value)
         settings[_TARGET, TRANSACTIONS] = _Given(is_on, key)
         reading.note(key, Fate.USED, f"{TRANSACTIONS}={is_on}; records arrive once either way")
     elif name in RENAMED and (present := _present_spelling(key)) in reading.keys:
@@ -248,6 +256,14 @@ def _translate_client(
         reading.note(key, Fate.NOT_NEEDED, "the flow's name says it")
     else:
         reading.note(key, *judge(key, name, value))
+
+
+def _exactly_once(key: str, value: str) -> str:
+    """What `exactly.once.source.support` says of transactions; `required` is Connect's value of `exactly.once.support`."""
+    given = value.strip().lower()
+    if given not in EXACTLY_ONCE:
+        raise UnusableFile(key, value, f"{', '.join(EXACTLY_ONCE)}, in upper or lower case")
+    return EXACTLY_ONCE[given]
 
 
 def _policy(key: str, value: str) -> NamingPolicy:

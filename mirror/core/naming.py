@@ -17,7 +17,8 @@ HEARTBEATS = "heartbeats"
 LEGAL_NAME = r"[A-Za-z0-9._-]{1,249}"
 
 INTERNAL_PATTERNS = (r"__.*", r"\..*", r"antipode-(offset-map|group-offsets)\..*")
-"""Topics that brokers and our mirrors keep for themselves; never mirrored by a translate link."""
+"""Topics that a translate link never mirrors, whatever its blacklist: those that MirrorMaker 2 takes for internal by their names (two
+underscores, or a full stop), and what our mirrors keep for themselves."""
 
 
 class NamingPolicy(enum.Enum):

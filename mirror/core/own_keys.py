@@ -30,10 +30,27 @@ class Switch(NamedTuple):
 
 
 SHARING: Final = Switch(
-    "antipode.sharing.enabled=true", re.compile(r"antipode\.sharing\.(?!enabled).+|partition\.assignment\.strategy")
+    "antipode.sharing.enabled=true",
+    re.compile(r"antipode\.sharing\.(?!enabled|session\.timeout\.ms).+|partition\.assignment\.strategy"),
+)
+SESSION: Final = Switch(
+    "antipode.sharing.enabled=true, or on translate links without transactions",
+    re.compile(r"antipode\.sharing\.session\.timeout\.ms"),
 )
 NAMING_TABLE: Final = Switch("topic.naming.policy=table", re.compile(r"topic\.naming\.table"))
 TRANSACTIONAL: Final = Switch("antipode.target.transactions=true", re.compile(r"antipode\.target\.transactions\..+"))
+
+FORMER_KEYS: Final[Mapping[str, str]] = {
+    "queue.size": "queue.byte.size bounds what is between fetch and acknowledgement, in bytes instead of messages",
+    "offset.commit.interval.ms": (
+        "positions are the target's log ends and need no commits; group.sync.interval.ms is how often groups' offsets are carried"
+    ),
+    "consumer.config": "source.bootstrap.servers and source.* say how to reach the source, in this file",
+    "producer.config": "target.bootstrap.servers and target.* say how to reach the target, in this file",
+    "message.handler": "records pass as they are; topic.naming.policy=table with topic.naming.table names topics otherwise at the target",
+    "message.handler.args": "records pass as they are; topic.naming.policy=table with topic.naming.table names topics otherwise",
+}
+"""Options of the first MirrorMaker that have no key of the same name here, and what serves instead."""
 
 READ_BEFORE: Final = re.compile(r"config\.providers(\..+)?")
 """Keys that are used up when values that stand elsewhere are looked up."""
@@ -58,6 +75,8 @@ def idle_keys(
             verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it is for link.mode={mode}"))
         elif switches := [switch.setting for switch in switched_off if switch.keys.fullmatch(present)]:
             verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it counts with {switches[0]}"))
+        elif present not in known and key in FORMER_KEYS:
+            verdicts.append(Verdict(key, Fate.NOT_HONOURED, FORMER_KEYS[key]))
         elif present not in known and not READ_BEFORE.fullmatch(key):
             alike = get_close_matches(key, known, n=1, cutoff=LIKENESS)
             verdicts.append(Verdict(key, Fate.UNKNOWN, f"is {alike[0]} meant?" if alike else "no setting of a mirror"))

@@ -16,8 +16,9 @@ from typing import Final, assert_never
 from uuid import UUID
 
 from wire.control.cluster_pb2 import LinkRecord
-from wire.links import carries_topic, is_internal_topic, matches
+from wire.links import carries_topic, matches
 from wire.topic_configs import COPY_BEGINS
+from wire.topic_names import is_internal_topic
 from wire.topic_requests import in_requests
 
 WAY_OUT = "`antipode links reset`"

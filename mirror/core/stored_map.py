@@ -9,6 +9,7 @@ sees the one without the other.
 | `{"kind":"producer","origin":alias}` | producer id under which the link writes what came into being at that site |
 | `{"kind":"writer","origin":alias,"id":n}` | a transactional producer of the link, which writes what came into being at that site |
 | `{"kind":"claim","writer":transactional id,"id":n,"epoch":n}` | which slots which mirror writes under that epoch |
+| `{"kind":"owner"}` | which daemon carries a link that is not shared (`link_lease.py`) |
 | `{"kind":"topic","topic":source name}` | both names and both ids |
 | `{"kind":"position","topic":...,"partition":n}` | next source offset and its leader epoch, target's end, sequences |
 | `{"kind":"runs","topic":...,"partition":n,"chunk":n}` | runs `[source offset, target offset, count]` of the offset map |
@@ -73,7 +74,7 @@ class StoredLink:
                 claimed = ClaimName(name["writer"], name["id"], name["epoch"])
                 _put(self.claims, claimed, content and _claim(claimed, content))
             case "owner":
-                pass  # left by mirrors that knew no claims
+                pass  # link_lease.py reads these; releases before leave them alone
             case "topic":
                 _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
             case "position":

@@ -86,7 +86,7 @@ def complete(
             )
             for one in found
         ]
-        title = f"link {name}: complete until {iso_time(until_ms)}?"
+        title = f"link {name}: records that were produced before {iso_time(until_ms)}"
         print_table(title, ("topic", "complete", "complete until", "partitions", "records behind"), rows)
     raise typer.Exit(ExitCode.DONE if is_complete else ExitCode.FAILED)
 

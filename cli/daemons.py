@@ -77,7 +77,7 @@ def broker(
 ) -> None:
     """Run one broker of a site, with its controller candidate and site agent.
 
-    Needed in the file: node.id, listeners, log.dirs, zookeeper.connect, antipode.site.name, antipode.site.number.
+    Needed in the file: node.id, listeners, log.dirs, zookeeper.connect, antipode.site.name; antipode.site.number of all sites but one.
     `antipode.controller.candidate=false` leaves the controller to others.
 
     Example: antipode broker --config server.properties --override log.dirs=data
@@ -111,18 +111,17 @@ def controller(
 ) -> None:
     """Run a controller candidate alone, for sites whose brokers do not stand for election.
 
-    Needed in the file: node.id, zookeeper.connect, antipode.site.name, antipode.site.number, antipode.grpc.listener.
+    Needed in the file: node.id, zookeeper.connect, antipode.site.name, antipode.grpc.listener; antipode.site.number as its brokers.
 
     Example: antipode controller --config controller.properties
     """
+    from cli.controller_file import load_controller_file
     from cli.hosting import run_controller
-    from controller.config import ControllerSettings
-    from runtime.configuration import load_settings
 
     properties = _read("controller", config, override, log_level, (log_file, state_change_log))
     _run(
         lambda stop: run_controller(properties, stop),
-        lambda: load_settings(ControllerSettings, properties),
+        lambda: load_controller_file(properties),
         is_dry_run=is_dry_run,
         background=_background(log_file, is_daemon=is_daemon),
     )

@@ -62,10 +62,12 @@ from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
-from wire.links import SyncPolicy
+from wire.links import DEFAULT_TOPIC_BLACKLIST, SyncPolicy, blacklist_of
 
 PORTS_FILE = "ports.json"
 ENVIRONMENT_FILE = "environment.json"
+MIRROR_ADMIN = "antipode.control.MirrorAdmin"
+"""Serves as soon as a mirror's process is up; the process itself is ready first when it mirrors a partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ class LinkFilters:
     """What the links of embedded sites carry, by regular expressions on whole names, and whether the source waits for the target."""
 
     topic_whitelist: tuple[str, ...] = (".*",)
-    topic_blacklist: tuple[str, ...] = ()
+    topic_blacklist: tuple[str, ...] = DEFAULT_TOPIC_BLACKLIST
     group_whitelist: tuple[str, ...] = (".*",)
     group_blacklist: tuple[str, ...] = ()
     sync: SyncPolicy = SyncPolicy.NONE
@@ -278,7 +280,7 @@ def _broker(site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str]
 
 def _mirror(mirror: MirrorLayout) -> Part:
     child = _daemon("mirror", f"mirror-{mirror.name}", mirror.directory, "mirror.properties", mirror_properties(mirror))
-    return Part(child=child, is_ready=lambda: _is_healthy(mirror.grpc, service=""))
+    return Part(child=child, is_ready=lambda: _is_healthy(mirror.grpc, service=MIRROR_ADMIN))
 
 
 def _bridge(bridge: BridgeLayout) -> Part:
@@ -361,7 +363,7 @@ async def ensure_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
         elif not _has_filters_of(stored, spec):
             raise OperationalFailure(
                 f"link {mirror.name} exists and carries topics {','.join(stored.topic_whitelist)} without "
-                f"{','.join(stored.topic_blacklist) or 'exception'}, sync policy {stored.sync_policy or 'none'}; give the same "
+                f"{','.join(blacklist_of(stored)) or 'exception'}, sync policy {stored.sync_policy or 'none'}; give the same "
                 "--whitelist, --blacklist and --sync, or another --dir"
             )
     finally:
@@ -399,9 +401,11 @@ def _addresses(site: SiteLayout) -> SiteAddresses:
 
 
 def _has_filters_of(record: LinkRecord, spec: LinkSpec) -> bool:
+    """Whether the stored link carries what is asked for. One that lists nothing and was made before there was a default has the default."""
+    is_older_default = not record.is_blacklist_complete and not record.topic_blacklist
     return (
         tuple(record.topic_whitelist),
-        tuple(record.topic_blacklist),
+        DEFAULT_TOPIC_BLACKLIST if is_older_default else tuple(record.topic_blacklist),
         tuple(record.group_whitelist),
         tuple(record.group_blacklist),
         record.sync_policy,

@@ -16,17 +16,33 @@ from cli.output import (
     console,
     error_console,
     failures_as_messages,
+    print_error,
     print_json,
     print_table,
     usage_error,
 )
-from cli.sites import EnvironmentFile, SiteOptions, agents
-from runtime.process import ExitCode
+from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from runtime.process import ExitCode, OperationalFailure
+from runtime.times import iso_time
 
 if TYPE_CHECKING:
+    from dr.core.loss import LossAccount
     from dr.failover import FailoverReport
 
 DEFAULT_JOURNALS = Path("out/failovers")
+
+DrainTimeout = Annotated[
+    int,
+    typer.Option(
+        "--drain-timeout-ms", help="How long the mirror may take to catch up before writers are stopped.", min=0
+    ),
+]
+UnavailabilityMax = Annotated[
+    int,
+    typer.Option(
+        "--unavailability-max-ms", help="How long writers may be stopped until the standby has the last records.", min=1
+    ),
+]
 
 
 def failover(
@@ -36,15 +52,17 @@ def failover(
     site: SiteOptions = None,
     accepts_data_loss: Annotated[
         bool,
-        typer.Option("--accept-data-loss", help="Go on where records are lost or the old site cannot be fenced."),
+        typer.Option(
+            "--accept-data-loss",
+            help="Go on where records are lost, the standby differs or the old site cannot be fenced.",
+        ),
     ] = False,
     lag_max: Annotated[
         int | None,
         typer.Option("--max-lag", help="Refuse when a lost source was known to be this many records ahead.", min=0),
     ] = None,
-    drain_timeout_ms: Annotated[
-        int, typer.Option("--drain-timeout-ms", help="How long the mirror may take to bring the rest.", min=0)
-    ] = 30_000,
+    drain_timeout_ms: DrainTimeout = 30_000,
+    unavailability_max_ms: UnavailabilityMax = 5_000,
     is_dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Ask both sites, say what would be done, change nothing.")
     ] = False,
@@ -53,7 +71,9 @@ def failover(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Fence the active site if it can be reached, drain the link, raise its epoch, promote the standby, account for the loss.
+    """Stop writers at the active site if it answers, drain the link, raise its epoch, promote the standby, account for the loss.
+
+    Writers are stopped only when a mirror lives and the standby follows closely, and no longer than --unavailability-max-ms.
 
     May be interrupted and run again by anybody: it goes on from what the sites say. Exit code 1 when it was refused.
 
@@ -63,7 +83,10 @@ def failover(
     from dr.failover import failover as carry_out
 
     policy = FailoverPolicy(
-        lag_records_max=lag_max, accepts_data_loss=accepts_data_loss, drain_timeout_ms=drain_timeout_ms
+        lag_records_max=lag_max,
+        accepts_data_loss=accepts_data_loss,
+        drain_timeout_ms=drain_timeout_ms,
+        unavailability_max_ms=unavailability_max_ms,
     )
     known = agents(environment, site)
     if to not in known:
@@ -100,6 +123,64 @@ def _progress() -> Callable[[str, str], None]:
     return tell
 
 
+def failovers(
+    link: Annotated[str, typer.Argument(help="Name of the link.")],
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """The accounts of a link's failovers, oldest first: what each one kept and lost. Every site that answers is asked.
+
+    Example: antipode links failovers a-b --output json
+    """
+    with failures_as_messages():
+        accounts = asyncio.run(_kept_accounts(link, agents(environment, site)))
+    if output is OutputFormat.JSON:
+        print_json([account.document() for account in accounts])
+        return
+    if not accounts:
+        console.print(f"no site keeps an account of link {link}: it was not failed over", highlight=False)
+    for account in accounts:
+        heading = (
+            f"epoch {account.epoch}: {account.from_site} to {account.to_site}, {iso_time(account.accounted_at_ms)}"
+        )
+        console.print(heading, highlight=False)
+        _print_account(account)
+
+
+async def _kept_accounts(link: str, known: Agents) -> list[LossAccount]:
+    from dr.core.loss import LossAccount
+
+    by_epoch: dict[int, LossAccount] = {}
+    problems = []
+    async with site_clients(known) as clients:
+        for client in clients.values():
+            try:
+                texts = await client.failovers(link)
+            except OperationalFailure as failure:
+                problems.append(str(failure))
+                continue
+            by_epoch |= {account.epoch: account for account in map(LossAccount.from_json, texts)}
+    if len(problems) == len(known):
+        raise OperationalFailure("; ".join(problems))
+    for problem in problems:
+        print_error(problem)
+    return [by_epoch[epoch] for epoch in sorted(by_epoch)]
+
+
+def _print_account(account: LossAccount) -> None:
+    for loss in account.partitions:
+        console.print(f"  {loss.sentence}", highlight=False)
+    if account.groups is not None:
+        console.print(f"  {account.groups.sentence}", highlight=False)
+    lost = f"{'exactly' if account.is_exact else 'at least'} {account.known_lost_records} records"
+    if account.groups is not None and account.groups.known_lost_offsets:
+        lost += f" and {account.groups.known_lost_offsets} offsets of groups"
+    if account.returning_records:
+        lost += f"; {account.returning_records} abandoned records are back"
+    console.print(f"lost in all: {'nothing' if account.loses_nothing else lost}")
+
+
 def _print_report(report: FailoverReport) -> None:
     if report.planned_steps:
         console.print(f"would do: {', '.join(report.planned_steps)}")
@@ -107,15 +188,7 @@ def _print_report(report: FailoverReport) -> None:
         rows = [[step.step, step.duration_ms, step.problem or "done", step.reason] for step in report.steps]
         print_table("", ("step", "ms", "result", "why"), rows)
     if report.account is not None:
-        for loss in report.account.partitions:
-            console.print(f"  {loss.sentence}", highlight=False)
-        if report.account.groups is not None:
-            console.print(f"  {report.account.groups.sentence}", highlight=False)
-        exactness = "exactly" if report.account.is_exact else "at least"
-        lost = f"{exactness} {report.account.known_lost_records} records"
-        if report.account.groups is not None and report.account.groups.known_lost_offsets:
-            lost += f" and {report.account.groups.known_lost_offsets} offsets of groups"
-        console.print(f"lost in all: {'nothing' if report.account.loses_nothing else lost}")
+        _print_account(report.account)
     for reason in report.unprotected:
         console.print(f"  not protected: {reason}", highlight=False, markup=False)
     for cut in report.cuts:

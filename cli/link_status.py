@@ -19,7 +19,8 @@ from cli.output import (
     usage_error,
 )
 from cli.sites import EnvironmentFile, SiteOptions
-from cli.status import HEALTHY_MIRROR_STATES, known_places, look, problems
+from cli.status import known_places, look, problems
+from mirror.core.health import HEALTHY_STATES
 from runtime.process import ExitCode
 from runtime.times import iso_time
 
@@ -147,7 +148,7 @@ def is_well(reply: DescribeMirrorReply) -> bool:
     if reply.state == "PREPARING":
         lag_ms = summary(reply)["lag_ms"]
         return lag_ms is not None and lag_ms < PREPARING_BELIEVED_MS
-    return reply.state in HEALTHY_MIRROR_STATES
+    return reply.state in HEALTHY_STATES
 
 
 def _text(value: object) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cli.completeness import complete
+from cli.failover import failovers
 from cli.link_status import status
 from cli.mirrors import MirrorAddress, Name, describe_mirror, known_mirror, pause, print_mirror, reset, resume, verify
 from cli.output import (
@@ -27,7 +28,7 @@ from cli.readiness import check
 from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from cli.translation import translate_offset
 from runtime.process import ExitCode
-from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
+from wire.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolicy, blacklist_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -45,6 +46,7 @@ app = typer.Typer(
 app.command()(status)
 app.command()(complete)
 app.command()(check)
+app.command()(failovers)
 app.command()(pause)
 app.command()(resume)
 app.command()(verify)
@@ -135,7 +137,9 @@ def create(
     source_bootstrap: Annotated[str, typer.Option(help="LINK listeners of the source, as the target reaches them.")],
     target_bootstrap: Annotated[str, typer.Option(help="LINK listeners of the target, as the source reaches them.")],
     whitelist: Annotated[str, typer.Option(help="Topics carried: comma-separated regular expressions.")] = ".*",
-    blacklist: Annotated[str, typer.Option(help="Topics that stay at home; wins over the whitelist.")] = "",
+    blacklist: Annotated[
+        str, typer.Option(help="Topics that stay at home; wins over the whitelist. Brokers' internal topics always do.")
+    ] = ",".join(DEFAULT_TOPIC_BLACKLIST),
     group_whitelist: Annotated[str, typer.Option(help="Groups whose offsets are carried.")] = ".*",
     group_blacklist: Annotated[str, typer.Option(help="Groups that stay at home.")] = "",
     is_routed: Annotated[
@@ -386,7 +390,7 @@ def _status_row(entry: LinkAtSite) -> Sequence[object]:
         "answers" if entry.status.is_peer_reachable else "silent",
         "; ".join((mirror_sentence(entry.mirror_heard_ms), *entry.mirror_problems)),
         ",".join(record.topic_whitelist),
-        ",".join(record.topic_blacklist),
+        ",".join(blacklist_of(record)),
     )
 
 

@@ -85,7 +85,7 @@ def show_cut(
 
     Example: antipode log-dirs show-cut disk1/kafka/0.cut.orders-3.log --places
     """
-    from broker.cut_records import PREFIX
+    from broker.quarantine import PREFIX
     from wire.record_batch import InvalidBatch
     from wire.records import decode_records
 

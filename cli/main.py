@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from cli import (
+    brokers,
     configs,
     consume,
     daemons,
@@ -16,6 +19,7 @@ from cli import (
     links,
     log_dirs,
     produce,
+    quarantine,
     quotas,
     reassign,
     reconcile,
@@ -25,15 +29,39 @@ from cli import (
 )
 from cli.up import up
 
+HELP = (
+    "Geo-replication and disaster recovery for the Kafka protocol.\n\n"
+    "Start with `antipode up` (two linked sites on this machine), look with `antipode status`, practise with `antipode drill run`."
+)
+
 app = typer.Typer(
     name="antipode",
-    help="Geo-replication and disaster recovery for the Kafka protocol.\n\n"
-    "Start with `antipode up` (two linked sites on this machine), look with `antipode status`, practise with `antipode drill run`.",
+    help=HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from runtime import compiled
+        from wire.connection import installed_version
+
+        typer.echo(f"antipode {installed_version()} (compiled modules: {compiled.describe()})")
+        raise typer.Exit
+
+
+@app.callback(help=HELP)
+def options(
+    is_version_wanted: Annotated[
+        bool,
+        typer.Option("--version", help="Say which release this is, and end.", is_eager=True, callback=_tell_version),
+    ] = False,
+) -> None:
+    """What concerns no command in particular."""
+
 
 app.command()(up)
 app.command()(demo.demo)
@@ -47,9 +75,11 @@ app.command()(consume.consume)
 app.command()(failover.failover)
 app.command()(reconcile.reconcile)
 app.add_typer(topics.app, name="topics")
+app.add_typer(brokers.app, name="brokers")
 app.add_typer(configs.app, name="configs")
 app.add_typer(quotas.app, name="quotas")
 app.add_typer(log_dirs.app, name="log-dirs")
+app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(reassign.app, name="reassign")
 app.command()(elect.elect)
 app.add_typer(groups.app, name="groups")

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 10
 VERIFY_TIMEOUT_S = 24 * 3600
-RESET_TIMEOUT_S = 60
+RESET_TIMEOUT_S = 600
+"""Copies into quarantine take their time; an interrupted reset may be asked for again."""
 
 Name = Annotated[str, typer.Argument(help="Name of the link.")]
 MirrorAddress = Annotated[
@@ -137,7 +138,8 @@ def reset(
 ) -> None:
     """Put away the standby's copies of topics in RESET, FAULTED or GAP, and make them anew from where the source's log begins.
 
-    Also of compacted topics that may lack tombstones. Counts first what goes with each copy. The active site's topics are never touched.
+    Also of compacted topics that may lack tombstones. Counts first what goes with each copy, and puts what the source does not have into
+    quarantine at the standby before it deletes anything (`antipode quarantine`). The active site's topics are never touched.
     Exit code 1 when a topic is refused.
 
     Example: antipode links reset a-b --topic orders --dry-run --mirror mirror1:9290
@@ -156,7 +158,8 @@ def reset(
     if not is_dry_run and going:
         if not is_sure:
             for one in found:
-                report_progress(f"{one.topic}: {one.outcome}, {_offsets(one)} offsets in the copy; {one.reason}")
+                going_where = f"{_offsets(one)} offsets in the copy, {_offsets_kept(one)} of them to quarantine"
+                report_progress(f"{one.topic}: {one.outcome}, {going_where}; {one.reason}")
             typer.confirm(f"Put away the copies of {going} topics?", abort=True, err=True)
         found = reset_topics(is_plan=False).topics
     _print_resets(name, found, output)
@@ -299,8 +302,16 @@ def _print_resets(name: str, found: Sequence[ResetTopic], output: OutputFormat) 
     if output is OutputFormat.JSON:
         print_json([_reset_json(one) for one in found])
         return
-    rows = [(one.topic, one.outcome, _offsets(one), one.reason) for one in found]
-    print_table(f"link {name}", ("topic", "outcome", "offsets in the copy", "reason"), rows)
+    rows = [(one.topic, one.outcome, _offsets(one), _offsets_kept(one), one.reason) for one in found]
+    print_table(f"link {name}", ("topic", "outcome", "offsets in the copy", "of these to quarantine", "reason"), rows)
+    kept = [
+        (f"{one.topic}-{part.partition}", part.kept_from_offset, part.log_end_offset)
+        for one in found
+        for part in one.partitions
+        if part.kept_from_offset < part.log_end_offset
+    ]
+    if kept:
+        print_table(f"to quarantine at the standby of {name}", ("partition", "from offset", "to offset"), kept)
 
 
 def _reset_json(one: ResetTopic) -> dict[str, Any]:
@@ -314,6 +325,7 @@ def _reset_json(one: ResetTopic) -> dict[str, Any]:
                 "partition": part.partition,
                 "log_start_offset": part.log_start_offset,
                 "log_end_offset": part.log_end_offset,
+                "kept_from_offset": part.kept_from_offset,
             }
             for part in one.partitions
         ],
@@ -326,6 +338,10 @@ def _meant(topics: Sequence[str] | None) -> str:
 
 def _offsets(one: ResetTopic) -> int:
     return sum(part.log_end_offset - part.log_start_offset for part in one.partitions)
+
+
+def _offsets_kept(one: ResetTopic) -> int:
+    return sum(part.log_end_offset - part.kept_from_offset for part in one.partitions)
 
 
 def _verified_json(one: VerifiedPartition) -> dict[str, Any]:

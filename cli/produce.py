@@ -126,7 +126,8 @@ def produce(
         raise usage_error(f"--acks {acks}: {error}; or give --no-idempotence") from error
 
     record_of = _line_reader(topic, key_separator, headers, partition)
-    run = Run(topic, record_of, options, file=file, is_dry_run=is_dry_run)
+    is_spread_by_keys = bool(key_separator) and partition is None
+    run = Run(topic, record_of, options, file=file, is_dry_run=is_dry_run, is_spread_by_keys=is_spread_by_keys)
     with failures_as_messages():
         try:
             asyncio.run(run.all(bootstrap_server, producers))
@@ -190,7 +191,10 @@ class Run:
         *,
         file: Path | None,
         is_dry_run: bool,
+        is_spread_by_keys: bool,
     ) -> None:
+        """`is_spread_by_keys`: records have keys, and these choose the partitions."""
+        self._is_spread_by_keys = is_spread_by_keys
         self._topic = topic
         self._record_of = record_of
         self._options = options
@@ -297,7 +301,7 @@ class Run:
         verb = "would go" if self._is_dry_run else "are"
         placed = ", ".join(f"{index}: {count:,}" for index, count in sorted(self.partitions.items()))
         console.print(f"{self.partitions.total():,} records {verb} in {self._topic} (by partition {placed or 'none'})")
-        if self.skew >= SKEW_TOLD_FROM and self.partitions.total() > self.partition_count:
+        if self._is_spread_by_keys and self.skew >= SKEW_TOLD_FROM and self.partitions.total() > self.partition_count:
             console.print(f"skewed: the fullest partition has {self.skew:.1f} times its part; look at the keys")
 
 

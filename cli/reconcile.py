@@ -26,15 +26,18 @@ from cli.sites import EnvironmentFile, needed_environment, site_clients
 from cli.times import parse_time
 from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
+from wire.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
 
 if TYPE_CHECKING:
     from dr.environment import Environment
     from spark_jobs.core.verdict import ReconciliationReport
+    from spark_jobs.reconcile import Request
     from wire.control.cluster_pb2 import LinkRecord
 
 REPORTS = Path("out/reconciliations")
 FINDINGS_SHOWN_MAX = 20
 NOT_COMPARED = 2
+ANSWERED_WITHIN_MS = 5_000
 
 
 def reconcile(
@@ -46,7 +49,7 @@ def reconcile(
         str, typer.Option(help="Topics: comma-separated regular expressions [default: the link's, or all].")
     ] = "",
     blacklist: Annotated[
-        str, typer.Option(help="Topics left out; wins over the whitelist [default: the link's].")
+        str, typer.Option(help="Topics left out; wins over the whitelist [default: the link's, or that of new links].")
     ] = "",
     is_deep: Annotated[
         bool, typer.Option("--deep", help="Open the batches that differ, and name the exact offsets.")
@@ -73,10 +76,7 @@ def reconcile(
 
     Example: antipode reconcile --environment out/sites/environment.json --link a-b --out out/reconciliation
     """
-    from deploy.parts import spark_environment
-    from spark_jobs.reconcile import NO_BOUND, Request, write_report
-    from spark_jobs.reconcile import reconcile as compare
-    from spark_jobs.session import noise_into, session
+    from spark_jobs.reconcile import NO_BOUND, Request
 
     directory = out or new_directory(REPORTS)
     try:
@@ -94,19 +94,31 @@ def reconcile(
                 settle_timeout_ms=settle_timeout_ms,
                 until_ms=parse_time("--until", until) if until else NO_BOUND,
             )
-            os.environ.update(spark_environment())
-            report_progress("starting Spark")
-            with noise_into(directory / "spark.log"):
-                spark = session("antipode reconcile", is_local=True, cores=cores or None)
-            try:
-                found = compare(spark, request, report_progress)
-            finally:
-                spark.stop()
-            write_report(found, directory)
+            asyncio.run(_check_sites_answer(sides))
+            found = _compared(request, directory, cores)
     except typer.Exit as ended:
         raise typer.Exit(NOT_COMPARED) from ended
     _print(found, directory, output)
     raise typer.Exit(found.verdict.exit_code)
+
+
+def _compared(request: Request, directory: Path, cores: int) -> ReconciliationReport:
+    """Start Spark on this machine, compare, and leave the report in the directory."""
+    from deploy.parts import spark_environment
+    from spark_jobs.reconcile import reconcile as compare
+    from spark_jobs.reconcile import write_report
+    from spark_jobs.session import noise_into, session
+
+    os.environ.update(spark_environment())
+    report_progress("starting Spark")
+    with noise_into(directory / "spark.log"):
+        spark = session("antipode reconcile", is_local=True, cores=cores or None)
+    try:
+        found = compare(spark, request, report_progress)
+    finally:
+        spark.stop()
+    write_report(found, directory)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +130,7 @@ class Sides:
     source: str
     target: str
     topic_whitelist: tuple[str, ...] = (".*",)
-    topic_blacklist: tuple[str, ...] = ()
+    topic_blacklist: tuple[str, ...] = DEFAULT_TOPIC_BLACKLIST
 
 
 def _sides(source: str, target: str) -> Sides:
@@ -149,8 +161,31 @@ def _sides_of_link(environment: Path | None, link: str) -> Sides:
         source=known.sites[entry.source].bootstrap_servers,
         target=known.sites[entry.target].bootstrap_servers,
         topic_whitelist=tuple(record.topic_whitelist),
-        topic_blacklist=tuple(record.topic_blacklist),
+        topic_blacklist=blacklist_of(record),
     )
+
+
+async def _check_sites_answer(sides: Sides) -> None:
+    """Ask a broker of each site, both at a time, before Spark is started: that takes far longer than to see that one is away."""
+    named = {sides.source_site: sides.source, sides.target_site: sides.target}
+    found = await asyncio.gather(*(_problem_of(site, servers) for site, servers in named.items()))
+    if problems := [problem for problem in found if problem]:
+        raise OperationalFailure("; ".join(problems))
+
+
+async def _problem_of(site: str, bootstrap_servers: str) -> str:
+    from wire.client import KafkaClient
+    from wire.client_errors import KafkaClientError
+    from wire.connection import ConnectionOptions
+
+    options = ConnectionOptions(client_id="antipode-cli", request_timeout_ms=ANSWERED_WITHIN_MS)
+    brokers = parse_host_ports(bootstrap_servers)
+    try:
+        async with KafkaClient(brokers, options, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
+            await client.metadata([])
+    except KafkaClientError as error:
+        return f"site {site}: no broker at {bootstrap_servers} answers ({error})"
+    return ""
 
 
 async def _link_record(environment: Environment, name: str) -> LinkRecord:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, usage_error
 from cli.sites import EnvironmentFile, SiteOptions, agents, environment_file
+from mirror.core.health import HEALTHY_STATES
 from runtime.process import ExitCode
 
 if TYPE_CHECKING:
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from dr.lag import LagSample
     from dr.links import LinkAtSite
     from dr.site_client import SiteClient
+    from wire.control.controller_pb2 import DescribeControllerReply
 
-HEALTHY_MIRROR_STATES = ("PREPARING", "MIRRORING", "PROMOTING", "PROMOTED")
+MIRRORS_ELSEWHERE = ("not known", "PROMOTED")
+"""States of the mirror that is asked in which another one should carry the link: it was not asked, or its target is the active site now."""
 NOBODY = -1
+CONTROLLER_TIMEOUT_MS = 1_000
 MIRROR_TIMEOUT_S = 3.0
 """As long as a site has: a mirror that is slow to answer is not one that is gone."""
 
@@ -106,12 +110,36 @@ async def _site(client: SiteClient) -> dict[str, Any]:
         view = await client.view()
     except OperationalFailure as failure:
         return {"is_reachable": False, "problem": str(failure)}
+    described = await _controller(client.agents)
     return {
         "is_reachable": True,
         "brokers": sorted(broker.node_id for broker in view.brokers),
         "controller": view.controller_id,
         "cluster_id": view.cluster_id,
+        "quarantines": [{"kind": one.kind, "name": one.name, "problem": one.problem} for one in described.quarantines],
+        "waiting_deletions": [
+            {"topic": one.topic, "absent_brokers": list(one.absent_brokers)}
+            for one in described.deletions
+            if one.absent_brokers
+        ],
+        "unregistered_brokers": list(described.unregistered_brokers),
     }
+
+
+async def _controller(addresses: Sequence[str]) -> DescribeControllerReply:
+    """What the site's active controller says of itself; nothing when no process of the site leads to it."""
+    from wire.control.clients import ControllerClient, ControllerUnavailable
+    from wire.control.controller_pb2 import DescribeControllerReply
+
+    for address in addresses:
+        client = ControllerClient(lambda address=address: [address], timeout_ms=CONTROLLER_TIMEOUT_MS)  # type: ignore[misc]
+        try:
+            return await client.describe_controller()
+        except ControllerUnavailable:
+            continue  # a broker that is no candidate; or the site has no controller, which its view says
+        finally:
+            await client.close()
+    return DescribeControllerReply()
 
 
 async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite]) -> dict[str, list[str]]:
@@ -170,6 +198,7 @@ async def _link(
         "lag_bytes": None if sample.lag_bytes < 0 else sample.lag_bytes,
         "lag_ms": None if sample.lag_ms < 0 else sample.lag_ms,
         "cut_records": sample.cut_records,
+        "differing": list(sample.differing),
         "mirror": sample.mirror_state if any(mirror.name == link.name for mirror in known.mirrors) else "not known",
         "mirror_heard_ms": next((one.mirror_heard_ms for one in said if one.mirror_heard_ms is not None), None),
         "mirror_problems": [problem for one in said for problem in one.mirror_problems],
@@ -179,28 +208,47 @@ async def _link(
 
 def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
     """What needs a person, in words."""
-    from dr.links import MIRROR_SILENT_MS, mirror_sentence
+    from dr.core.mirror_words import MIRROR_SILENT_MS
+    from dr.links import mirror_sentence
 
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
         if site["is_reachable"] and site["controller"] == NOBODY:
             found.append(f"site {name} has no controller")
+        found += [
+            f"site {name}: {one['kind']} {one['name']} is in quarantine until ZooKeeper is mended: {one['problem']}"
+            for one in site.get("quarantines", ())
+        ]
+        for one in site.get("waiting_deletions", ()):
+            nodes = ", ".join(map(str, one["absent_brokers"]))
+            found.append(
+                f"site {name}: topic {one['topic']} is not deleted before brokers {nodes} are back; "
+                "one that is gone for good is given up by: antipode brokers unregister ID"
+            )
     for link in links:
         if not link["active_site"]:
             found.append(f"link {link['name']}: neither site says who is active")
-        if link["mirror"] not in (*HEALTHY_MIRROR_STATES, "not known"):
+        if link["mirror"] not in (*HEALTHY_STATES, "not known"):
             found.append(f"link {link['name']}: the mirror is {link['mirror']}")
         heard_ms = link["mirror_heard_ms"]
         is_silent = heard_ms is not None and not 0 <= heard_ms <= MIRROR_SILENT_MS
-        if is_silent and link["mirror"] == "not known":
-            said = mirror_sentence(heard_ms)
-            found.append(
-                f"link {link['name']}: the passive site has no mirror that carries all ({said}): does one run?"
-            )
-        found += [f"link {link['name']}: {problem}" for problem in (*link["mirror_problems"], *link["deposed"])]
+        if is_silent and link["mirror"] in MIRRORS_ELSEWHERE:
+            found.append(f"link {link['name']}: {_unprotected(link, mirror_sentence(heard_ms))}")
+        words = (*link["mirror_problems"], *link["differing"], *link["deposed"])
+        found += [f"link {link['name']}: {problem}" for problem in words]
         if link["is_contested"]:
             found.append(f"link {link['name']}: both sites hold themselves for active in epoch {link['epoch']}")
     return found
+
+
+def _unprotected(link: dict[str, Any], heard: str) -> str:
+    active = link["active_site"]
+    standby = link["target"] if active == link["source"] else link["source"]
+    behind = "" if link["lag_records"] is None else f"; {standby} is {link['lag_records']:,} records behind"
+    return (
+        f"{active or 'the active site'} is not protected: the passive site {standby} has no mirror that carries all ({heard}){behind}; "
+        f"start one: antipode mirror --config FILE, with link.name={link['name']} and the agents of {standby} as site.agents"
+    )
 
 
 def _page(document: dict[str, Any]) -> Group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 import typer
@@ -17,9 +17,11 @@ from cli.kafka_admin import (
     result_of,
     settings,
 )
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table
+from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from cli.times import parse_time
+from cli.topic_filters import PartitionFilter, PartitionState, UnusableAssignment, parse_assignment
 from runtime.process import OperationalFailure
+from wire.topic_names import is_internal_topic
 
 app = typer.Typer(
     help="Topics of a cluster. Give any broker of either site: a linked topic's leaders are those of its active site.\n\n"
@@ -32,49 +34,110 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+UnderReplicated = Annotated[
+    bool, typer.Option("--under-replicated", help="Only partitions with replicas that are not in sync.")
+]
+Unavailable = Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")]
+AtMinIsr = Annotated[
+    bool, typer.Option("--at-min-isr", help="Only partitions with no more replicas in sync than min.insync.replicas.")
+]
+UnderMinIsr = Annotated[
+    bool,
+    typer.Option(
+        "--under-min-isr",
+        help="Only partitions without a leader, or with fewer replicas in sync than min.insync.replicas.",
+    ),
+]
+
+
 @app.command("list")
 def list_all(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     has_internal: Annotated[
         bool, typer.Option("--internal", help="Also topics that the cluster keeps for itself.")
     ] = False,
+    under_replicated: UnderReplicated = False,
+    unavailable: Unavailable = False,
+    at_min_isr: AtMinIsr = False,
+    under_min_isr: UnderMinIsr = False,
+    topics_with_overrides: Annotated[
+        bool, typer.Option("--topics-with-overrides", help="Only topics that have configs of their own.")
+    ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Every topic with its number of partitions and of partitions without a leader.
+    """Every topic with its number of partitions and of partitions without a leader; with an option only those that it names.
 
-    Example: antipode topics list -b 127.0.0.1:9092 --output json
+    Example: antipode topics list -b 127.0.0.1:9092 --under-replicated --output json
     """
+    asked = PartitionFilter(
+        is_under_replicated=under_replicated,
+        is_unavailable=unavailable,
+        is_at_min_isr=at_min_isr,
+        is_under_min_isr=under_min_isr,
+    )
     with failures_as_messages():
-        known = connect(bootstrap_server).topics
-    rows = [
-        {
-            "topic": name,
-            "partitions": len(topic.partitions),
-            "leaderless": sum(partition.leader < 0 for partition in topic.partitions.values()),
+        cluster = connect(bootstrap_server)
+        known = {
+            name: topic for name, topic in sorted(cluster.topics.items()) if has_internal or not is_internal_topic(name)
         }
-        for name, topic in sorted(known.items())
-        if has_internal or not name.startswith("__")
-    ]
+        rows = []
+        for name, topic in known.items():
+            states = _states(name, topic)
+            if not asked.is_empty:
+                in_force = _configs(cluster, name, is_set_only=False) if asked.needs_configs else {}
+                states = [state for state in states if asked.shows(state, in_force)]
+            if states or asked.is_empty:
+                row = {"topic": name, "partitions": len(states), "leaderless": sum(one.leader < 0 for one in states)}
+                if topics_with_overrides and not (overrides := _configs(cluster, name, is_set_only=True)):
+                    continue
+                rows.append({**row, "configs": overrides} if topics_with_overrides else row)
     if output is OutputFormat.JSON:
         print_json(rows)
-    else:
-        print_table("", ("topic", "partitions", "leaderless"), [tuple(row.values()) for row in rows])
+        return
+    columns = ("topic", "partitions", "leaderless", *(("configs",) if topics_with_overrides else ()))
+    print_table(
+        "", columns, [tuple(_text(cell) if isinstance(cell, dict) else cell for cell in row.values()) for row in rows]
+    )
+
+
+def _states(name: str, topic: Any) -> list[PartitionState]:
+    return [
+        PartitionState(name, index, partition.leader, tuple(partition.replicas), tuple(partition.isrs))
+        for index, partition in sorted(topic.partitions.items())
+    ]
 
 
 @app.command()
 def describe(
-    topic: Topic, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT
+    topic: Topic,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    under_replicated: UnderReplicated = False,
+    unavailable: Unavailable = False,
+    at_min_isr: AtMinIsr = False,
+    under_min_isr: UnderMinIsr = False,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
-    """A topic's partitions with leaders and offsets, and the configs set on it.
+    """A topic's partitions with leaders and offsets (-1: no leader), and the configs set on it.
 
-    Example: antipode topics describe orders
+    Example: antipode topics describe orders --under-replicated
     """
+    asked = PartitionFilter(
+        is_under_replicated=under_replicated,
+        is_unavailable=unavailable,
+        is_at_min_isr=at_min_isr,
+        is_under_min_isr=under_min_isr,
+    )
     with failures_as_messages():
         cluster = connect(bootstrap_server)
         found = _partitions(cluster, topic)
+        if not asked.is_empty:
+            in_force = _configs(cluster, topic, is_set_only=False)
+            shown = [state.partition for state in _states(topic, cluster.topics[topic]) if asked.shows(state, in_force)]
+            found = {index: found[index] for index in shown}
         configs = _configs(cluster, topic, is_set_only=True)
-        ends = offsets_at(cluster, topic, "latest")
-        starts = offsets_at(cluster, topic, "earliest")
+        led = [index for index, partition in found.items() if partition.leader >= 0]
+        ends = dict.fromkeys(found, -1) | offsets_at(cluster, topic, "latest", partitions=led)
+        starts = dict.fromkeys(found, -1) | offsets_at(cluster, topic, "earliest", partitions=led)
     rows = [
         {
             "partition": index,
@@ -101,6 +164,13 @@ def create(
     replication_factor: Annotated[
         int, typer.Option(help="Replicas of each partition; the cluster's default when left out.")
     ] = -1,
+    replica_assignment: Annotated[
+        str,
+        typer.Option(
+            help="Brokers of each partition instead of a choice of the cluster's: partitions apart by commas, replicas by colons, "
+            "as in 1:2,2:1."
+        ),
+    ] = "",
     config: Annotated[list[str] | None, typer.Option("--config", help="key=value; may be given again.")] = None,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
@@ -111,12 +181,13 @@ def create(
     """
     from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+    places = _assignment(replica_assignment, partitions, replication_factor)
     with failures_as_messages():
         cluster = connect(bootstrap_server)
         wanted = NewTopic(
             topic,
-            num_partitions=partitions,
-            replication_factor=replication_factor,
+            num_partitions=len(places) if places else partitions,
+            **({"replica_assignment": places} if places else {"replication_factor": replication_factor}),
             config=dict(settings(config, "--config")),
         )
         for outcome in cluster.client.create_topics(
@@ -127,6 +198,18 @@ def create(
         print_json({"topic": topic, "is_dry_run": is_dry_run})
     else:
         console.print(f"topic {topic} {'can be' if is_dry_run else 'is'} created")
+
+
+def _assignment(text: str, partitions: int, replication_factor: int) -> list[list[int]]:
+    """The replicas of each partition that --replica-assignment gives; none when it is not given."""
+    if not text:
+        return []
+    if partitions != -1 or replication_factor != -1:
+        raise usage_error("--replica-assignment excludes --partitions and --replication-factor: it says both")
+    try:
+        return parse_assignment(text)
+    except UnusableAssignment as error:
+        raise usage_error(f"--replica-assignment {text!r} is not usable: {error}") from error
 
 
 @app.command("add-partitions")
@@ -301,14 +384,19 @@ def _partitions(cluster: Cluster, topic: str) -> dict[int, Any]:
     return dict(found.partitions)
 
 
-def offsets_at(cluster: Cluster, topic: str, at: str | int) -> dict[int, int]:
-    """The offset of each partition at a time (`parse_at`). OperationalFailure when the topic or a leader is not there."""
+def offsets_at(
+    cluster: Cluster, topic: str, at: str | int, *, partitions: Collection[int] | None = None
+) -> dict[int, int]:
+    """The offset of each partition, or of those given, at a time (`parse_at`). OperationalFailure when the topic or a leader is away."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
     named: dict[str, Callable[[], Any]] = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
     spec = named[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
-    asked = cluster.client.list_offsets({TopicPartition(topic, index): spec for index in _partitions(cluster, topic)})
+    wanted = _partitions(cluster, topic) if partitions is None else partitions
+    if not wanted:
+        return {}
+    asked = cluster.client.list_offsets({TopicPartition(topic, index): spec for index in wanted})
     return {
         place.partition: result_of(outcome, f"offsets of {topic}-{place.partition}").offset
         for place, outcome in asked.items()

@@ -14,7 +14,7 @@ from cli.links import SyncChoice, split_list
 from cli.output import Output, OutputFormat, console, print_json, report_progress, usage_error
 from cli.site_layout import Wishes, check
 from runtime.process import run_daemon
-from wire.links import SyncPolicy
+from wire.links import DEFAULT_TOPIC_BLACKLIST, SyncPolicy
 
 DEFAULT_DIRECTORY = Path("out/sites")
 
@@ -33,7 +33,9 @@ def up(
     whitelist: Annotated[
         str, typer.Option(help="Topics that links carry: comma-separated regular expressions.")
     ] = ".*",
-    blacklist: Annotated[str, typer.Option(help="Topics that stay at home; wins over the whitelist.")] = "",
+    blacklist: Annotated[
+        str, typer.Option(help="Topics that stay at home; wins over the whitelist. Brokers' internal topics always do.")
+    ] = ",".join(DEFAULT_TOPIC_BLACKLIST),
     has_proxy: Annotated[bool, typer.Option("--proxy/--no-proxy", help="Put toxiproxy between the sites.")] = True,
     has_link: Annotated[bool, typer.Option("--link/--no-link", help="Link the sites and run mirrors.")] = True,
     has_bridge: Annotated[

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 from prometheus_client import CollectorRegistry
 
+from dr.account_copies import AccountCopies
 from dr.channels import Channels
 from dr.core.evidence import NOT_ASKED
 from dr.core.link_checks import overlap_problems, record_problems
@@ -349,6 +350,13 @@ class SiteAgentHost:
         await cache.start()
         store = LinksStore(self._zookeeper)
         brokers = OwnBrokers(cache, self._channels, self._clock)
+        restorer = SyncRestorer(self._site, store, brokers, self._clock)
+        copies = AccountCopies(self._site, store, self._channels, self._clock)
+
+        async def on_level(record: LinkRecord) -> None:
+            await restorer.look(record)
+            await copies.look(record)
+
         peers = PeerWatch(
             site=self._site,
             cache=cache,
@@ -356,7 +364,7 @@ class SiteAgentHost:
             channels=self._channels,
             broker_address=broker_grpc_address,
             clock=self._clock,
-            on_level=SyncRestorer(self._site, store, brokers, self._clock).look,
+            on_level=on_level,
         )
         self._parts = AgentParts(zookeeper=self._zookeeper, cache=cache, store=store, brokers=brokers, peers=peers)
         self._service.run_with(self._parts)

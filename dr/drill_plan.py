@@ -238,6 +238,7 @@ class FailOver(PlanStep):
     accepts_data_loss: bool = False
     lag_records_max: int | None = None
     drain_within: DurationMs = 30_000
+    unavailability_max: DurationMs = 5_000
 
     @property
     def title(self) -> str:

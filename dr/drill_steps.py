@@ -227,6 +227,7 @@ class DrillStage:
                 lag_records_max=step.lag_records_max,
                 accepts_data_loss=step.accepts_data_loss,
                 drain_timeout_ms=step.drain_within,
+                unavailability_max_ms=step.unavailability_max,
             ),
             journal_path=self.directory / "failover.journal",
             progress=lambda name, reason: self.note(f"{name}: {reason}"),

@@ -7,6 +7,7 @@ anywhere: all that matters is stored at the sites. Every call has a deadline; a 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,7 +42,7 @@ from wire.links import other_site
 
 POLL_S = 0.05
 REST_SHARE = 2.0
-"""Of the time that the sites took to answer, which a drain rests: many groups are much to ask for."""
+"""A wait pauses this many times as long as the sites took to answer: many groups are much to ask for."""
 CLIENT_LISTENER = "CLIENT"
 EPOCH_LOOKUP_BUDGET_MS = 10_000
 
@@ -95,12 +96,7 @@ class FailoverReport:
         """Plain data, with the sentences that a person is told."""
         document = asdict(self)
         if self.account is not None:
-            document["account"]["known_lost_records"] = self.account.known_lost_records
-            document["account"]["is_exact"] = self.account.is_exact
-            for fields, loss in zip(document["account"]["partitions"], self.account.partitions, strict=True):
-                fields["sentence"] = loss.sentence
-            if self.account.groups is not None:
-                document["account"]["groups"]["sentence"] = self.account.groups.sentence
+            document["account"] = self.account.document()
         for fields, cut in zip(document["cuts"], self.cuts, strict=True):
             fields["sentence"] = cut.sentence
         return document
@@ -143,6 +139,8 @@ class FailoverRun:
                 if assessment.unprotected
                 else "nothing would be lost"
             )
+            if assessment.account is not None:
+                rest = "the account says what differs"
             missing += f"; {from_site} answers: it would be fenced, they would be brought over, and {rest}"
         return FailoverReport(
             link=self.link,
@@ -205,16 +203,18 @@ class FailoverRun:
         return other_site(evidence.governing, self.target.name)
 
     async def _carry_out(self, decision: Decision, playbook: FailoverPlaybook, observer: LinkObserver) -> StepEnded:
-        if decision.step is Step.DRAIN:
-            return await self._drain(decision)
+        if decision.step in (Step.PREPARE, Step.DRAIN):
+            return await self._wait(decision)
         self.journal.write("step begins", step=decision.step.value, reason=decision.reason)
         self.progress(decision.step.value, decision.reason)
         started_at_ms, started_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         record = decision.record
         assert record is not None
         match decision.step:
-            case Step.FENCE | Step.TELL:
-                stored, problem = await self._store(self.source, record)
+            case Step.FENCE:
+                stored, problem = await self._store(self.source, record, timeout_ms=self._fence_timeout_ms)
+            case Step.TELL:
+                stored, problem = await self._tell(record)
             case Step.RAISE:
                 stored, problem = await self._store(self.target, record)
             case Step.GIVE_BACK:
@@ -238,30 +238,44 @@ class FailoverRun:
         self._steps.append(report)
         self.journal.write("step ends", **asdict(report))
 
-    async def _drain(self, decision: Decision) -> StepEnded:
-        """One pause of a drain; consecutive ones are one step in the report."""
-        if not self._steps or self._steps[-1].step != Step.DRAIN.value:
-            self.journal.write("step begins", step=decision.step.value, reason=decision.reason)
-            self._note(
-                StepEnded(step=Step.DRAIN, reason=decision.reason), self.clock.now_ms(), self.clock.monotonic_ms()
-            )
-        self.progress(decision.step.value, decision.reason)
+    async def _wait(self, decision: Decision) -> StepEnded:
+        """One pause of a preparation or a drain; consecutive ones are one step in the report."""
+        step, reason = decision.step, decision.reason
+        if not self._steps or self._steps[-1].step != step.value:
+            self.journal.write("step begins", step=step.value, reason=reason)
+            self._note(StepEnded(step=step, reason=reason), self.clock.now_ms(), self.clock.monotonic_ms())
+        self.progress(step.value, reason)
         await asyncio.sleep(max(POLL_S, REST_SHARE * self._asked_s))
         first = self._steps[-1]
         duration_ms = self.clock.now_ms() - first.started_at_ms
         self._steps[-1] = StepReport(
             step=first.step, reason=first.reason, started_at_ms=first.started_at_ms, duration_ms=duration_ms
         )
-        return StepEnded(step=Step.DRAIN, reason=decision.reason)
+        return StepEnded(step=step, reason=reason)
 
-    async def _store(self, client: SiteClient | None, record: LinkRecord) -> tuple[LinkRecord | None, str]:
+    @property
+    def _fence_timeout_ms(self) -> int:
+        """Brokers that enforce the fence stop writers while the others are waited for."""
+        return min(self.timeouts.enforce_ms, self.policy.unavailability_max_ms)
+
+    async def _store(
+        self, client: SiteClient | None, record: LinkRecord, *, timeout_ms: int | None = None
+    ) -> tuple[LinkRecord | None, str]:
         """Store at one site; the record found there, None when it is not known, and what did not work."""
         if client is None:
             return None, "no agent address is known"
         try:
-            return await client.adopt_link(record, timeout_ms=self.timeouts.enforce_ms), ""
+            return await client.adopt_link(record, timeout_ms=timeout_ms or self.timeouts.enforce_ms), ""
         except OperationalFailure as failure:
             return None, str(failure)
+
+    async def _tell(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
+        """Bring the source the record and the account, which it copies from its peer otherwise."""
+        stored, problem = await self._store(self.source, record)
+        if stored is not None and self.source is not None and self._account is not None:
+            with contextlib.suppress(OperationalFailure):
+                await self.source.record_failover(self.link, epoch=record.epoch, document=self._account.to_json())
+        return stored, problem
 
     async def _give_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
         """End the fence: first at the target, where another operator may have won, then at the source, which may write again."""
@@ -281,10 +295,11 @@ class FailoverRun:
         kept, unclear = kept_ends(evidence, before=playbook.drained_ends)
         if unclear:
             kept |= await self._look_up_ends(unclear, record, evidence)
+        from_site = failed_over_from(record)
         self._account = account(
             link=self.link,
             epoch=record.epoch,
-            from_site=failed_over_from(record),
+            from_site=from_site,
             to_site=record.active_site,
             kept=kept,
             target=evidence.partitions,
@@ -292,6 +307,8 @@ class FailoverRun:
             now_ms=self.clock.now_ms(),
             unprotected=evidence.unprotected,
             peer_seen_at_ms=evidence.peer_seen_at_ms,
+            differences=playbook.differences(evidence, source_site=from_site, ends=kept),
+            leader_epoch_floor=record.leader_epoch_floor,
             groups=group_loss(
                 await observer.source_groups() or playbook.source_groups,
                 evidence.groups or SiteGroups(),

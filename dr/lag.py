@@ -1,18 +1,19 @@
 """How far the standby is behind, asked of both sites and of the mirror: for waits, the live view and the report's curve.
 
-The sites' own log ends decide; when the active site does not answer, what its mirror last heard stands for it. The mirror adds time
-and its state.
+The sites' own logs decide, by their leader epochs; when the active site does not answer, what its mirror last heard stands for it. The
+mirror adds time and its state.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import grpc
 
 from dr.channels import Channels
+from dr.core.divergence import Divergence, diverged_copies
 from dr.core.evidence import PartitionPosition, TopicPartition, positions_of
 from dr.environment import Environment
 from dr.site_client import SiteClient
@@ -48,6 +49,8 @@ class LagSample:
     unreachable: tuple[str, ...] = ()
     cut_records: int = 0
     """Records that replicas at the sites have lost to their leaders' histories since their brokers started."""
+    differing: tuple[str, ...] = ()
+    """Partitions whose copies have another history than the active site, in sentences; they lack what it has from there on."""
 
 
 class LagProbe:
@@ -82,10 +85,13 @@ class LagProbe:
         record = next(iter(known.values())).record
         for reply in known.values():
             record = reply.record if supersedes(reply.record, record) else record
+        differing = await self._differing(known, record.active_site)
+        standby = next((name for name in known if name != record.active_site), "")
+        named = [one.sentence(copy_site=standby, source_site=record.active_site) for one in differing.values()]
         return LagSample(
             at_ms=self._clock.now_ms(),
-            lag_records=_lag(known, record.active_site, lambda position: position.log_end_offset),
-            copyable_records=_lag(known, record.active_site, lambda position: position.safe_end_offset),
+            lag_records=_lag(known, record.active_site, lambda position: position.log_end_offset, differing),
+            copyable_records=_lag(known, record.active_site, lambda position: position.safe_end_offset, differing),
             lag_ms=max((item.lag_ms for item in mirror.partitions), default=-1) if mirror is not None else -1,
             lag_bytes=_lag_bytes(mirror),
             mirror_state=mirror.state if mirror is not None else "silent",
@@ -95,7 +101,18 @@ class LagProbe:
             suspended_sync_policy=record.sync_policy_to_restore,
             unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
             cut_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
+            differing=tuple(named),
         )
+
+    async def _differing(
+        self, known: dict[str, DescribeLinkReply], active_site: str
+    ) -> dict[TopicPartition, Divergence]:
+        """Copies with another history. Both sites are asked at once, so a copy that is ahead is held against a second answer."""
+        found = _diverged(known, active_site)
+        if found and (again := await self._describe(self._clients[active_site])) is not None:
+            known[active_site] = again
+            found = _diverged(known, active_site)
+        return dict(sorted(found.items()))
 
     async def _describe(self, client: SiteClient) -> DescribeLinkReply | None:
         try:
@@ -125,8 +142,20 @@ def _lag_bytes(mirror: DescribeMirrorReply | None) -> int:
     return sum(lags) if lags and min(lags) >= 0 else -1
 
 
+def _diverged(known: Mapping[str, DescribeLinkReply], active_site: str) -> dict[TopicPartition, Divergence]:
+    standby = next((reply for name, reply in known.items() if name != active_site), None)
+    if standby is None or active_site not in known:
+        return {}
+    missing = {(topic.topic, partition) for topic in standby.unprotected for partition in topic.partitions}
+    copies = {key: position for key, position in positions_of(standby.partitions).items() if key not in missing}
+    return diverged_copies(copies, positions_of(known[active_site].partitions))
+
+
 def _lag(
-    known: dict[str, DescribeLinkReply], active_site: str, end_of: Callable[[PartitionPosition], int]
+    known: Mapping[str, DescribeLinkReply],
+    active_site: str,
+    end_of: Callable[[PartitionPosition], int],
+    differing: Mapping[TopicPartition, Divergence],
 ) -> int | None:
     standby = next((reply for name, reply in known.items() if name != active_site), None)
     if standby is None:
@@ -138,4 +167,6 @@ def _lag(
         if active is not None
         else {key: item.source_high_watermark for key, item in there.items()}
     )
-    return sum(max(0, end - (there[key].log_end_offset if key in there else 0)) for key, end in ends.items())
+    kept = {key: position.log_end_offset for key, position in there.items()}
+    kept |= {key: one.parts_at for key, one in differing.items()}
+    return sum(max(0, end - kept.get(key, 0)) for key, end in ends.items())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dr.core.fencing import FIRST_EPOCH
 from dr.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
 from dr.core.link_preflight import LinkCheck, judged, refusals
-from dr.core.mirror_words import failing_sentences
+from dr.core.mirror_words import MIRROR_SILENT_MS, failing_sentences
 from dr.link_preflight import ask_mirror, preflight
 from dr.site_client import STORE_TIMEOUT_MS, SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock, SystemClock
@@ -21,12 +21,10 @@ from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite, SiteView
 from wire.control.site_pb2 import DescribeLinkReply, LinkStatus
-from wire.links import SYNC_TIMEOUT_MS, SyncPolicy, other_site, supersedes
+from wire.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolicy, other_site, supersedes
 
 NOTICE_MS = 5_000
 """How long a site's agents may take to show a link that was stored."""
-MIRROR_SILENT_MS = 10_000
-"""A mirror tells the passive site each second that it carries all; one that has not for so long does not run, or cannot."""
 MIRROR_NEVER_HEARD = -1
 
 
@@ -48,7 +46,7 @@ class LinkSpec:
     source: SiteAddresses
     target: SiteAddresses
     topic_whitelist: Sequence[str] = (".*",)
-    topic_blacklist: Sequence[str] = ()
+    topic_blacklist: Sequence[str] = DEFAULT_TOPIC_BLACKLIST
     group_whitelist: Sequence[str] = (".*",)
     group_blacklist: Sequence[str] = ()
     is_routed: bool = True
@@ -67,6 +65,7 @@ class LinkSpec:
             phase=LinkPhase.MIRRORING,
             topic_whitelist=self.topic_whitelist,
             topic_blacklist=self.topic_blacklist,
+            is_blacklist_complete=True,
             group_whitelist=self.group_whitelist,
             group_blacklist=self.group_blacklist,
             is_routed=self.is_routed,
@@ -222,7 +221,9 @@ async def _mirror_words(record: LinkRecord, client: SiteClient, now_ms: int) -> 
         words = await client.mirror_words(record.name)
     except OperationalFailure:
         return None, ()
-    heard_ms = max(0, now_ms - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_HEARD
+    heard_ms = (
+        max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_HEARD
+    )
     return heard_ms, failing_sentences(words.failing)
 
 

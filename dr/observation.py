@@ -19,11 +19,12 @@ from dr.core.evidence import (
 )
 from dr.core.link_checks import deposed_problems
 from dr.core.loss import LossAccount
+from dr.core.mirror_words import failing_sentences
 from dr.core.protection import UnprotectedTopic
 from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.control.site_pb2 import ListLinksReply
+from wire.control.site_pb2 import DescribeGroupsReply, ListLinksReply
 from wire.links import carries_topic
 
 SILENCE_MS = 2_000
@@ -85,11 +86,12 @@ class LinkObserver:
     async def site_evidence(self, client: SiteClient, *, with_groups: bool = False) -> SiteEvidence:
         """What one site says."""
         groups = await self._groups(client) if with_groups else None
-        description, view, links, accounts = await asyncio.gather(
+        description, view, links, accounts, words = await asyncio.gather(
             client.describe_link(self._link),
             client.view(asking_site=self._peer_of(client)),
             client.links(),
             client.failovers(self._link),
+            self._mirror_words(client),
         )
         partitions = positions_of(description.partitions)
         return SiteEvidence(
@@ -100,7 +102,9 @@ class LinkObserver:
             partitions=partitions,
             leaderless=frozenset(_carried(view, description.record) - partitions.keys()),
             cuts=cuts_of(client.name, description.cuts),
-            accounted_epochs=frozenset(LossAccount.from_json(text).epoch for text in accounts),
+            promotions=tuple(LossAccount.from_json(text).promotion for text in accounts),
+            mirror_age_ms=_age_ms(words, self._clock.now_ms()),
+            mirror_problems=failing_sentences(words.failing),
             is_confirmed=_is_confirmed(links, self._link),
             groups=groups,
             peer_seen_at_ms=description.peer_seen_at_ms or UNKNOWN,
@@ -111,10 +115,19 @@ class LinkObserver:
             deposed=_deposed(client.name, description.record, links, view),
         )
 
+    async def _mirror_words(self, client: SiteClient) -> DescribeGroupsReply:
+        """What the mirror into the target reports."""
+        return await client.mirror_words(self._link) if client is self._target else DescribeGroupsReply()
+
     def _peer_of(self, client: SiteClient) -> str:
         if client is self._target:
             return self._source.name if self._source is not None else ""
         return self._target.name
+
+
+def _age_ms(words: DescribeGroupsReply, now_ms: int) -> int:
+    """How long before the answer the mirror reported; UNKNOWN when it never did."""
+    return max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else UNKNOWN
 
 
 def _carried(view: SiteView, link: LinkRecord) -> set[TopicPartition]:

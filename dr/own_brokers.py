@@ -78,9 +78,10 @@ class OwnBrokers:
 
         answers = await self._ask_each(ask)
         replies = [reply for _, reply, _ in answers if reply is not None]
-        synced_at_ms, failing = words_of_mirror(replies, now_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        synced_at_ms, failing = words_of_mirror(replies, now_ms=now_ms)
         if is_brief:
-            return DescribeGroupsReply(synced_at_ms=synced_at_ms, failing=failing)
+            return DescribeGroupsReply(synced_at_ms=synced_at_ms, failing=failing, answered_at_ms=now_ms)
         problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]
         if not answers:
             problems.append("no broker is registered")
@@ -91,6 +92,7 @@ class OwnBrokers:
             problems=[*problems, *_without_coordinator(OFFSETS_TOPIC, groups)],
             synced_at_ms=synced_at_ms,
             failing=failing,
+            answered_at_ms=now_ms,
             committing_transactions=sum(reply.committing_transactions for reply in replies),
             transaction_problems=_without_coordinator(TRANSACTIONS_TOPIC, transactions),
         )

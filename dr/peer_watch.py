@@ -20,7 +20,7 @@ from dr.site_cache import CUT_OFF, SiteCache
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import Supervisor
-from wire.control.broker_pb2 import ConfirmLinkRequest
+from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewStandsRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import GetSiteViewRequest
 from wire.links import other_site, supersedes
@@ -221,10 +221,11 @@ class PeerWatch:
         )
 
     async def _push_view(self, peer: Peer) -> None:
-        if peer.pushed_version == peer.view.version:
-            return
         try:
-            await self._broker.UpdatePeerView(peer.view, timeout=ASK_TIMEOUT_S)
+            if peer.pushed_version == peer.view.version:
+                await self._broker.PeerViewStands(PeerViewStandsRequest(site=peer.view.site), timeout=ASK_TIMEOUT_S)
+            else:
+                await self._broker.UpdatePeerView(peer.view, timeout=ASK_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             self._log.warning("own broker does not take the peer's view", peer=peer.view.site, error=problem_of(error))
             self._has_unfinished = True

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from dr.core.evidence import UNKNOWN
 from dr.core.link_preflight import LinkCheck, heard_check
+from dr.core.mirror_words import MIRROR_SILENT_MS
 from dr.core.readiness import Readiness, readiness
 from dr.link_preflight import preflight
-from dr.links import MIRROR_NEVER_HEARD, MIRROR_SILENT_MS, describe_link, governing_record, mirror_sentence
+from dr.links import MIRROR_NEVER_HEARD, describe_link, governing_record, mirror_sentence
 from dr.observation import LinkObserver
 from dr.site_client import SiteClient
 from runtime.clock import Clock, SystemClock

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
+from runtime.protection import check_bridge_protection
 
 _MIB = 1024 * 1024
 
@@ -190,6 +191,7 @@ class BridgeSettings(Settings):
 
 def load_bridge_settings(properties: Mapping[str, str]) -> BridgeSettings:
     """Settings from properties. ConfigurationError as usual; one also for a property that librdkafka does not know."""
+    check_bridge_protection(properties)
     own = {field.alias for field in BridgeSettings.model_fields.values()}
     passed = {kind: _passed_on(properties, ("client.", f"{kind}."), own) for kind in ("producer", "consumer", "admin")}
     settings = load_settings(

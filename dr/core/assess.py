@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dr.core.evidence import Evidence, SiteGroups
-from dr.core.group_offsets import group_loss
+from dr.core.evidence import Evidence, SiteEvidence, SiteGroups
+from dr.core.group_offsets import GroupLoss, group_loss
 from dr.core.loss import LossAccount, account
 from dr.core.playbook import CHANGING_STEPS, FailoverPlaybook, FailoverPolicy, Step, StepEnded
+from dr.core.preparation import OBSTACLE_AWAITED_MS, obstacle
 from dr.core.record_changes import changed
 from dr.core.sync_policies import policy_sentence
 from wire.control.cluster_pb2 import LinkRecord
@@ -21,7 +22,8 @@ class Assessment:
     """The plan: `steps` in order (none when `refusal` says why not).
 
     `missing_offsets` counts offsets of groups. `unprotected` says of which topics nothing is kept.
-    `account` is what would be lost now. None when the source answers: it would be fenced, and what the target lacks brought over.
+    `account` is what would be lost now. None when the source answers and the target is its copy: it would be fenced, and what the target
+    lacks brought over.
     """
 
     steps: tuple[str, ...]
@@ -40,6 +42,9 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
     playbook = FailoverPlaybook(to_site=to_site, policy=policy)
     playbook.observe(evidence, now_ms)
     decision = playbook.decide(evidence, now_ms)
+    if decision.step is Step.PREPARE and _is_hindered(evidence):
+        playbook.apply(StepEnded(step=Step.PREPARE), now_ms)
+        decision = playbook.decide(evidence, now_ms + OBSTACLE_AWAITED_MS)
     if decision.step is Step.DRAIN and evidence.source is None:
         playbook.apply(StepEnded(step=Step.DRAIN), now_ms)
         decision = playbook.decide(evidence, now_ms + policy.drain_timeout_ms)
@@ -72,23 +77,37 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
         missing_records=playbook.drain_state(evidence, now_ms).remaining_records,
         missing_offsets=groups.known_lost_offsets,
         unprotected=tuple(topic.reason for topic in target.unprotected),
-        account=None
-        if evidence.source is not None
-        else account(
-            link=evidence.link,
-            epoch=evidence.governing.epoch + 1,
-            from_site=evidence.governing.active_site,
-            to_site=to_site,
-            kept={key: position.log_end_offset for key, position in target.partitions.items()},
-            target=target.partitions,
-            source=playbook.known_source_ends,
-            now_ms=now_ms,
-            groups=groups,
-            unprotected=target.unprotected,
-            peer_seen_at_ms=target.peer_seen_at_ms,
-        ),
+        account=_planned_account(playbook, evidence, target, groups, now_ms),
         sync=policy_sentence(_as_active(after, to_site)),
     )
+
+
+def _planned_account(
+    playbook: FailoverPlaybook, evidence: Evidence, target: SiteEvidence, groups: GroupLoss, now_ms: int
+) -> LossAccount | None:
+    source_site = evidence.governing.active_site
+    differences = playbook.differences(target, source_site=source_site, is_source_fresh=evidence.source is not None)
+    if evidence.source is not None and not differences:
+        return None
+    return account(
+        link=evidence.link,
+        epoch=evidence.governing.epoch + 1,
+        from_site=source_site,
+        to_site=target.site,
+        kept={key: position.log_end_offset for key, position in target.partitions.items()},
+        target=target.partitions,
+        source=playbook.known_source_ends,
+        now_ms=now_ms,
+        groups=groups,
+        unprotected=target.unprotected,
+        peer_seen_at_ms=target.peer_seen_at_ms,
+        differences=differences,
+    )
+
+
+def _is_hindered(evidence: Evidence) -> bool:
+    source, target = evidence.source, evidence.target
+    return source is not None and target is not None and bool(obstacle(source, target, link=evidence.link))
 
 
 def _as_active(record: LinkRecord, site: str) -> LinkRecord:

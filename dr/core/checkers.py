@@ -7,6 +7,7 @@
     A7  skips                  a consumer jumps over existing offsets without a new assignment
     A8  steps back             a consumer goes back without a new assignment
     A9  send order             acknowledged offsets of one load's sends to a partition do not grow
+    A12 lag that stays         a partition's consumers do not catch up after a fault has been healed
 
 A7 needs to know which offsets hold records (`existing`): compaction and control records leave holes that are no skips.
 """
@@ -162,3 +163,47 @@ def never_delivered(acknowledged: Iterable[Acknowledged], delivered: Iterable[De
         for ack in acknowledged
         if ack.value not in values
     ]
+
+
+def longest_lags_ms(
+    acknowledged: Iterable[Acknowledged], delivered: Iterable[Delivered]
+) -> Mapping[TopicPartition, float]:
+    """By partition, the longest time that a record waited for its first delivery; records that were never delivered are A3's."""
+    first = _first_deliveries_ms(delivered)
+    lags: dict[TopicPartition, float] = {}
+    for ack in acknowledged:
+        given_at_ms = first.get(ack.value)
+        if given_at_ms is not None:
+            place = TopicPartition(ack.topic, ack.partition)
+            lags[place] = max(lags.get(place, 0.0), given_at_ms - ack.acknowledged_at_ms)
+    return lags
+
+
+def lag_that_stays(
+    acknowledged: Iterable[Acknowledged],
+    delivered: Iterable[Delivered],
+    healed_at_ms: Sequence[float],
+    *,
+    within_ms: float,
+) -> list[Anomaly]:
+    """A12: of each partition and each healing, the first record from before it that is not delivered within this time after it."""
+    first = _first_deliveries_ms(delivered)
+    late: dict[tuple[float, TopicPartition], Anomaly] = {}
+    for ack in acknowledged:
+        place, given_at_ms = TopicPartition(ack.topic, ack.partition), first.get(ack.value)
+        for healed in healed_at_ms:
+            if ack.acknowledged_at_ms > healed or (given_at_ms is not None and given_at_ms <= healed + within_ms):
+                continue
+            after = "never" if given_at_ms is None else f"{given_at_ms - healed:.0f} ms after it"
+            known = late.get((healed, place))
+            if known is None or ack.offset < known.offset:
+                detail = f"{ack.value}, from before the healing at {healed:.0f}, was delivered {after}"
+                late[healed, place] = Anomaly("A12", place, ack.offset, detail)
+    return [late[key] for key in sorted(late)]
+
+
+def _first_deliveries_ms(delivered: Iterable[Delivered]) -> Mapping[str, float]:
+    first: dict[str, float] = {}
+    for given in delivered:
+        first[given.value] = min(first.get(given.value, given.at_ms), given.at_ms)
+    return first

@@ -9,6 +9,9 @@ Pure; `dr/completeness.py` asks the sites again and again. What counts for a par
 | the source is silent, and it has reached what the mirror last heard of it | when the mirror heard it |
 | its newest record, when the clock that stamped it is not ahead of ours | that record's time: later ones with earlier times are late |
 
+Nothing is claimed of a copy that differs from the source's log, or of which nothing shows that it is the source's history: its end and
+its newest record may be of another history.
+
 So a log without new records is complete until now, one whose source does not answer stands still, and nothing is claimed of a partition
 of which the target cannot tell.
 """
@@ -20,6 +23,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from dr.core.divergence import diverged_copies, find_differences, promotion_of
 from dr.core.evidence import Evidence, PartitionPosition, TopicPartition
 from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
 
@@ -69,7 +73,12 @@ class Completeness:
         leaderless = {key for site in (evidence.target, evidence.source) if site is not None for key in site.leaderless}
         known = {*target, *source, *leaderless, *self._until_ms}
         self._behind = dict.fromkeys(known, UNKNOWN)
+        differing = _differing(evidence)
         for key in known:
+            if key in differing:
+                self._until_ms.setdefault(key, NEVER)
+                self._behind[key] = differing[key]
+                continue
             reached = self._reached(key, source.get(key), target.get(key), asked_at_ms)
             self._until_ms[key] = max(self._until_ms.get(key, NEVER), reached)
 
@@ -112,6 +121,19 @@ class Completeness:
             )
             for key, until_ms in sorted(self._until_ms.items())
         ]
+
+
+def _differing(evidence: Evidence) -> dict[TopicPartition, int]:
+    """Records that each copy with another history lacks; UNKNOWN of those that nothing proves while the source is silent."""
+    target, source = evidence.target, evidence.source
+    if target is None:
+        return {}
+    if source is not None:
+        diverged = diverged_copies(target.copies, source.partitions)
+        return {key: one.source_end - one.parts_at for key, one in diverged.items()}
+    promotion = promotion_of(evidence.governing.active_site, target.promotions)
+    found = find_differences(target.copies, {}, is_source_final={}, promotion=promotion)
+    return dict.fromkeys((*found.diverged, *found.unproven), UNKNOWN)
 
 
 def _newest(position: PartitionPosition, asked_at_ms: int) -> int:

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dr.core.mirror_words import failing_sentences
+from dr.core.mirror_words import MIRROR_SILENT_MS, failing_sentences
 from dr.core.protection import UnprotectedTopic
 from wire.control.broker_pb2 import CutLog, PartitionDescription
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
 from wire.links import supersedes
+from wire.log_histories import EpochStart, LogHistory, history_of
 
 UNKNOWN = -1
 NOT_ASKED = -1
@@ -47,6 +48,13 @@ class PartitionPosition:
     """Up to where every in-sync replica of the site has the log; -1 not told."""
     max_timestamp_ms: int = -1
     """Time of the newest record by its own stamp; -1 without records."""
+    epochs: tuple[EpochStart, ...] = ()
+    """The leader epochs of the records, oldest first."""
+
+    def history(self, end_offset: int | None = None) -> LogHistory:
+        """What the log holds, up to `end_offset` where given."""
+        end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
+        return history_of(self.log_start_offset, end, self.epochs)
 
     @property
     def safe_end_offset(self) -> int:
@@ -103,6 +111,18 @@ class ReplicaCut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """From the account of an earlier failover: which site it made active, and where the history that the site took over ends."""
+
+    epoch: int
+    to_site: str
+    leader_epoch_floor: int
+    """The promoted site's leaders write under epochs from here on; 0 when the account does not say."""
+    kept_below: Mapping[TopicPartition, int]
+    """A partition of which the account does not know it is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEvidence:
     """One site's answer: its copy of the link record, what its brokers enforce, and where the logs stand; groups where asked for."""
 
@@ -113,15 +133,30 @@ class SiteEvidence:
     partitions: Mapping[TopicPartition, PartitionPosition] = field(default_factory=dict)
     leaderless: frozenset[TopicPartition] = frozenset()
     cuts: tuple[ReplicaCut, ...] = ()
-    accounted_epochs: frozenset[int] = frozenset()
     is_confirmed: bool = True
     groups: SiteGroups | None = None
     peer_seen_at_ms: int = UNKNOWN
     """When the other site last told this one of its topics."""
     unprotected: tuple[UnprotectedTopic, ...] = ()
     """What the site knows that it does not have of the other one's topics."""
+    promotions: tuple[Promotion, ...] = ()
+    """From the accounts that the site keeps, oldest first."""
+    mirror_age_ms: int = UNKNOWN
+    """How long ago the link's mirror reported to the site, as its target, that it carries everything; UNKNOWN: never."""
+    mirror_problems: tuple[str, ...] = ()
+    """What daemons of the mirror report that they cannot carry, in sentences."""
     deposed: tuple[str, ...] = ()
     """Why the site, active under this link, is not active for its topics: what its other links say."""
+
+    @property
+    def accounted_epochs(self) -> frozenset[int]:
+        """Epochs of which the site keeps an account."""
+        return frozenset(promotion.epoch for promotion in self.promotions)
+
+    @property
+    def has_mirror(self) -> bool:
+        """True when a mirror into the site has reported a moment ago, even if only that it fails at something."""
+        return 0 <= self.mirror_age_ms <= MIRROR_SILENT_MS or bool(self.mirror_problems)
 
     @property
     def unprotected_partitions(self) -> frozenset[TopicPartition]:
@@ -201,6 +236,7 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
             source_seen_at_ms=item.source_seen_at_ms,
             high_watermark=item.high_watermark,
             max_timestamp_ms=item.max_timestamp_ms,
+            epochs=tuple(EpochStart(entry.epoch, entry.start_offset) for entry in item.epochs),
         )
         for item in descriptions
     }

@@ -17,11 +17,11 @@ from wire.links import (
     SyncPolicy,
     carries_topic,
     check_pattern,
-    is_internal_topic,
     other_site,
     patterns_of,
     role_of,
 )
+from wire.topic_names import is_internal_topic
 
 NODE_IDS_PER_SITE = 1000
 """Node ids of a site are its number times this, plus 0 to 999."""

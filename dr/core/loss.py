@@ -2,7 +2,8 @@
 
 Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged at or above it is lost there
 (and waits in the old site's log). How much that is, is exact when the source was fenced, otherwise it is what the mirror had
-last heard, `last_contact_ms` before. Kept as JSON beside the link and in the report.
+last heard, `last_contact_ms` before. Where the promoted site was a copy with another history, `kept_below` is where the histories
+part, and the records that it had alone from there on are back. Kept as JSON beside the link, at both sites, and in the report.
 """
 
 from __future__ import annotations
@@ -10,10 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from dr.core.evidence import UNKNOWN, PartitionPosition, TopicPartition
+from dr.core.divergence import Differences, Divergence
+from dr.core.evidence import UNKNOWN, PartitionPosition, Promotion, TopicPartition
 from dr.core.group_offsets import GroupLoss
 from dr.core.protection import UnprotectedTopic
+from wire.log_histories import EpochStart, LogHistory
+
+SAME = Differences(diverged={}, unproven={})
+"""No partition differs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +31,12 @@ class SourceEnd:
     end_offset: int
     seen_at_ms: int
     is_exact: bool
-    last_log_epoch: int = UNKNOWN
+    epochs: tuple[EpochStart, ...] = ()
+
+    @property
+    def history(self) -> LogHistory:
+        """What the log held."""
+        return LogHistory(self.log_start_offset, self.end_offset, self.epochs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +52,10 @@ class PartitionLoss:
     last_contact_ms: int
     is_protected: bool = True
     """False: the old site had the partition, and nothing of it has come to the promoted one."""
+    returning_records: int = 0
+    """Offsets from `kept_below` on that the promoted site has and the old one never had: abandoned records that readers see again."""
+    unproven_end: int = UNKNOWN
+    """The end of the promoted site's log when nothing shows that it is the old site's history; `kept_below` is UNKNOWN then."""
 
     @property
     def sentence(self) -> str:
@@ -47,18 +63,33 @@ class PartitionLoss:
         if not self.is_protected:
             lost = f"{self.known_lost_records} records" if self.is_source_end_exact else "whatever it held"
             return f"{self.topic}-{self.partition}: not protected: it was not mirrored yet, {lost} and the partition are lost"
+        if self.unproven_end != UNKNOWN:
+            return (
+                f"{self.topic}-{self.partition}: nothing shows that the log, which ends at {self.unproven_end}, is the old site's "
+                "history; what of it is kept, and what is lost, is not known"
+            )
         if self.kept_below == UNKNOWN:
             return f"{self.topic}-{self.partition}: no broker at the promoted site answers for it; what it keeps is not known"
-        kept = f"{self.topic}-{self.partition}: everything below offset {self.kept_below} is kept"
+        return f"{self.topic}-{self.partition}: everything below offset {self.kept_below} is kept; {self._lost}{self._returning}"
+
+    @property
+    def _lost(self) -> str:
         if self.is_source_end_exact:
             if self.known_lost_records == 0:
-                return f"{kept}; nothing is lost"
-            return f"{kept}; exactly {self.known_lost_records} records are lost, up to offset {self.source_end}"
+                return "nothing is lost"
+            return f"exactly {self.known_lost_records} records are lost, up to offset {self.source_end}"
         contact = "never" if self.last_contact_ms == UNKNOWN else f"{self.last_contact_ms} ms before"
         return (
-            f"{kept}; what the old site acknowledged at or above {self.kept_below} is lost; "
+            f"what the old site acknowledged at or above {self.kept_below} is lost; "
             f"known: {self.known_lost_records} records; last contact {contact}"
         )
+
+    @property
+    def _returning(self) -> str:
+        if not self.returning_records:
+            return ""
+        last = self.kept_below + self.returning_records - 1
+        return f"; the histories part there: {self.returning_records} abandoned records come back, offsets {self.kept_below} to {last}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +106,8 @@ class LossAccount:
     """None in accounts of earlier releases."""
     unprotected: tuple[str, ...] = ()
     """Why the topics of which nothing is kept are not at the promoted site."""
+    leader_epoch_floor: int = 0
+    """From the new link record: the promoted site's records have leader epochs from here on; 0 in accounts of earlier releases."""
 
     @property
     def known_lost_records(self) -> int:
@@ -89,9 +122,28 @@ class LossAccount:
 
     @property
     def loses_nothing(self) -> bool:
-        """True when it is known that every record and every offset is kept."""
+        """True when it is known that every record and every offset is kept, and that no other record is there."""
         has_offsets = self.groups is None or not self.groups.known_lost_offsets
-        return self.is_exact and not self.known_lost_records and has_offsets
+        return self.is_exact and not self.known_lost_records and not self.returning_records and has_offsets
+
+    @property
+    def returning_records(self) -> int:
+        """Sum over all partitions."""
+        return sum(item.returning_records for item in self.partitions)
+
+    @property
+    def promotion(self) -> Promotion:
+        """What a later failover needs to know of this one."""
+        return Promotion(
+            epoch=self.epoch,
+            to_site=self.to_site,
+            leader_epoch_floor=self.leader_epoch_floor,
+            kept_below={
+                TopicPartition(item.topic, item.partition): item.kept_below + item.returning_records
+                for item in self.partitions
+                if item.kept_below != UNKNOWN and item.is_protected
+            },
+        )
 
     @property
     def last_contact_ms(self) -> int:
@@ -100,6 +152,18 @@ class LossAccount:
         if not ages:
             return 0
         return UNKNOWN if UNKNOWN in ages else max(ages)
+
+    def document(self) -> dict[str, Any]:
+        """Plain data with the sums and the sentences that an operator is told."""
+        document = asdict(self)
+        document["known_lost_records"] = self.known_lost_records
+        document["returning_records"] = self.returning_records
+        document["is_exact"] = self.is_exact
+        for fields, loss in zip(document["partitions"], self.partitions, strict=True):
+            fields["sentence"] = loss.sentence
+        if self.groups is not None:
+            document["groups"]["sentence"] = self.groups.sentence
+        return document
 
     def to_json(self) -> str:
         """One JSON object; `from_json` reads it back."""
@@ -126,7 +190,7 @@ def source_ends(
             end_offset=position.log_end_offset,
             seen_at_ms=seen_at_ms,
             is_exact=is_exact,
-            last_log_epoch=position.last_log_epoch,
+            epochs=position.history().epochs,
         )
         for key, position in positions.items()
     }
@@ -145,11 +209,14 @@ def account(
     groups: GroupLoss | None = None,
     unprotected: Iterable[UnprotectedTopic] = (),
     peer_seen_at_ms: int = UNKNOWN,
+    differences: Differences = SAME,
+    leader_epoch_floor: int = 0,
 ) -> LossAccount:
     """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said.
 
     A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked. Of those
     of `unprotected` topics nothing is kept, whatever the site has under their names; their site told of them at `peer_seen_at_ms`.
+    `differences` are those of the logs up to their kept ends.
     """
     topics = sorted(unprotected, key=lambda topic: topic.topic)
     missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
@@ -164,6 +231,8 @@ def account(
             source.get(key) or (heard if key not in target else None),
             now_ms,
             is_protected=key in kept or key in target,
+            divergence=differences.diverged.get(key),
+            unproven_end=differences.unproven.get(key, UNKNOWN),
         )
         for key in sorted({*kept, *target, *source, *missing})
     )
@@ -176,6 +245,7 @@ def account(
         partitions=partitions,
         groups=groups,
         unprotected=tuple(topic.reason for topic in topics),
+        leader_epoch_floor=leader_epoch_floor,
     )
 
 
@@ -187,7 +257,13 @@ def _partition_loss(
     now_ms: int,
     *,
     is_protected: bool,
+    divergence: Divergence | None = None,
+    unproven_end: int = UNKNOWN,
 ) -> PartitionLoss:
+    if unproven_end != UNKNOWN:
+        kept = UNKNOWN
+    elif divergence is not None:
+        kept = divergence.parts_at
     end = best_source_end(target, source)
     if end is None:
         end = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=UNKNOWN, is_exact=False)
@@ -201,6 +277,8 @@ def _partition_loss(
         known_lost_records=lost,
         last_contact_ms=UNKNOWN if end.seen_at_ms == UNKNOWN else max(0, now_ms - end.seen_at_ms),
         is_protected=is_protected,
+        returning_records=0 if divergence is None else divergence.own_records,
+        unproven_end=unproven_end,
     )
 
 

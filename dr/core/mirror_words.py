@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from wire.control.broker_pb2 import DescribeGroupOffsetsReply, GroupWord
 from wire.group_words import MIRROR_SLOTS, NEVER, HeardWord, link_words
 
+MIRROR_SILENT_MS = 10_000
+"""A mirror tells the passive site each second that it carries all; one that has not for so long does not run, or cannot."""
 GROUPS_NAMED = 3
 """Groups that the sentence on one daemon names; the others are counted."""
 

@@ -2,9 +2,11 @@
 
 Steps, in the order of an undisturbed run:
 
+    prepare    wait, while the source still takes writes, until a mirror lives and the target follows closely (skipped when the source
+               does not answer, or is fenced already)
     fence      the source's record goes to FENCED and every live broker there stops taking writes (skipped when nobody answers)
-    drain      wait until the target has everything (source fenced: up to its exact ends, then every offset that groups committed; else:
-               until nothing more arrives)
+    drain      wait until the target has everything (source fenced: up to its exact ends, then every offset that groups committed, no
+               longer than writers may be stopped; else: until nothing more arrives)
     raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the point of no return. When the source
                is lost, or not known to be fenced, the same record suspends a sync policy `block` (`sync_policies.py`)
     account    the ends that the target kept are written beside the link, before any client can add to them
@@ -12,8 +14,9 @@ Steps, in the order of an undisturbed run:
     tell       the source learns the new record (or reads it from its peer when it comes back)
 
 What a step must do is decided from the link records and logs as observed, never from what this run remembers, so a rerun after
-a crash goes on where the first one stopped. Only three things are remembered: exact source ends once seen under a fence (they
-cannot change any more), how long a drain has gone on, and which steps were tried in vain.
+a crash goes on where the first one stopped. Only four things are remembered: the source's logs as last seen (exact once seen under a
+fence: they cannot change any more), how long this run has prepared, stopped writers and drained, how quickly the target follows, and
+which steps were tried in vain.
 
 Invariants (the tests' names carry the letters):
     F-a  nothing is raised while a fenced source could still be drained within the time that the policy gives
@@ -22,6 +25,9 @@ Invariants (the tests' names carry the letters):
     F-d  a refusal leaves no fence behind
     F-e  a source that answers but cannot be fenced, or cannot be drained, is not abandoned unless data loss was accepted
     F-f  the same goes for groups: no offset that was committed before the fence is left behind by a failover from a source that answers
+    F-g  a source that answers is not fenced before a mirror lives and the target follows closely; one run stops writers no longer than
+         the policy allows before it raises or gives back
+    F-h  a copy that is not the source's history, or of which nothing shows that it is, is not promoted unless data loss was accepted
 """
 
 from __future__ import annotations
@@ -30,10 +36,12 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dr.core.evidence import UNKNOWN, Evidence, PartitionPosition, SiteEvidence, SiteGroups, TopicPartition
+from dr.core.divergence import Differences, find_differences, promotion_of
+from dr.core.evidence import UNKNOWN, Evidence, SiteEvidence, SiteGroups, TopicPartition
 from dr.core.fencing import FIRST_EPOCH, fenced, given_back, raised
 from dr.core.group_offsets import offsets_behind
 from dr.core.loss import SourceEnd, best_source_end, source_ends
+from dr.core.preparation import CLOSE_SHARE, OBSTACLE_AWAITED_MS, CatchUp, leaderless_sentence, obstacle
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import other_site, supersedes
 
@@ -42,13 +50,14 @@ FENCE_ATTEMPTS_MAX = 3
 """Fences that are undone by somebody at once, before the source counts as one that cannot be fenced."""
 
 
-CHANGING_STEPS = ("fence", "drain", "raise", "account", "promote", "tell")
+CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "tell")
 """What an undisturbed run of a source that answers consists of."""
 
 
 class Step(enum.StrEnum):
     """What the shell is asked to do next."""
 
+    PREPARE = "prepare"
     FENCE = "fence"
     DRAIN = "drain"
     RAISE = "raise"
@@ -62,11 +71,16 @@ class Step(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverPolicy:
-    """What the operator allows. `lag_records_max` None: any lag of a source that does not answer is accepted."""
+    """What the operator allows. `lag_records_max` None: any lag of a source that does not answer is accepted.
+
+    `drain_timeout_ms` bounds each wait that stops no writer: the preparation, and the drain from a source that does not answer.
+    `unavailability_max_ms` bounds how long one run stops writers before it raises the epoch or gives the writes back.
+    """
 
     lag_records_max: int | None = None
     accepts_data_loss: bool = False
     drain_timeout_ms: int = 30_000
+    unavailability_max_ms: int = 5_000
     settle_ms: int = 500
 
 
@@ -120,6 +134,10 @@ class FailoverPlaybook:
         self._fence_problem = ""
         self._fence_count = 0
         self._ended: dict[Step, StepEnded] = {}
+        self._prepare_started_at_ms: int | None = None
+        self._stopped_at_ms: int | None = None
+        self._observed_at_ms = 0
+        self._catch_up = CatchUp()
         self._drain_started_at_ms: int | None = None
         self._last_ends: dict[TopicPartition, int] = {}
         self._last_arrival_at_ms = 0
@@ -155,6 +173,9 @@ class FailoverPlaybook:
     def observe(self, evidence: Evidence, now_ms: int) -> None:
         """Take in fresh evidence; `now_ms` is monotonic enough to measure a drain."""
         source = evidence.source
+        self._observed_at_ms = now_ms
+        if source is not None and source.record.phase == LinkPhase.FENCED and self._stopped_at_ms is None:
+            self._stopped_at_ms = now_ms
         if source is not None and source.is_fenced:
             if self._is_fence_proven:
                 self._source_groups = source.groups or self._source_groups
@@ -162,6 +183,7 @@ class FailoverPlaybook:
             self._remember_source(source)
         elif self._is_fence_proven and self._was_given_back(evidence):
             self._is_fence_proven = False
+            self._stopped_at_ms = None
             self._source_ends.clear()
             self._source_groups = None
         if evidence.target is None:
@@ -171,6 +193,9 @@ class FailoverPlaybook:
             return
         if source is not None:
             self._remember_source(source)
+            here = {key: position.safe_end_offset for key, position in evidence.target.copies.items()}
+            ends = {key: position.log_end_offset for key, position in source.partitions.items()}
+            self._catch_up.observe(here, ends, now_ms)
         self._watch_arrivals(evidence.target, now_ms)
 
     def _was_given_back(self, evidence: Evidence) -> bool:
@@ -194,7 +219,11 @@ class FailoverPlaybook:
     def apply(self, ended: StepEnded, now_ms: int) -> None:
         """Take in how a step ended."""
         self._ended[ended.step] = ended
+        if ended.step is Step.PREPARE and self._prepare_started_at_ms is None:
+            self._prepare_started_at_ms = self._observed_at_ms
         if ended.step is Step.FENCE:
+            if self._stopped_at_ms is None:
+                self._stopped_at_ms = self._observed_at_ms
             self._fence_count += 1
             has_tried_enough = self._fence_count >= FENCE_ATTEMPTS_MAX
             self._fence_problem = ended.problem or ("it takes writes again and again" if has_tried_enough else "")
@@ -238,11 +267,16 @@ class FailoverPlaybook:
         if refusal := self._deposed_refusal(source):
             return self._give_back_or_refuse(governing, refusal, now_ms)
         if source is not None and not source.is_fenced and not self._fence_problem:
+            waiting = self._preparation(evidence, source, now_ms)
+            if waiting is not None:
+                return waiting
             return Decision(
                 step=Step.FENCE,
                 reason=f"{source.site} answers and may still take writes in epoch {governing.epoch}",
                 record=fenced(governing, now_ms=now_ms),
             )
+        if refusal := self._divergence_refusal(evidence):
+            return self._give_back_or_refuse(governing, refusal, now_ms)
         if not self._fence_refusal(evidence):
             drain = self.drain_state(evidence, now_ms)
             if not drain.is_over:
@@ -263,6 +297,34 @@ class FailoverPlaybook:
             ),
         )
 
+    def _preparation(self, evidence: Evidence, source: SiteEvidence, now_ms: int) -> Decision | None:
+        """What to do before writers are stopped; None when they may be."""
+        target, policy = evidence.target, self._policy
+        assert target is not None
+        if evidence.governing.phase == LinkPhase.FENCED or policy.accepts_data_loss:
+            return None
+        if refusal := self._divergence_refusal(evidence):
+            return _refuse(refusal)
+        waited_ms = 0 if self._prepare_started_at_ms is None else now_ms - self._prepare_started_at_ms
+        if reason := obstacle(source, target, link=evidence.link):
+            if self._prepare_started_at_ms is not None and waited_ms >= OBSTACLE_AWAITED_MS:
+                return _refuse(f"{reason}; nothing was changed")
+            return Decision(step=Step.PREPARE, reason=reason)
+        remaining = self.drain_state(evidence, now_ms).remaining_records
+        lacking = f"{remaining} records known at the active site are not at {target.site}"
+        if not remaining:
+            lacking = self._absent(evidence) or lacking
+        if self._catch_up.is_close(within_ms=CLOSE_SHARE * policy.unavailability_max_ms, now_ms=now_ms):
+            return None
+        if policy.lag_records_max is not None and remaining <= policy.lag_records_max:
+            return None
+        if self._prepare_started_at_ms is not None and waited_ms >= policy.drain_timeout_ms:
+            return _refuse(
+                f"{lacking}, and the mirror does not catch up within "
+                f"{policy.drain_timeout_ms} ms{_named(target)}; nothing was changed: repair the link, allow more lag, or accept data loss"
+            )
+        return Decision(step=Step.PREPARE, reason=f"{lacking}; writes go on meanwhile")
+
     def drain_state(self, evidence: Evidence, now_ms: int) -> DrainState:
         """How far the target is behind what is known of the source, and whether waiting longer makes sense."""
         target = evidence.target
@@ -278,16 +340,16 @@ class FailoverPlaybook:
                 is_exact = False
             if end is not None and end.end_offset > max(here, end.log_start_offset):
                 remaining[key] = end.end_offset - max(here, end.log_start_offset)
-        problem = "" if remaining else self._absent(evidence) or self._groups_problem(evidence)
+        problem = "" if remaining else self._lack(evidence)
         is_complete = is_exact and not remaining and not problem
         may_arrive = self._is_fence_proven and evidence.source is not None and not is_complete
         is_over = is_complete or self._is_drain_over(may_arrive=may_arrive, now_ms=now_ms)
         return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over, problem=problem)
 
     def _absent(self, evidence: Evidence) -> str:
-        """Partitions of a fenced source that the target does not have at all: without a record they lack no offset."""
+        """Partitions of the source that the target does not have at all: without a record they lack no offset."""
         target = evidence.target
-        if not self._is_fence_proven or evidence.source is None or target is None:
+        if evidence.source is None or target is None:
             return ""
         absent = sorted(self._source_ends.keys() - target.partitions.keys() - target.leaderless)
         names = ", ".join(map(str, absent[:NAMED_IN_A_REASON_MAX]))
@@ -315,7 +377,10 @@ class FailoverPlaybook:
     def _is_drain_over(self, *, may_arrive: bool, now_ms: int) -> bool:
         if self._drain_started_at_ms is None:
             return False
-        if now_ms - self._drain_started_at_ms >= self._policy.drain_timeout_ms:
+        if self._is_fence_proven and self._stopped_at_ms is not None:
+            if now_ms - self._stopped_at_ms >= self._policy.unavailability_max_ms:
+                return True
+        elif now_ms - self._drain_started_at_ms >= self._policy.drain_timeout_ms:
             return True
         has_settled = now_ms - self._last_arrival_at_ms >= self._policy.settle_ms
         return has_settled and not may_arrive
@@ -340,29 +405,52 @@ class FailoverPlaybook:
         """Why the epoch must not be raised now; empty when it may."""
         if refusal := self._fence_refusal(evidence):
             return refusal
-        target = evidence.target
-        assert target is not None
-        if diverged := self._diverged(target):
-            names = ", ".join(str(key) for key in diverged[:3])
-            return f"{self._to_site} has records that the active site does not have ({names}): it must fail back first"
         if self._policy.accepts_data_loss:
             return ""
-        return (
-            self._lag_refusal(evidence, now_ms)
-            or self._never_mirrored(evidence, target)
-            or self._lack_refusal(evidence)
-        )
+        return self._lag_refusal(evidence, now_ms) or self._lack_refusal(evidence)
 
     def _lack_refusal(self, evidence: Evidence) -> str:
-        problem = self._absent(evidence) or self._groups_problem(evidence)
+        problem = self._lack(evidence)
         return f"{problem}; see that the link's mirror runs and what it says, or accept data loss" if problem else ""
 
-    def _diverged(self, target: SiteEvidence) -> list[TopicPartition]:
-        """Partitions where the target's log cannot be a prefix of the fenced source's."""
-        return sorted(
-            key
-            for key, position in target.copies.items()
-            if (end := self._source_ends.get(key)) is not None and end.is_exact and _is_ahead(position, end)
+    def _lack(self, evidence: Evidence) -> str:
+        return self._leaderless(evidence) or self._absent(evidence) or self._groups_problem(evidence)
+
+    def _leaderless(self, evidence: Evidence) -> str:
+        """Partitions of a fenced source without a leader there: their logs cannot be brought over."""
+        source = evidence.source
+        return leaderless_sentence(source) if source is not None and self._is_fence_proven else ""
+
+    def differences(
+        self,
+        target: SiteEvidence,
+        *,
+        source_site: str,
+        is_source_fresh: bool = False,
+        ends: Mapping[TopicPartition, int] | None = None,
+    ) -> Differences:
+        """Where the target's copies, up to `ends` where given, are not the source's history as far as it is known.
+
+        `is_source_fresh`: what is known of the source was asked after the target, so that the target cannot be a later state.
+        """
+        return find_differences(
+            target.copies,
+            {key: end.history for key, end in self._source_ends.items()},
+            is_source_final={key: is_source_fresh or end.is_exact for key, end in self._source_ends.items()},
+            promotion=promotion_of(source_site, target.promotions),
+            ends=ends,
+        )
+
+    def _divergence_refusal(self, evidence: Evidence) -> str:
+        source_site, target = evidence.governing.active_site, evidence.target
+        assert target is not None
+        found = self.differences(target, source_site=source_site, is_source_fresh=evidence.source is not None)
+        if not found or self._policy.accepts_data_loss:
+            return ""
+        named = found.summary(copy_site=self._to_site, source_site=source_site)
+        return (
+            f"{self._to_site} is no copy of {source_site}: {named}; have these copies made anew (antipode links reset), or accept data "
+            f"loss to promote {self._to_site} with what it has"
         )
 
     def _lag_refusal(self, evidence: Evidence, now_ms: int) -> str:
@@ -373,17 +461,18 @@ class FailoverPlaybook:
         if allowed is None or remaining <= allowed:
             return ""
         return (
-            f"{remaining} records known at the active site are not at {self._to_site}, more than the {allowed} allowed; "
+            f"{remaining} records known at the active site are not at {self._to_site}, more than the {allowed} allowed"
+            f"{self._stopped_for(now_ms)}; "
             f"repair the link, allow more, or accept data loss{_named(evidence.target)}"
         )
 
-    def _never_mirrored(self, evidence: Evidence, target: SiteEvidence) -> str:
-        """A site that was failed away from holds its own diverged history until a mirror has brought it back."""
-        if evidence.governing.epoch == FIRST_EPOCH or not target.partitions or self._is_fence_proven:
+    def _stopped_for(self, now_ms: int) -> str:
+        if not self._is_fence_proven or self._stopped_at_ms is None:
             return ""
-        if any(position.source_high_watermark >= 0 for position in target.partitions.values()):
-            return ""
-        return f"nothing was mirrored to {self._to_site} in epoch {evidence.governing.epoch}; accept data loss to go on"
+        return (
+            f" after writes were stopped for {now_ms - self._stopped_at_ms} ms (at most {self._policy.unavailability_max_ms} ms "
+            "are allowed)"
+        )
 
     def _give_back_or_refuse(self, governing: LinkRecord, refusal: str, now_ms: int) -> Decision:
         if governing.phase != LinkPhase.FENCED:
@@ -456,16 +545,6 @@ def kept_ends(
 def failed_over_from(record: LinkRecord) -> str:
     """The site that was active before the record's active one was promoted."""
     return other_site(record, record.active_site)
-
-
-def _is_ahead(position: PartitionPosition, end: SourceEnd) -> bool:
-    if position.log_end_offset == end.end_offset:
-        # An epoch is not known where every record has expired; that is no sign of another history.
-        return (
-            UNKNOWN not in (position.last_log_epoch, end.last_log_epoch)
-            and position.last_log_epoch != end.last_log_epoch
-        )
-    return position.log_end_offset > end.end_offset
 
 
 def _named(target: SiteEvidence | None) -> str:

@@ -6,9 +6,11 @@ Unlike the plan of a failover (`assess.py`) it does not count on fencing and dra
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dr.core.evidence import UNKNOWN, Evidence, SiteEvidence, SiteGroups
+from dr.core.divergence import Divergence, diverged_copies
+from dr.core.evidence import UNKNOWN, Evidence, SiteEvidence, SiteGroups, TopicPartition
 from dr.core.group_offsets import offsets_behind
 from dr.core.link_preflight import LinkCheck
 
@@ -70,6 +72,8 @@ def readiness(evidence: Evidence, *, now_ms: int) -> Readiness:
             link=evidence.link, active_site=record.active_site, standby=evidence.target_site, problems=tuple(problems)
         )
     problems += [*source.deposed, *(topic.reason for topic in target.unprotected)]
+    diverged = diverged_copies(target.copies, source.partitions)
+    problems += [one.sentence(copy_site=target.site, source_site=source.site) for _, one in sorted(diverged.items())]
     for site in (source, target):
         problems += [f"{key} has no leader at {site.site}" for key in sorted(site.leaderless)]
         problems += (site.groups or SiteGroups()).problems
@@ -79,7 +83,7 @@ def readiness(evidence: Evidence, *, now_ms: int) -> Readiness:
         link=evidence.link,
         active_site=record.active_site,
         standby=evidence.target_site,
-        topics=_topics_behind(source, target),
+        topics=_topics_behind(source, target, diverged),
         groups=_groups_behind(source, target, is_routed=record.is_routed),
         groups_age_ms=age_ms,
         mirror_problems=at_target.mirror_problems,
@@ -87,12 +91,17 @@ def readiness(evidence: Evidence, *, now_ms: int) -> Readiness:
     )
 
 
-def _topics_behind(source: SiteEvidence, target: SiteEvidence) -> tuple[TopicLack, ...]:
+def _topics_behind(
+    source: SiteEvidence, target: SiteEvidence, diverged: Mapping[TopicPartition, Divergence]
+) -> tuple[TopicLack, ...]:
     missing: dict[str, dict[int, int]] = defaultdict(dict)
     copies = target.copies
     for key, there in source.partitions.items():
-        here = copies.get(key)
-        kept = there.log_start_offset if here is None else max(here.log_end_offset, there.log_start_offset)
+        kept = there.log_start_offset
+        if key in diverged:
+            kept = max(diverged[key].parts_at, kept)
+        elif key in copies:
+            kept = max(copies[key].log_end_offset, kept)
         if there.log_end_offset > kept:
             missing[key.topic][key.partition] = there.log_end_offset - kept
     return tuple(

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
-from wire.links import carries_topic, is_internal_topic, link_of_topic
+from wire.internal_topics import OFFSETS_TOPIC
+from wire.links import carries_topic, link_of_topic
+from wire.topic_names import is_internal_topic
 from wire.znodes import NO_LEADER, BrokerRegistration, StoredPartitionState, TopicAssignment
 
-GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 VERSION_BYTES = 7
 """A version fits a positive int64."""
 
@@ -111,8 +112,8 @@ def _partition_states(facts: SiteFacts, topic: str, assignment: TopicAssignment)
 
 
 def _group_coordinators(facts: SiteFacts) -> list[int]:
-    assignment = facts.topics.get(GROUP_OFFSETS_TOPIC)
+    assignment = facts.topics.get(OFFSETS_TOPIC)
     if assignment is None:
         return []
-    states = (facts.states.get((GROUP_OFFSETS_TOPIC, partition)) for partition in sorted(assignment.partitions))
+    states = (facts.states.get((OFFSETS_TOPIC, partition)) for partition in sorted(assignment.partitions))
     return [NO_LEADER if stored is None else stored[0].leader for stored in states]

@@ -1,0 +1,31 @@
+"""The properties file of a controller that runs alone: its settings, and what the file has beside them.
+
+Such a file often is that of a broker, so a broker's keys pass in silence; a key that no process reads is named, as a broker names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.config import read_keys
+from broker.foreign_configs import foreign_keys, reason_without_effect
+from controller.config import ControllerSettings
+from runtime.configuration import load_settings, similar_key, unknown_keys
+from runtime.logs import get_logger
+from runtime.protection import check_site_protection
+
+log = get_logger(__name__)
+
+
+def load_controller_file(properties: Mapping[str, str]) -> ControllerSettings:
+    """The settings. ConfigurationError for a value that cannot be used and for protection that is not there."""
+    check_site_protection(properties)
+    settings = load_settings(ControllerSettings, properties)
+    known = read_keys() | foreign_keys()
+    for key in unknown_keys(ControllerSettings, properties):
+        if key not in known and reason_without_effect(key) is None:
+            meant = similar_key(key, known)
+            log.warning(
+                "configuration key is not known to this controller", key=key, **({"meant": meant} if meant else {})
+            )
+    return settings

@@ -1,0 +1,77 @@
+"""Which topics and partitions `antipode topics` shows, and where it is told to put replicas: the options of kafka-topics.sh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+
+class UnusableAssignment(ValueError):
+    """The text of --replica-assignment; says what is accepted."""
+
+
+class PartitionState(NamedTuple):
+    """A partition as metadata has it. `leader` is -1 when there is none."""
+
+    topic: str
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFilter:
+    """What is asked for; a partition is shown when one of these holds of it."""
+
+    is_under_replicated: bool = False
+    is_unavailable: bool = False
+    is_at_min_isr: bool = False
+    is_under_min_isr: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not (self.is_under_replicated or self.is_unavailable or self.needs_configs)
+
+    @property
+    def needs_configs(self) -> bool:
+        """Whether min.insync.replicas of the topics matters."""
+        return self.is_at_min_isr or self.is_under_min_isr
+
+    def shows(self, partition: PartitionState, configs: Mapping[str, str]) -> bool:
+        """Whether the partition is one that was asked for; `configs` are those in force for its topic."""
+        in_sync = len(partition.isr)
+        minimum = int(configs.get(MIN_INSYNC_REPLICAS, "1"))
+        return (
+            (self.is_under_replicated and in_sync < len(partition.replicas))
+            or (self.is_unavailable and partition.leader < 0)
+            or (self.is_at_min_isr and in_sync == minimum)
+            or (self.is_under_min_isr and (in_sync < minimum or partition.leader < 0))
+        )
+
+
+def parse_assignment(text: str) -> list[list[int]]:
+    """Replicas by partition from Kafka's `1:2,2:1`: partitions are separated by commas, replicas by colons, the first is preferred."""
+    try:
+        found = [[int(node) for node in partition.split(":")] for partition in text.split(",")]
+    except ValueError as error:
+        raise UnusableAssignment("accepted: node ids as in 1:2,2:1") from error
+    problem = _problem(found)
+    if problem:
+        raise UnusableAssignment(f"{problem}; accepted: as many different node ids for each partition, as in 1:2,2:1")
+    return found
+
+
+def _problem(found: Sequence[Sequence[int]]) -> str:
+    for index, replicas in enumerate(found):
+        if len(set(replicas)) != len(replicas):
+            return f"partition {index} names a broker twice"
+        if len(replicas) != len(found[0]):
+            return f"partition {index} has {len(replicas)} replicas where partition 0 has {len(found[0])}"
+        if min(replicas) < 0:
+            return f"partition {index} names a broker below 0"
+    return ""

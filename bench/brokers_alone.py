@@ -26,7 +26,7 @@ from wire.client import KafkaClient
 from wire.fetch_codec import PartitionFetched
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
-from wire.record_batch import iterate_headers
+from wire.record_batch import iterate_headers, patch_placement
 
 TOPIC = "alone"
 CONNECTIONS = 2
@@ -196,8 +196,10 @@ async def _write(brokers: str, topic: str, from_brokers: str, from_topic: str) -
         record_count = await end_offset_sum(source, from_topic)
     received = _received(fetched)
     headers = list(iterate_headers(received, may_end_in_partial=True))
-    records = received[: headers[-1][0] + headers[-1][1].size_bytes]
-    requests = record_count // sum(header.record_count for _, header in headers) // 2 // CONNECTIONS
+    # A producer sends one batch for each partition, and its base offset is 0.
+    position, header = max(headers, key=lambda found: found[1].size_bytes)
+    records = memoryview(b"".join(patch_placement(received, position, header, base_offset=0, leader_epoch=-1)))
+    requests = record_count // header.record_count // 2 // CONNECTIONS
     clients = [KafkaClient(brokers, site_local=True) for _ in range(CONNECTIONS)]
     writers = []
     for number, client in enumerate(clients):

@@ -13,7 +13,8 @@ from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient
 from wire.client_errors import KafkaClientError
 from wire.fetch_requests import DEBUGGING_CONSUMER
-from wire.links import is_internal_topic, matches
+from wire.links import matches
+from wire.topic_names import is_internal_topic
 
 POLL_S = 0.1
 STANDSTILL_S = 2.0

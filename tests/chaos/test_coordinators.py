@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from broker.core.cluster_image import OFFSETS_TOPIC, group_partition
+from broker.core.cluster_image import group_partition
 from tests.support.eventually import eventually_sync
 from tests.support.group_load import GroupLoad
 from tests.support.group_members import GroupMember
@@ -21,6 +21,7 @@ from tests.support.processes import Processes
 from tests.support.replicated_site import ReplicatedSite
 from tests.support.transaction_history import transaction_violations
 from tests.support.transactional_clients import read_values, transactional_producer
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
@@ -32,6 +33,8 @@ KILLS = [pytest.param(1, id="once"), pytest.param(6, id="often", marks=pytest.ma
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "3000",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.session.timeout.ms": "6000",
 }
@@ -54,7 +57,7 @@ def test_no_commit_is_lost_when_coordinators_die(
     site: ReplicatedSite, protocols: tuple[str, str], kill_count: int
 ) -> None:
     site.create("t", PARTITIONS)
-    load = GroupLoad(site.bootstrap, site.admin, "t", PARTITIONS, "g")
+    load = GroupLoad(site.bootstrap, "t", PARTITIONS, "g")
     members = [
         GroupMember(site.bootstrap, "t", "g", protocol=protocol, **classic_settings(protocol)) for protocol in protocols
     ]

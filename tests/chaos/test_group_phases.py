@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from broker.core.cluster_image import OFFSETS_TOPIC
 from tests.support.coordinator_calls import GROUP, WITHIN_MS, CoordinatorCalls
 from tests.support.coordinator_strikes import Blow, Strike, lasting_site, make_whole
 from tests.support.eventually import eventually_sync
@@ -34,6 +33,7 @@ from tests.support.scripted_members import (
     settle,
 )
 from tests.support.zookeeper import ZooKeeperProcess
+from wire.internal_topics import OFFSETS_TOPIC
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

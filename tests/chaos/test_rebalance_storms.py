@@ -13,19 +13,22 @@ from typing import Self
 
 import pytest
 
-from broker.core.cluster_image import OFFSETS_TOPIC, group_partition
+from broker.core.cluster_image import group_partition
 from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
 from tests.support.rebalance_storm import PROTOCOLS, Storm
 from tests.support.replicated_site import ReplicatedSite
 from wire.client import KafkaClient, NewTopic, call_client
+from wire.internal_topics import OFFSETS_TOPIC
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 MEMBERS, PARTITIONS, GUSTS = 100, 120, 6
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "3000",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.consumer.session.timeout.ms": "6000",
 }

@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import OFFSETS_TOPIC
 from tests.support.coordinator_calls import GROUP, WITHIN_MS, CoordinatorCalls, Sent
 from tests.support.coordinator_strikes import Blow, Strike, lasting_site, make_whole
 from tests.support.eventually import eventually_sync
@@ -25,6 +24,7 @@ from tests.support.scripted_producer import ScriptedProducer, TopicPartition
 from tests.support.transaction_history import offset_violations, transaction_violations
 from tests.support.transactional_clients import read_values
 from tests.support.zookeeper import ZooKeeperProcess
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

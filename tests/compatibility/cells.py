@@ -6,9 +6,10 @@ A row never states an outcome. It either has a check for a cell, which is run, o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tests.compatibility.environments import PUBLISHED, Environment
 from tests.compatibility.site import Site
 
 
@@ -20,6 +21,16 @@ class Column(StrEnum):
     GROUPS = "groups"
     TRANSACTIONS = "transactions"
     ADMIN = "admin"
+    TOPIC_IDS = "topic ids"
+    PATTERNS = "patterns"
+    ASSIGNED = "commits without joining"
+    ALTERNATIONS = "alternating transactions"
+    GROUP_CONFIGS = "group configs"
+    OPERATIONS = "authorized operations"
+
+
+BASICS = (Column.PRODUCE, Column.CONSUME, Column.GROUPS, Column.TRANSACTIONS, Column.ADMIN)
+"""What every client is asked for; the other columns are single features, of those clients alone that have a check for them."""
 
 
 class Outcome(StrEnum):
@@ -44,12 +55,21 @@ Check = Callable[[Site], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A client: its name, how its version is asked, why it cannot run here (empty when it can), and its cells."""
+    """A client: its name, how its version is asked, why it cannot run here (empty when it can), its cells, and where they are tried."""
 
     name: str
     version: Callable[[], str]
     missing: Callable[[], str]
     cells: Mapping[Column, Check | NotOffered]
+    environments: tuple[Environment, ...] = PUBLISHED
+
+    def with_cells(self, more: Mapping[Column, Check]) -> Row:
+        """The row with more cells."""
+        return replace(self, cells={**self.cells, **more})
+
+    def is_tried_at(self, environment: Environment) -> bool:
+        """Whether the row is run there: at Apache Kafka each may be."""
+        return environment in (*self.environments, Environment.KAFKA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +85,7 @@ class Cell:
 def run_row(row: Row, site: Site) -> list[Cell]:
     """Every cell of a row. A check that raises is a failed cell with the first line of its complaint."""
     missing = row.missing()
-    return [_run_cell(row, column, row.cells[column], site, missing) for column in Column]
+    return [_run_cell(row, column, row.cells[column], site, missing) for column in Column if column in row.cells]
 
 
 def _run_cell(row: Row, column: Column, cell: Check | NotOffered, site: Site, missing: str) -> Cell:

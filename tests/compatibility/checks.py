@@ -5,15 +5,15 @@ Content, order and offsets are compared, not exit codes: what was produced is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from tests.compatibility.cells import Check, Column, NotOffered, Row
-from tests.compatibility.site import SETTLE_WITHIN_MS, Site
-from tests.support.eventually import eventually_sync
+from tests.compatibility.site import Site
 from wire.record_batch import Compression
 
 RECORDS = 100
+ALTERNATIONS = 20
 RETENTION_MS, LONGER_RETENTION_MS = "3600000", "7200000"
 
 
@@ -61,8 +61,8 @@ class Client(Protocol):
     def copy(self, servers: str, source: str, target: str, group: str, identity: str, count: int) -> None:
         """Copy so many records as a member of a group, whose offsets are committed in the same transactions."""
 
-    def create_topic(self, servers: str, topic: str, partitions: int, retention_ms: str) -> None:
-        """Create a topic of three replicas."""
+    def create_topic(self, servers: str, topic: str, partitions: int, replicas: int, retention_ms: str) -> None:
+        """Create a topic, with these replicas or, what is the same, as many as the site gives it."""
 
     def describe_topic(self, servers: str, topic: str) -> TopicShape:
         """What it is like."""
@@ -91,7 +91,7 @@ class OffersNothing:
     def copy(self, servers: str, source: str, target: str, group: str, identity: str, count: int) -> None:
         raise NotImplementedError(target)
 
-    def create_topic(self, servers: str, topic: str, partitions: int, retention_ms: str) -> None:
+    def create_topic(self, servers: str, topic: str, partitions: int, replicas: int, retention_ms: str) -> None:
         raise NotImplementedError(topic)
 
     def describe_topic(self, servers: str, topic: str) -> TopicShape:
@@ -117,6 +117,7 @@ def row_of(
     protocols: Sequence[str] = ("classic",),
     may_abort: bool = True,
     may_copy: bool = True,
+    may_alternate: bool = False,
 ) -> Row:
     """The row of a client to which all stories apply but those it does not offer."""
     stories: dict[Column, Check] = {
@@ -126,6 +127,8 @@ def row_of(
         Column.TRANSACTIONS: lambda site: check_transactions(client, site, may_abort=may_abort, may_copy=may_copy),
         Column.ADMIN: lambda site: check_admin(client, site),
     }
+    if may_alternate:
+        stories[Column.ALTERNATIONS] = lambda site: check_alternations(client, site)
     declared = {column: NotOffered(reason) for column, reason in (not_offered or {}).items()}
     return Row(name=client.name, version=client.version, missing=client.missing, cells={**stories, **declared})
 
@@ -191,33 +194,36 @@ def check_transactions(client: Client, site: Site, *, may_abort: bool, may_copy:
     return f"{seen}, commits a group's offsets in them"
 
 
+def check_alternations(client: Client, site: Site) -> str:
+    """Commits and aborts in turn, one right after the other."""
+    topic = site.create_topic("alternated")
+    batches = [(values(number * 2, number * 2 + 2), number % 2 == 0) for number in range(ALTERNATIONS)]
+    client.transact(site.bootstrap_servers, topic, site.fresh("alternating"), batches)
+    wanted = [value for batch, is_committed in batches for value in batch if is_committed]
+    found = [read.value for read in client.consume(site.bootstrap_servers, topic, len(wanted), "read_committed")]
+    assert found == wanted, f"committed are {_shortened(found)}"
+    return f"{ALTERNATIONS} transactions, every second one aborted"
+
+
 def check_admin(client: Client, site: Site) -> str:
-    """A topic's life through its admin calls, each compared with what the site says."""
-    servers, topic = site.bootstrap_servers, site.fresh("administered")
-    client.create_topic(servers, topic, 2, RETENTION_MS)
-    _settled(lambda: client.describe_topic(servers, topic) == TopicShape(2, 3, RETENTION_MS))
+    """A topic's life through its admin calls, each compared at once with what the site says: what was answered is so."""
+    servers, topic, replicas = site.bootstrap_servers, site.fresh("administered"), site.replication_factor
+    client.create_topic(servers, topic, 2, replicas, RETENTION_MS)
+    _expect(client.describe_topic(servers, topic), TopicShape(2, replicas, RETENTION_MS))
     client.set_retention(servers, topic, LONGER_RETENTION_MS)
-    _settled(lambda: site.configs(topic)["retention.ms"] == LONGER_RETENTION_MS)
+    _expect(site.configs(topic)["retention.ms"], LONGER_RETENTION_MS)
     client.add_partitions(servers, topic, 4)
-    _settled(lambda: client.describe_topic(servers, topic) == TopicShape(4, 3, LONGER_RETENTION_MS))
+    _expect(client.describe_topic(servers, topic), TopicShape(4, replicas, LONGER_RETENTION_MS))
     group = site.fresh("listed")
     site.commit(group, topic)
     assert group in client.list_groups(servers), f"{group} is not among the groups"
     client.delete_topic(servers, topic)
-    _settled(lambda: topic not in site.topics())
+    assert topic not in site.topics(), f"{topic} is still there"
     return "creates, describes, alters, grows and deletes a topic, lists groups"
 
 
-def _settled(condition: Callable[[], bool]) -> None:
-    """Brokers hear of a change one after the other: what clients complain of meanwhile does not count."""
-
-    def is_so() -> bool:
-        try:
-            return condition()
-        except Exception as error:
-            raise AssertionError(repr(error)) from error
-
-    eventually_sync(is_so, SETTLE_WITHIN_MS)
+def _expect(found: object, wanted: object) -> None:
+    assert found == wanted, f"{found} instead of {wanted}"
 
 
 def _shortened(found: Sequence[object]) -> str:

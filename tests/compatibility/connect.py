@@ -18,6 +18,7 @@ from tests.compatibility import java_programs, streams
 from tests.compatibility.cells import Column, Row
 from tests.compatibility.checks import values
 from tests.compatibility.commands import WITHIN_S
+from tests.compatibility.environments import SLOW
 from tests.compatibility.site import Site
 from tests.support.eventually import eventually_sync
 from tests.support.ports import LOOPBACK, free_port
@@ -186,7 +187,7 @@ def check_admin(site: Site) -> str:
         worker.call(process, "/connector-plugins/FileStreamSourceConnector/config/validate", _validated())
     internal = [f"{worker.directory.name}-{kind}" for kind in ("configs", "offsets", "status")]
     for topic in internal:
-        assert site.replicas(topic) == {3}, topic
+        assert site.replicas(topic) == {site.replication_factor}, topic
         assert site.configs(topic)["cleanup.policy"] == "compact", topic
     return "creates its three compacted topics"
 
@@ -198,7 +199,7 @@ def _validated() -> Settings:
 def _distributed_worker(site: Site, settings: Settings) -> Worker:
     name = site.fresh("connect")
     topics = {f"{kind.rstrip('s')}.storage.topic": f"{name}-{kind}" for kind in ("configs", "offsets")}
-    replicas = {f"{kind}.storage.replication.factor": "3" for kind in ("config", "offset", "status")}
+    replicas = {f"{kind}.storage.replication.factor": "-1" for kind in ("config", "offset", "status")}
     partitions = {"offset.storage.partitions": "5", "status.storage.partitions": "5"}
     swift = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500", "scheduled.rebalance.max.delay.ms": "0"}
     own = {"group.id": name, "status.storage.topic": f"{name}-status"}
@@ -238,4 +239,4 @@ def rows() -> tuple[Row, ...]:
         Column.ADMIN: check_admin,
     }
     name = "Kafka Connect file source and sink"
-    return (Row(name=name, version=java_programs.version, missing=streams.missing, cells=cells),)
+    return (Row(name=name, version=java_programs.version, missing=streams.missing, cells=cells, environments=SLOW),)

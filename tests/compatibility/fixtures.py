@@ -1,4 +1,4 @@
-"""The site that a module's rows share, and what is asked of each."""
+"""The sites that a module's rows share, and what is asked of each."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compatibility.cells import Outcome, Row, run_row
-from tests.compatibility.site import Site, three_brokers
+from tests.compatibility.environments import Environment, lone_site, pair
+from tests.compatibility.site import Site
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Three brokers, ended with the module."""
-    with three_brokers(tmp_path_factory.mktemp("compatibility")) as started:
+    with lone_site(tmp_path_factory.mktemp("compatibility"), brokers=3) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A routed pair of which clients know the passive site alone, ended with the module."""
+    with pair(tmp_path_factory.mktemp("pair")) as environments:
+        yield environments[Environment.STANDBY]
 
 
 def check_row(row: Row, site: Site) -> None:

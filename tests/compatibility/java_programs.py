@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploy import jar_sets
-from tests.compatibility.cells import Check, Column, NotOffered, Row
+from tests.compatibility.cells import BASICS, Check, Column, NotOffered, Row
 from tests.compatibility.checks import OffersNothing, Read, TopicShape, row_of, values
 from tests.compatibility.commands import WITHIN_S, lines, run
 from tests.compatibility.site import Site
@@ -87,9 +87,9 @@ class Console(OffersNothing):
             found.append(Read(int(fields[b"Partition"]), int(fields[b"Offset"]), value))
         return found
 
-    def create_topic(self, servers: str, topic: str, partitions: int, retention_ms: str) -> None:
-        shape = ["--partitions", str(partitions), "--replication-factor", "3"]
-        self._topics(servers, "--create", "--topic", topic, *shape, "--config", f"{RETENTION}={retention_ms}")
+    def create_topic(self, servers: str, topic: str, partitions: int, replicas: int, retention_ms: str) -> None:
+        shape = ["--partitions", str(partitions), "--config"]
+        self._topics(servers, "--create", "--topic", topic, *shape, f"{RETENTION}={retention_ms}")
 
     def describe_topic(self, servers: str, topic: str) -> TopicShape:
         printed = self._topics(servers, "--describe", "--topic", topic)
@@ -203,7 +203,7 @@ def _performed(site: Site, *more: str) -> list[bytes]:
 
 
 def _row(name: str, offered: Mapping[Column, Check], reason: str) -> Row:
-    cells: dict[Column, Check | NotOffered] = {column: NotOffered(reason) for column in Column}
+    cells: dict[Column, Check | NotOffered] = {column: NotOffered(reason) for column in BASICS}
     return Row(name=name, version=version, missing=missing, cells={**cells, **offered})
 
 

@@ -1,4 +1,4 @@
-"""The site that clients are tried at, and what its logs and group offsets hold, read by nobody's client but our batch reader.
+"""A site that clients are tried at, and what its logs and group offsets hold, read by nobody's client but our batch reader.
 
 Values are read as they lie in the leader's log, so a client's own reading proves nothing about its writing, nor the other way round.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.embedded_sites import EmbeddedSites
 from tests.support.eventually import eventually_sync
 from tests.support.site_comparison import batches
 from wire.broker_requests import LATEST_TIMESTAMP, CommittedOffset
@@ -20,7 +19,7 @@ from wire.fetch_requests import DEBUGGING_CONSUMER
 from wire.record_batch import Compression
 from wire.records import Record, decode_batch, encode_batch
 
-REPLICATION_FACTOR = 3
+SITE_S_DEFAULT = -1
 SETTLE_WITHIN_MS = 60_000
 BATCH_RECORDS = 20
 
@@ -29,27 +28,34 @@ Placed = tuple[int, bytes]
 
 
 class Site:
-    """Three brokers of one site, ready, and a folder for what clients keep."""
+    """Where clients connect, a folder for what they keep, and where our own tools ask what is true, which may be somewhere else."""
 
-    def __init__(self, bootstrap_servers: str, scratch: Path) -> None:
+    def __init__(
+        self, bootstrap_servers: str, scratch: Path, *, home_servers: str | None = None, replication_factor: int = 1
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.home_servers = home_servers or bootstrap_servers
+        """Of the site that leads the topics."""
         self.scratch = scratch
+        self.replication_factor = replication_factor
+        """Of topics that ask for none."""
+        self._run = uuid.uuid4().hex[:4]
         self._numbers = itertools.count(1)
 
     def fresh(self, purpose: str) -> str:
         """A name that nothing at this site has yet."""
-        return f"{purpose}-{next(self._numbers)}"
+        return f"{purpose}-{self._run}-{next(self._numbers)}"
 
     def create_topic(self, purpose: str, partitions: int = 1) -> str:
-        """A fresh topic of three replicas."""
+        """A fresh topic."""
         name = self.fresh(purpose)
 
         async def create(client: KafkaClient) -> None:
-            wanted = NewTopic(name=name, partition_count=partitions, replication_factor=REPLICATION_FACTOR)
+            wanted = NewTopic(name=name, partition_count=partitions, replication_factor=SITE_S_DEFAULT)
             (outcome,) = await client.create_topics([wanted])
             assert not outcome.error_code, outcome
 
-        call_client(self.bootstrap_servers, create)
+        call_client(self.home_servers, create)
         return name
 
     def write(
@@ -66,7 +72,7 @@ class Site:
                 ]
                 await client.produce(topic, partition, encode_batch(records, compression=compression))
 
-        call_client(self.bootstrap_servers, append)
+        call_client(self.home_servers, append)
 
     def read(self, topic: str, partition: int = 0) -> list[Placed]:
         """Offset and value of everything in a partition, aborted records included, markers left out."""
@@ -79,7 +85,7 @@ class Site:
                     found += [(record.offset, record.value or b"") for record in decode_batch(batch, 0, header)]
             return found
 
-        return call_client(self.bootstrap_servers, read)
+        return call_client(self.home_servers, read)
 
     def is_transactional(self, topic: str) -> bool:
         """Whether every record of partition 0 is part of a transaction."""
@@ -88,7 +94,7 @@ class Site:
             end = await _log_end(client, topic, 0)
             return all([header.is_transactional async for header, _ in batches(client, (topic, 0), 0, end)])
 
-        return call_client(self.bootstrap_servers, ask)
+        return call_client(self.home_servers, ask)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """A group's offsets in a topic, by partition."""
@@ -97,7 +103,7 @@ class Site:
             offsets = await client.committed(group)
             return {index: kept.offset for (name, index), kept in offsets.items() if name == topic}
 
-        return call_client(self.bootstrap_servers, ask)
+        return call_client(self.home_servers, ask)
 
     def commit(self, group: str, topic: str) -> None:
         """Make a group that has an offset and no members."""
@@ -106,7 +112,7 @@ class Site:
             (error,) = (await client.commit(group, {(topic, 0): CommittedOffset(0)})).values()
             assert not error, error
 
-        call_client(self.bootstrap_servers, commit)
+        call_client(self.home_servers, commit)
 
     def configs(self, topic: str) -> dict[str, str | None]:
         """The configs set on a topic; empty when it does not exist."""
@@ -114,7 +120,17 @@ class Site:
         async def ask(client: KafkaClient) -> dict[str, str | None]:
             return (await client.topic_configs([topic])).get(topic, {})
 
-        return call_client(self.bootstrap_servers, ask)
+        return call_client(self.home_servers, ask)
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """The topic's id."""
+
+        async def ask(client: KafkaClient) -> uuid.UUID:
+            found = (await client.metadata([topic])).topics[topic].topic_id
+            assert found is not None, topic
+            return found
+
+        return call_client(self.home_servers, ask)
 
     def replicas(self, topic: str) -> set[int]:
         """How many replicas its partitions have."""
@@ -123,7 +139,7 @@ class Site:
             partitions = (await client.metadata([topic])).topics[topic].partitions
             return {len(partition.replicas) for partition in partitions.values()}
 
-        return call_client(self.bootstrap_servers, ask)
+        return call_client(self.home_servers, ask)
 
     def topics(self) -> dict[str, int]:
         """Number of partitions by topic, internal ones left out."""
@@ -132,7 +148,7 @@ class Site:
             found = (await client.metadata()).topics
             return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
 
-        return call_client(self.bootstrap_servers, ask)
+        return call_client(self.home_servers, ask)
 
     def wait_committed(self, group: str, topic: str, total: int) -> None:
         """Wait until the group's offsets in a topic add up to this: those of a transaction count some time after it was committed."""
@@ -143,17 +159,3 @@ async def _log_end(client: KafkaClient, topic: str, partition: int) -> int:
     """Of this partition alone: clients that run beside delete topics of their own."""
     place = (topic, partition)
     return (await client.offsets_at([place], LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER))[place]
-
-
-@contextmanager
-def three_brokers(directory: Path) -> Iterator[Site]:
-    """A site of three brokers by the front door, everything of it under `directory`, ended with the block."""
-    sites = EmbeddedSites(directory / "site", "--sites", "a", "--brokers", "3", "--no-link", "--no-proxy")
-    scratch = directory / "clients"
-    scratch.mkdir(parents=True)
-    try:
-        sites.start_and_wait()
-        yield Site(sites.bootstrap("a"), scratch)
-        sites.stop()
-    finally:
-        sites.end()

@@ -13,6 +13,7 @@ from deploy.parts import spark_environment
 from tests.compatibility.cells import Check, Column, NotOffered, Row
 from tests.compatibility.checks import OffersNothing, Read, check_consume, check_produce, values
 from tests.compatibility.commands import lines, reads, run
+from tests.compatibility.environments import SLOW
 from tests.compatibility.python_clients import Librdkafka
 from tests.compatibility.site import Site
 
@@ -76,4 +77,4 @@ def rows() -> tuple[Row, ...]:
         Column.TRANSACTIONS: lambda site: check_transactions(client, site),
         Column.ADMIN: NotOffered("it only looks up offsets"),
     }
-    return (Row(name=client.name, version=client.version, missing=client.missing, cells=cells),)
+    return (Row(name=client.name, version=client.version, missing=client.missing, cells=cells, environments=SLOW),)

@@ -11,6 +11,7 @@ from deploy import apache_kafka, client_programs, jar_sets
 from tests.compatibility import java_programs
 from tests.compatibility.cells import Column, Row
 from tests.compatibility.commands import WITHIN_S
+from tests.compatibility.environments import SLOW
 from tests.compatibility.site import Site
 from tests.support.eventually import eventually_sync
 from tests.support.transactional_clients import read_values
@@ -167,7 +168,7 @@ def check_admin(site: Site) -> str:
         program.kill()
     internal = {f"{counting.application}-counts-{kind}" for kind in ("changelog", "repartition")}
     assert internal <= set(site.topics()), f"{internal - set(site.topics())} are not there"
-    assert all(site.replicas(topic) == {3} for topic in internal)
+    assert all(site.replicas(topic) == {site.replication_factor} for topic in internal)
     assert site.configs(f"{counting.application}-counts-changelog")["cleanup.policy"] == "compact"
     return "creates its repartition topic and its compacted changelog"
 
@@ -189,4 +190,12 @@ def rows() -> tuple[Row, ...]:
         Column.TRANSACTIONS: check_transactions,
         Column.ADMIN: check_admin,
     }
-    return (Row(name="Kafka Streams word count", version=java_programs.version, missing=missing, cells=cells),)
+    return (
+        Row(
+            name="Kafka Streams word count",
+            version=java_programs.version,
+            missing=missing,
+            cells=cells,
+            environments=SLOW,
+        ),
+    )

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dr.core.mirror_words import MIRROR_SILENT_MS
 from dr.core.playbook import FailoverPolicy
 from dr.failover import Progress, failover
 from dr.journal import read_journal
-from dr.links import MIRROR_NEVER_HEARD, MIRROR_SILENT_MS, LinkAtSite, confirm_link, delete_link, list_links
+from dr.links import MIRROR_NEVER_HEARD, LinkAtSite, confirm_link, delete_link, list_links
 from dr.site_client import SiteClient
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -97,8 +100,6 @@ async def test_compressed_connections_carry_the_same_bytes(processes: Processes,
         "antipode.source.compression.type": "zstd",
         "antipode.target.compression.type": "zstd",
         "antipode.target.compression.level": "1",
-        "socket.receive.buffer.bytes": "262144",
-        "send.buffer.bytes": "262144",
     }
     mirror = pair.start_mirror(compressed)
     for partition in range(2):
@@ -252,10 +253,46 @@ async def test_a_fenced_source_is_drained_and_a_promoted_target_is_left_alone(
     assert await raw_log(pair.target, "orders", 0, 0, 31) == before
     # F12: the copy is made anew when a person asks for it, under the id that it had.
     (reset,) = (await reset_topics(mirror, "orders")).topics
-    assert (reset.outcome, reset.partitions[0].log_end_offset) == ("put away", 31)
+    (log,) = reset.partitions
+    assert (reset.outcome, log.kept_from_offset, log.log_end_offset) == ("put away", 30, 31)
     await pair.produce("orders", 0, 1)
     await pair.caught_up("orders")
     await wait_for_state(mirror, "MIRRORING")
+    await asyncio.to_thread(find_in_quarantine, pair.target.bootstrap, tmp_path / "exported.log", before)
+
+
+def quarantine(bootstrap: str, command: str, *arguments: str, code: int = 0) -> str:
+    """What `antipode quarantine COMMAND` prints."""
+    program = (sys.executable, "-m", "cli.main", "quarantine", command)
+    done = subprocess.run(
+        [*program, *arguments, "--bootstrap-server", bootstrap],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def find_in_quarantine(bootstrap: str, file: Path, log: bytes) -> None:
+    """What b alone had of orders-0 is listed, shown and exported as it was, and goes when it is given up."""
+    (entry,) = json.loads(quarantine(bootstrap, "list", "--topic", "orders", "--output", "json"))
+    assert (entry["kind"], entry["topic"], entry["partition"]) == ("reset", "orders", 0)
+    assert (entry["first_offset"], entry["end_offset"], entry["link"], entry["origin_site"]) == (30, 31, "a-b", "b")
+    assert "30" in entry["reason"]
+    name = entry["name"]
+    assert name in quarantine(bootstrap, "list")
+    assert quarantine(bootstrap, "show", name) == "written at b\n"
+    quarantine(bootstrap, "export", name, "--to", str(file))
+    exported = file.read_bytes()
+    assert len(exported) == entry["size_bytes"]
+    assert log.endswith(exported), "the batches are as they were in the log"
+    assert "File exists" in quarantine(bootstrap, "export", name, "--to", str(file), code=1)
+    assert "would be deleted" in quarantine(bootstrap, "delete", name, "--dry-run")
+    quarantine(bootstrap, "delete", name, "--yes")
+    assert json.loads(quarantine(bootstrap, "list", "--output", "json")) == []
+    assert "nothing is kept under the name" in quarantine(bootstrap, "show", name, code=1)
 
 
 async def test_a_recreated_topic_is_a_reset_naming_both_ids(processes: Processes, tmp_path: Path) -> None:

@@ -563,17 +563,3 @@ async def test_a_link_whose_notes_were_wiped_goes_on_where_the_copy_ends(
     await produce_batches(source, "noteless", 0, 10, 10)
     mirror.start()
     await wait_equal(source, target, "noteless")
-
-
-async def test_two_mirrors_of_one_link_at_once_repeat_nothing(
-    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
-) -> None:
-    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
-    await create_topic(source, "twice", 2)
-    settings = {"whitelist": "twice", "max.partition.fetch.bytes": "5000"}
-    for name in ("one", "two"):
-        start_translate_mirror(processes, tmp_path, name, source, target, settings)
-    for first in range(0, 200, 40):
-        for partition in range(2):
-            await produce_batches(source, "twice", partition, first, 40)
-    await wait_equal(source, target, "twice", 2, within_ms=60_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import tempfile
 from dataclasses import dataclass, field
@@ -137,7 +138,8 @@ class Run:
         if plan is None:
             return
         end, last_offsets = log.log_end_offset, plan.producer_last_offsets
-        assert swap_in(log, plan, clean(plan, RealDisk()), log._descriptors, self.now_ms)
+        result = clean(plan, RealDisk())
+        assert asyncio.run(swap_in(log, plan, result, log._descriptors, self.now_ms))
         self.model.compact(self.now_ms)
         self.check(log)
         assert log.log_end_offset == end

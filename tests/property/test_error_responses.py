@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map
 
 from broker.dispatch import load_handlers
 from broker.error_responses import error_response
@@ -29,6 +30,36 @@ def test_an_error_response_of_every_request_can_be_read_back(api_key: int, versi
     if entity is not None:
         encoded = schemas.encode(entity)
         assert schemas.decode(schemas.response_type(api_key, version), memoryview(encoded), 0) == entity
+
+
+NOT_HERE = [
+    (key, version)
+    for key in api_key_map
+    if key not in HANDLERS and (versions := schemas.schema_versions(key)) is not None
+    for version in range(versions[0], versions[1] + 1)
+]
+
+
+@pytest.mark.parametrize(("api_key", "version"), NOT_HERE)
+@settings(max_examples=examples(4))
+@given(data=st.data())
+def test_an_api_that_is_not_here_is_refused_in_its_own_response(
+    api_key: int, version: int, data: st.DataObject
+) -> None:
+    request = data.draw(messages(schemas.request_type(api_key, version)))
+    entity = error_response(api_key, version, request, error=ErrorCode.unsupported_version)
+    if entity is not None:
+        encoded = schemas.encode(entity)
+        assert schemas.decode(schemas.response_type(api_key, version), memoryview(encoded), 0) == entity
+
+
+def test_what_was_asked_for_by_a_bare_name_is_named_with_the_error() -> None:
+    request = schemas.request_type(77, 1)(group_ids=("sharing",), include_authorized_operations=False)
+    entity = error_response(77, 1, request, error=ErrorCode.unsupported_version)
+    assert entity is not None
+    assert [(group.group_id, group.error_code) for group in entity.groups] == [
+        ("sharing", ErrorCode.unsupported_version)
+    ]
 
 
 def test_the_parts_of_a_request_are_named_with_the_error() -> None:

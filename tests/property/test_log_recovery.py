@@ -97,12 +97,25 @@ def _sound_header(content: bytes, at: int, expected: int, epoch: int) -> BatchHe
     return header if is_sane and header.base_offset >= expected and header.last_offset < expected + 2**31 else None
 
 
+def zeros_behind(folder: Path, sound_bytes: int) -> int:
+    """Bytes of zeros behind the sound prefix where its segment holds nothing else there, as one that had its length in advance."""
+    for path in log_files(folder):
+        content = path.read_bytes()
+        if sound_bytes < len(content):
+            behind = content[sound_bytes:]
+            return 0 if behind.strip(b"\0") else len(behind)
+        sound_bytes -= len(content)
+    return 0
+
+
 def check(folder: Path, recovery_point: int = 0) -> None:
     expected = sound_prefix(folder)
-    sizes = sum(path.stat().st_size for path in log_files(folder))
+    sound_bytes = sum(size for _, size in expected)
+    behind_bytes = sum(path.stat().st_size for path in log_files(folder)) - sound_bytes
+    lost_bytes = behind_bytes - zeros_behind(folder, sound_bytes)
     log = open_log(folder, segment_bytes=SEGMENT_BYTES, recovery_point=recovery_point)
     assert [(h.base_offset, h.size_bytes) for h in read_all(log)] == expected
-    assert sum(dropped.dropped_bytes for dropped in log.recovery.dropped) == sizes - sum(size for _, size in expected)
+    assert sum(dropped.dropped_bytes for dropped in log.recovery.dropped) == lost_bytes
     assert all(dropped.reason and os.path.basename(dropped.path) for dropped in log.recovery.dropped)
     for offset, _ in expected:
         with log.read(offset, max_bytes=1) as piece:
@@ -262,7 +275,7 @@ def test_after_a_power_cut_everything_flushed_is_there_and_the_rest_is_a_prefix(
             assert log.log_end_offset >= saved["recovery_point"]
             assert kept == written[log.log_start_offset : log.log_end_offset]
             del written[log.log_end_offset :]
-            log.save_recovery_point_by(lambda log=log: saved.update(recovery_point=log.recovery_point))
+            save_recovery_points_of(log, saved)
             for step in range(chance.randint(0, 40)):
                 act(log, chance, written, saved, step)
             disk.crash(chance)
@@ -282,7 +295,7 @@ def test_a_cut_that_a_power_cut_undoes_leaves_a_log_that_opens_with_every_offset
             log = open_log(folder / "t-0", disk, segment_bytes=400, recovery_point=saved["recovery_point"])
             offsets = [header.base_offset for header in read_all(log, max_bytes=150)]
             assert offsets == list(range(log.log_start_offset, log.log_end_offset))
-            log.save_recovery_point_by(lambda log=log: saved.update(recovery_point=log.recovery_point))
+            save_recovery_points_of(log, saved)
             for _ in range(chance.randint(0, 40)):
                 match chance.choices(["append", "flush", "flush rolled", "truncate"], [20, 3, 3, 2])[0]:
                     case "append":
@@ -296,9 +309,31 @@ def test_a_cut_that_a_power_cut_undoes_leaves_a_log_that_opens_with_every_offset
                         asyncio.run(log.flush(is_rolled_enough=True))
                         saved["recovery_point"] = log.recovery_point
                     case "truncate":
-                        log.truncate_to(max(log.log_end_offset - chance.randint(0, 5), log.log_start_offset))
+                        offset = max(log.log_end_offset - chance.randint(0, 9), log.log_start_offset)
+                        is_last = chance.random() < 0.3
+                        asyncio.run(truncate_in_threads(log, offset, is_last=is_last))
+                        if is_last:
+                            break
             disk.crash(chance)
         disk.clear()
+
+
+def save_recovery_points_of(log, saved) -> None:
+    def save() -> None:
+        saved.update(recovery_point=log.recovery_point_to_save)
+
+    async def save_in_thread() -> None:
+        save()
+
+    log.save_recovery_point_by(save, save_in_thread)
+
+
+async def truncate_in_threads(log, offset, *, is_last) -> None:
+    """With `is_last` the process dies before the files that were dropped are renamed."""
+    async with log.truncation(offset):
+        log.truncate_to(offset)
+        if is_last:
+            log.abandon()
 
 
 def act(log, chance, written, saved, step) -> None:
@@ -323,7 +358,8 @@ def act(log, chance, written, saved, step) -> None:
         case "retain":
             log.advance_high_watermark(log.recovery_point)
             log.advance_log_start_offset(chance.randint(log.log_start_offset, log.high_watermark))
-            log.delete_old_segments(NOW_MS)
+            log.expire_segments(NOW_MS)
+            log.removals.put_aside()
             saved["start"] = log.log_start_offset
 
 

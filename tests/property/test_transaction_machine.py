@@ -2,6 +2,9 @@
 
 Two transactional ids, each with one producer that follows the answers and zombies that keep older ids and epochs, of both protocols. The
 coordinator may lose an answer or everything that is not in its log, between any two steps; markers arrive one by one, or twice.
+
+Two more ids have one faithful producer each, one of each protocol, which nobody fences. They end their transactions with alternating
+outcomes and begin the next one while the markers are under way: they are asked to wait, and refused nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from tests.support.transaction_scene import LateWrite, TransactionScene, version
 NAMES = st.sampled_from(["t", "u"])
 PARTITIONS = st.sampled_from([TopicPartition("p", index) for index in range(3)])
 Producer = tuple[int, int]
+FAITHFUL = {"older": False, "newer": True}
+"""Transactional id, and whether each transaction has an epoch of its own."""
 
 
 class Recorded(TransactionScene):
@@ -67,6 +72,8 @@ class TransactionHistory(RuleBasedStateMachine):
         self.known: dict[str, list[Producer]] = {"t": [], "u": []}
         self.late: list[tuple[str, LateWrite]] = []
         self.values = 0
+        self.faithful: dict[str, Producer] = {}
+        self.commits: dict[str, bool] = {}
 
     def a_producer(self, data: st.DataObject, name: str) -> Producer:
         """Mostly the newest, sometimes a zombie."""
@@ -118,6 +125,39 @@ class TransactionHistory(RuleBasedStateMachine):
     def end(self, name: str, is_commit: bool, is_bumped: bool, data: st.DataObject) -> None:
         reply = self.scene.end(name, *self.a_producer(data, name), is_commit=is_commit, is_bumped=is_bumped)
         self.learn(name, (reply.producer_id, reply.producer_epoch))
+
+    def complete_and_say_wait(self, name: str, error: ErrorCode) -> bool:
+        """Whether the producer has to ask again; all markers are written then. Any other refusal is a defect."""
+        assert error in (ErrorCode.none, ErrorCode.concurrent_transactions), error.name
+        if error is ErrorCode.none:
+            return False
+        assert self.scene.transactions.get(name).state.is_ending  # type: ignore[union-attr]
+        self.scene.complete(name)
+        return True
+
+    @rule(name=st.sampled_from(sorted(FAITHFUL)), partition=PARTITIONS, is_early=st.booleans())
+    def a_faithful_producer_ends_its_next_transaction(
+        self, name: str, partition: TopicPartition, is_early: bool
+    ) -> None:
+        """With the outcome that the one before did not have; an abort may come before anything was written."""
+        is_bumped = FAITHFUL[name]
+        if name not in self.faithful:
+            reply = self.scene.init(name)
+            self.faithful[name] = reply.producer_id, reply.producer_epoch
+        is_commit = self.commits[name] = not self.commits.get(name, False)
+        if is_commit or not is_bumped or not is_early:
+            version = version_of(is_bumped)
+            while self.complete_and_say_wait(name, self.scene.add(name, *self.faithful[name], {partition}, version)):
+                pass
+            value = self.a_value()
+            outcome = self.scene.write(name, *self.faithful[name], partition, value)
+            self.scene.take_note(name, partition, value, outcome)
+            assert outcome is ErrorCode.none
+        while True:
+            reply = self.scene.end(name, *self.faithful[name], is_commit=is_commit, is_bumped=is_bumped)
+            if not self.complete_and_say_wait(name, reply.error):
+                break
+        self.faithful[name] = reply.producer_id, reply.producer_epoch
 
     @rule(name=NAMES, is_commit=st.booleans(), is_bumped=st.booleans(), data=st.data())
     def end_and_lose_the_answer_in_a_crash(

@@ -6,8 +6,10 @@ real ones. `Disk` outlives the processes that write to it.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
@@ -155,7 +157,7 @@ class MemoryLog(PartitionLog):
         self.config = config
         self._limits = BatchLimits.of(config)
 
-    def assign_topic_id(self, topic_id: bytes, *, is_durable: bool = True) -> None:
+    def assign_topic_id(self, topic_id: bytes, *, is_new: bool = False) -> None:
         self.topic_id = self.stored.topic_id = topic_id
 
     def append_as_leader(self, records: Any, *, leader_epoch: int, **options: Any) -> AppendInfo:
@@ -194,6 +196,13 @@ class MemoryLog(PartitionLog):
 
     def aborted_transactions(self, from_offset: int, end_offset: int) -> list[Any]:
         return []
+
+    @asynccontextmanager
+    async def truncation(self, offset: int) -> AsyncIterator[None]:
+        """Others have their turn before and after it, as while a disk works."""
+        await asyncio.sleep(0)
+        yield
+        await asyncio.sleep(0)
 
     def truncate_to(self, offset: int) -> None:
         if offset >= self.log_end_offset:
@@ -272,7 +281,10 @@ class MemoryLogStore:
         log.update_config(config)
         return log
 
-    def delete(self, log: PartitionLog, *, is_durable: bool = True) -> None:
+    async def make_way(self, topics: object, *, node_id: int) -> None:
+        """A deleted log leaves nothing here."""
+
+    def delete(self, log: PartitionLog) -> None:
         key = TopicPartition(log.topic, log.partition)
         del self._logs[key], self._disk.logs[key]
 

@@ -32,7 +32,7 @@ def is_durable(change: facts.Fact) -> bool:
     match change:
         case facts.TopicCreated() | facts.TopicConfigsReplaced() | facts.TopicDeletionRequested():
             return change.must_store
-        case facts.PartitionsReassigned():
+        case facts.PartitionsReassigned() | facts.BrokerUnregistered() | facts.UnregistrationEnded():
             return True
         case facts.PartitionsAdded() | facts.LeadershipChanged() | facts.TopicDeleted() | facts.DeletionMarkDropped():
             return True
@@ -52,6 +52,8 @@ class SiteModel:
         self.topics: dict[str, Topic] = {}
         self.leaderships: dict[TopicPartition, Leadership] = {}
         self.deletions: set[str] = set()
+        self.unregistered: set[int] = set()
+        self.broken: dict[str, str] = {}
         self.altered_unclean_election: bool | None = None
         self.machine: ControllerMachine | None = None
         self.crash_after: int | None = None
@@ -75,9 +77,13 @@ class SiteModel:
         cluster = Cluster(rules=self.rules, controller_id=1, controller_epoch=self.controller_epoch)
         cluster.brokers = dict(self.brokers)
         cluster.links = {name: _copy(link) for name, link in self.links.items()}
-        cluster.topics = dict(self.topics)
-        cluster.leaderships = dict(self.leaderships)
-        cluster.deletions = set(self.deletions)
+        cluster.quarantine = dict(self.broken)
+        cluster.topics = {name: topic for name, topic in self.topics.items() if name not in self.broken}
+        cluster.leaderships = {
+            partition: known for partition, known in self.leaderships.items() if partition.topic not in self.broken
+        }
+        cluster.deletions = self.deletions & cluster.topics.keys()
+        cluster.unregistered = set(self.unregistered)
         cluster.altered_unclean_election = self.altered_unclean_election
         derive_phases(cluster)
         self.machine = ControllerMachine(cluster)
@@ -103,6 +109,16 @@ class SiteModel:
         self.machine.cluster.check_invariants()
         return decision
 
+    def mend(self, name: str) -> list[ask.Decision]:
+        """What is stored of a topic can be understood again, or is gone; the controller looks at it, then at the marks."""
+        del self.broken[name]
+        look = ask.QuarantineLookedAt(
+            topics=tuple(topic for topic in (self.topics.get(name),) if topic is not None),
+            leaderships=dict(self.leaderships),
+            problems=dict(self.broken),
+        )
+        return [self.give(look), self.give(ask.DeletionsMarked(topics=tuple(sorted(self.deletions))))]
+
     def _store(self, change: facts.Fact) -> None:
         self.zxid += 1
         match change:
@@ -121,6 +137,10 @@ class SiteModel:
                 is_same_leader = known is not None and change.leadership.leader == known.leader
                 assert known is None or change.leadership.leader_epoch >= known.leader_epoch + (not is_same_leader)
                 self.leaderships[change.partition] = replace(change.leadership, written_zxid=self.zxid)
+            case facts.BrokerUnregistered():
+                self.unregistered.add(change.node_id)
+            case facts.UnregistrationEnded():
+                self.unregistered.discard(change.node_id)
             case facts.TopicDeletionRequested():
                 self.deletions.add(change.topic)
             case facts.TopicDeleted():
@@ -339,6 +359,31 @@ class ControllerScene:
         """A broker is about to stop."""
         return self._give(ask.ControlledShutdown(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))
 
+    def do_break(self, name: str) -> list[str]:
+        """Somebody writes rubbish into a znode of the topic."""
+        self.model.broken[name] = f"znode /brokers/topics/{name}: not JSON"
+        return []
+
+    def do_mend(self, name: str) -> list[str]:
+        """The topic's znodes are as they were; the controller looks at them, then at the marks."""
+        return [line for decision in self.model.mend(name) for line in told(decision)]
+
+    def do_remove(self, name: str) -> list[str]:
+        """Somebody removes the topic's znodes."""
+        del self.model.topics[name]
+        for partition in [known for known in self.model.leaderships if known.topic == name]:
+            del self.model.leaderships[partition]
+        return self.do_mend(name)
+
+    def do_mark(self, *names: str) -> list[str]:
+        """Somebody marks topics for deletion in ZooKeeper; the controller reads the marks."""
+        self.model.deletions |= set(names)
+        return self._give(ask.DeletionsMarked(topics=tuple(sorted(self.model.deletions))))
+
+    def do_unregister(self, node: str) -> list[str]:
+        """An operator gives up a broker."""
+        return self._give(ask.UnregisterBroker(node_id=int(node)))
+
     def do_propose(self, partition: str, isr: str, **changed: str) -> list[str]:
         """The partition's leader proposes in-sync replicas; `leader_epoch=` and `partition_epoch=` lie."""
         try:
@@ -388,6 +433,7 @@ class ControllerScene:
             replicas = _nodes(cluster.replicas_of(partition))
             lines.append(f"{partition} {phase.value.removesuffix('Partition')} replicas {replicas} {leadership}")
         lines += [f"deleting {name}" for name in sorted(cluster.deletions)]
+        lines += [f"in quarantine {name}" for name in sorted(cluster.quarantine)]
         return lines or ["nothing"]
 
 
@@ -409,7 +455,7 @@ def told(decision: ask.Decision) -> list[str]:
     lines = [_outcome(outcome.name or "(unknown)", outcome.error, outcome.message) for outcome in decision.reply]
     lines += [_outcome(str(answer.partition), answer.error, answer.message) for answer in decision.partitions]
     if decision.error:
-        lines.append(decision.error.name)
+        lines.append(f"{decision.error.name} {decision.message}".rstrip())
     for change in decision.facts:
         lines += _stored(change)
     for effect in decision.effects:
@@ -455,6 +501,10 @@ def _stored(change: facts.Fact) -> list[str]:
             ]
         case facts.TopicDeletionRequested(topic=name):
             return [f"store the wish to delete {name}"]
+        case facts.BrokerUnregistered(node_id=node):
+            return [f"store that broker {node} was given up"]
+        case facts.UnregistrationEnded(node_id=node):
+            return [f"store that broker {node} is a broker again"]
         case facts.TopicDeleted(topic=name):
             return [f"store that {name} is gone"]
         case _:

@@ -26,6 +26,8 @@ SETTINGS = {
     "transaction.state.log.num.partitions": str(INTERNAL_PARTITIONS),
     "replica.lag.time.max.ms": "10000",
     "zookeeper.session.timeout.ms": "4000",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "3000",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.session.timeout.ms": "60000",
 }

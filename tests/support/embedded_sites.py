@@ -247,7 +247,7 @@ class EmbeddedSites:
                 if name == entry.name:
                     return lambda: is_healthy(address)
         (mirror,) = (mirror for mirror in self.environment.mirrors if f"mirror-{mirror.name}" == name)
-        return lambda: is_healthy(mirror.grpc)
+        return lambda: is_healthy(mirror.grpc, service="antipode.control.MirrorAdmin")
 
     def _broker_entries(self, site: str) -> list[EnvironmentProcess]:
         return [entry for entry in self.environment.sites[site].processes if entry.name.startswith("broker")]
@@ -261,12 +261,12 @@ class EmbeddedSites:
         return self._process
 
 
-def is_healthy(address: str) -> bool:
-    """Whether a process says over gRPC that it is ready."""
+def is_healthy(address: str, service: str = "") -> bool:
+    """Whether a process, or one of its services, says over gRPC that it is ready."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
-            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=1)
+            reply = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=1)
         except grpc.RpcError:
             return False
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)

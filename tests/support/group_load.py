@@ -16,6 +16,9 @@ _COORDINATOR_AWAY = (
     "_TRANSPORT",
     "_WAIT_COORD",
 )
+KEEP_BROKERS = {"metadata.recovery.strategy": "none"}
+"""librdkafka 2.16 drops every broker it has learned once none is reachable, but keeps the dropped one as the group's coordinator: it waits
+for a connection that it never opens, and requests to coordinators time out for minutes (librdkafka #5511)."""
 
 
 class CommitLost(Exception):
@@ -25,10 +28,9 @@ class CommitLost(Exception):
 class GroupLoad:
     """Records with running numbers, and where the group's commits are."""
 
-    def __init__(
-        self, bootstrap_servers: str, admin: AdminClient, topic: str, partition_count: int, group: str
-    ) -> None:
-        self._bootstrap, self._admin, self._topic, self._group = bootstrap_servers, admin, topic, group
+    def __init__(self, bootstrap_servers: str, topic: str, partition_count: int, group: str) -> None:
+        self._bootstrap, self._topic, self._group = bootstrap_servers, topic, group
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, **KEEP_BROKERS})
         self._partition_count = partition_count
         self.count = 0
         self._committed: dict[int, int] = {}
@@ -42,14 +44,14 @@ class GroupLoad:
         self.count += more
 
     def committed(self) -> dict[int, int]:
-        """Offsets of the group now; AssertionError when they are not told. CommitLost when one went back, which ends any wait."""
+        """Offsets of the group now; AssertionError when they are not answered. CommitLost when one went back, which ends any wait."""
         wanted = [TopicPartition(self._topic, index) for index in range(self._partition_count)]
         asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
         try:
             found = self._admin.list_consumer_group_offsets(asked)[self._group].result(ANSWERED_WITHIN_S)
         except TimeoutError as error:
-            # librdkafka may still wait for a coordinator that was killed; it is asked anew.
-            raise AssertionError(f"nobody tells the offsets of group {self._group}") from error
+            # librdkafka may still wait for a coordinator that was killed: the caller asks again
+            raise AssertionError(f"no answer yet: the offsets of group {self._group}") from error
         except KafkaException as error:
             if error.args[0].retriable() or error.args[0].name() in _COORDINATOR_AWAY:
                 raise AssertionError(f"the offsets of group {self._group} are not told yet: {error}") from error

@@ -31,6 +31,7 @@ from wire import znodes
 from wire.client_quotas import QuotaEntity, entity_from_message, quota_message
 from wire.control import broker_pb2, cluster_pb2, controller_pb2, controller_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub
+from wire.group_configs import group_configs_message
 
 CLUSTER_ID = "lone-cluster-0000000000"
 _UNKNOWN_TOPIC, _TOPIC_EXISTS = 3, 36
@@ -69,6 +70,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
     def __init__(self, state_path: str) -> None:
         self._state_path = state_path
         self._topics: dict[str, cluster_pb2.TopicInfo] = {}
+        self._group_configs: dict[str, dict[str, str]] = {}
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._stub: Any = None
         self._broker: cluster_pb2.BrokerInfo | None = None
@@ -210,6 +212,18 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             self._quotas[entity] = {key: value for key, value in values.items() if key not in change.remove}
             await self._send(client_quotas=[quota_message(entity, self._quotas[entity])])
         return reply
+
+    async def AlterGroupConfigs(
+        self, request: controller_pb2.AlterGroupConfigsRequest, context: Context
+    ) -> controller_pb2.AlterGroupConfigsReply:
+        for change in request.changes:
+            configs = {} if change.replaces_all else {**self._group_configs.get(change.group, {})}
+            configs.update(change.set)
+            for name in change.remove:
+                configs.pop(name, None)
+            self._group_configs[change.group] = configs
+            await self._send(group_configs=[group_configs_message(change.group, configs)])
+        return controller_pb2.AlterGroupConfigsReply()
 
     async def ListReassignments(
         self, request: controller_pb2.ListReassignmentsRequest, context: Context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ REPOSITORY = Path(__file__).parents[2]
 class LoneBroker:
     """One broker process on a port of its own, which it keeps when it is started again."""
 
-    def __init__(self, processes: Processes, directory: Path, **properties: str) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        directory: Path,
+        *,
+        module: str = "tests.support.lone_broker",
+        environment: Mapping[str, str] | None = None,
+        **properties: str,
+    ) -> None:
         (self.port,) = free_ports(1)
         self.data = directory / "data"
         given = {
@@ -32,10 +41,10 @@ class LoneBroker:
         }
         child = Child(
             name="lone-broker",
-            command=[sys.executable, "-m", "tests.support.lone_broker", *(f"{key}={given[key]}" for key in given)],
+            command=[sys.executable, "-m", module, *(f"{key}={given[key]}" for key in given)],
             directory=directory,
             log=directory / "broker.log",
-            environment={"PYTHONPATH": os.pathsep.join([str(REPOSITORY)])},
+            environment={"PYTHONPATH": os.pathsep.join([str(REPOSITORY)]), **(environment or {})},
         )
         self.process: RunningProcess = processes.run(child)
         self._starts = 1

@@ -22,7 +22,7 @@ from mirror.ownership import Ownership
 from mirror.ports import (
     AppendAnswer,
     AppendPart,
-    EpochEnd,
+    EndToKeep,
     FetchAnswer,
     FetchPart,
     GroupReading,
@@ -34,10 +34,12 @@ from mirror.ports import (
     SiteTopic,
     Unreachable,
 )
+from mirror.verifier import Verifier
 from tests.support.log_batches import batch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.group_words import ALL_SLOTS, GroupWord
-from wire.record_batch import iterate_headers
+from wire.log_histories import EpochEnd
+from wire.record_batch import iterate_headers, read_header
 
 
 @dataclass
@@ -106,6 +108,11 @@ class MemorySite:
         self.refusals: dict[str, str] = {}
         # What the controller was asked, request by request.
         self.requests: list[tuple[Action, ...]] = []
+        # What was kept before it was deleted: batches by offset, by partition and topic id; and what every such wish is answered.
+        self.quarantined: dict[tuple[PartitionKey, UUID], dict[int, bytes]] = {}
+        self.quarantine_refusal = ""
+        # Runs in front of each such wish and may raise.
+        self.before_keep: Callable[[], None] = lambda: None
         # Runs in front of each request to the controller and may raise.
         self.before_act: Callable[[], None] = lambda: None
         self.changed = asyncio.Event()
@@ -222,6 +229,21 @@ class MemorySite:
         self._check()
         self.words.append(word)
         self.synced_at_ms = max(self.synced_at_ms, word.synced_at_ms or -1)
+
+    async def keep(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, str]:
+        self._check()
+        self.before_keep()
+        refused = dict.fromkeys(ends, self.quarantine_refusal)
+        for key, end in ends.items():
+            if self.quarantine_refusal or self.ids.get(key.topic) != end.topic_id:
+                continue
+            batches = [one for one in self.logs[key].batches if read_header(one).next_offset > end.first_offset]
+            self.quarantined.setdefault((key, end.topic_id), {}).update(
+                {read_header(one).base_offset: one for one in batches}
+            )
+        return refused
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
         self._check()
@@ -378,6 +400,7 @@ class MemoryWorld:
         self.owns: Callable[[PartitionKey], bool] = lambda _: True
         self.slots = ALL_SLOTS
         self.ownership: Ownership | None = None
+        self.verifier: Verifier | None = None
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
@@ -398,6 +421,8 @@ class MemoryWorld:
             source_groups=self.source,
             target_groups=self.target,
             actor=self.target,
+            quarantine=self.target,
+            verifier=self.verifier,
             open_fetch=lambda: MemoryFetch(self.source, lambda: self.before_fetch()),
             open_append=lambda: MemoryAppend(self.target, lambda: self.before_append()),
             read_link=self.read_link,

@@ -18,6 +18,7 @@ from cli.bridge.metrics import GAUGES as BRIDGE_GAUGES
 from cli.bridge.metrics import BridgeMetrics
 from controller.metrics import ControllerMetrics
 from dr.metrics import SiteAgentMetrics
+from mirror.core.health import Health
 from mirror.core.partitions import PartitionKey
 from mirror.metrics import CheckpointMetrics, MirrorMetrics, OpeningMetrics, TransactionMetrics
 from runtime.metrics import TaskDeaths
@@ -68,7 +69,7 @@ def _mirror_families() -> Iterable[Metric]:
         owned_slots=lambda: 0,
         peers=MagicMock(is_shared=True, disagreements=(), untaken=(), failing={}),
     )
-    OpeningMetrics(registry, link="a-b")
+    OpeningMetrics(registry, link="a-b", health=lambda: Health("IDLE", "", is_serving=False))
     entry: Any = SimpleNamespace(
         fetched_at_ms=0,
         fetched_monotonic_ms=0.0,

@@ -75,6 +75,13 @@ class RawClient:
         self.send_call(api_key, version, values)
         return decode_response(self.read_frame(), api_key, version)
 
+    def answer(self, api_key: int, version: int) -> Any:
+        """The next answer as an entity. ConnectionError when the broker closes the connection instead."""
+        frame = self.read_frame()
+        if not frame:
+            raise ConnectionError("the broker closed the connection")
+        return decode_response(frame, api_key, version)
+
     def send_call(self, api_key: int, version: int, values: Mapping[str, Any]) -> None:
         """Send a request of any API; its answer is read apart."""
         entity = build_entity(request_type(api_key, version), values)

@@ -7,6 +7,7 @@ Fetch is answered; APIs in `silent` get no answer at all. `move` gives a partiti
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import uuid
 from collections import deque
 from contextlib import AsyncExitStack
@@ -48,7 +49,9 @@ class Log:
         found: list[bytes] = []
         size = 0
         for batch in self.batches:
-            if read_header(batch).next_offset > offset and (not found or size + len(batch) <= max_bytes):
+            if read_header(batch).next_offset > offset:
+                if found and size + len(batch) > max_bytes:
+                    break
                 found.append(batch)
                 size += len(batch)
         return b"".join(found)
@@ -85,6 +88,10 @@ class ScriptedCluster:
         self.going = asyncio.Event()
         self.going.set()
         self.silent: set[int] = set()
+        self.aborted_transactions: list[tuple[int, int]] = []
+        """Producer ids and first offsets that every fetch answers."""
+        self.throttled_fetches_ms: deque[int] = deque()
+        """How long the next fetches are throttled: as at Apache Kafka, their answers name no partition."""
         self.producer_ids = 0
         self.seen_sequences: dict[tuple[int, int], int] = {}
         self._stack = AsyncExitStack()
@@ -198,6 +205,9 @@ class ScriptedCluster:
 
     async def _fetch(self, node_id: int, request: Any) -> dict[str, Any] | None:
         await self.going.wait()
+        if self.throttled_fetches_ms:
+            throttle_time = dt.timedelta(milliseconds=self.throttled_fetches_ms.popleft())
+            return {"throttle_time": throttle_time, "error_code": ErrorCode.none, "session_id": 0, "responses": ()}
         wanted = [(topic.topic, one) for topic in request.topics for one in topic.partitions]
         responses = [
             {"topic": name, "topic_id": TOPIC_ID, "partitions": [self._fetched(node_id, one)]} for name, one in wanted
@@ -220,7 +230,10 @@ class ScriptedCluster:
             "high_watermark": -1 if code else log.end,
             "last_stable_offset": -1 if code else log.end,
             "log_start_offset": -1 if code else log.start,
-            "aborted_transactions": (),
+            "aborted_transactions": tuple(
+                {"producer_id": producer_id, "first_offset": first_offset}
+                for producer_id, first_offset in self.aborted_transactions
+            ),
             "preferred_read_replica": -1,
             "records": b"" if code else log.read(wanted.fetch_offset, wanted.partition_max_bytes),
         }

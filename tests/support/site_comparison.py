@@ -88,6 +88,22 @@ async def _check_same(
         assert data == their_data, f"{key} differs: {header} at the target, {their_header} at the source"
 
 
+async def common_ends(source: str, target: str) -> Ends:
+    """The offset of each partition of the target up to which both sites hold the same batches, byte by byte."""
+    found: Ends = {}
+    async with site_client(source) as theirs, site_client(target) as ours:
+        ends, source_ends = await log_ends(ours), await log_ends(theirs)
+        for key, end in ends.items():
+            found[key] = 0
+            there = batches(theirs, key, 0, source_ends[key])
+            async for header, data in batches(ours, key, 0, end):
+                other = await anext(there, None)
+                if other is None or other[1] != data:
+                    break
+                found[key] = header.next_offset
+    return found
+
+
 async def caught_up(source: str, target: str, *, without: tuple[str, ...] = (), within_ms: float = 60_000) -> Ends:
     """Wait until the target has all that the source has (but these topics), then compare it all; the ends."""
     async with site_client(source) as theirs, site_client(target) as ours:

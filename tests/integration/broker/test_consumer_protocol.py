@@ -20,6 +20,8 @@ from tests.support.raw_client import RawClient
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SETTINGS = {
+    "group_consumer_min_heartbeat_interval_ms": "200",
+    "group_consumer_min_session_timeout_ms": "3000",
     "group_consumer_heartbeat_interval_ms": "200",
     "group_initial_rebalance_delay_ms": "0",
     "offsets_topic_num_partitions": "3",
@@ -224,3 +226,40 @@ def test_kafkas_dump_tool_reads_the_records_of_groups_and_transactions(
         assert f'{{"type":"{kind}","data":{{"groupId":"g"' in printed
     assert '"serverAssignor":null' in printed
     assert "topicPartitions" in printed
+
+
+def test_a_consumer_that_only_assigns_keeps_its_offsets(broker: LoneBroker, topic: str) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "assigns", "group.protocol": "consumer"}
+    for offset in (3, 7):
+        consumer = Consumer(settings)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        (found,) = consumer.committed([TopicPartition(topic, 0)], 30)
+        assert found.offset == offset
+        consumer.close()
+
+
+def test_patterns_are_those_of_re2(broker: LoneBroker, topic: str) -> None:
+    member = GroupMember(broker.bootstrap, f"^.*[a-z]+-.*[0-9a-f]+.*{topic[-4:]}$", "g")
+    eventually_sync(lambda: member.poll() == 40)
+    member.close()
+
+
+@pytest.mark.parametrize("polls", [0, 1, 5])
+def test_a_member_that_subscribes_again_at_once_goes_on(broker: LoneBroker, topic: str, polls: int) -> None:
+    """The heartbeat that leaves and the one that joins anew are on their way together."""
+    member = GroupMember(broker.bootstrap, topic, "g")
+    for _ in range(5):
+        for _ in range(polls):
+            member.consumer.poll(0.02)
+        member.consumer.unsubscribe()
+        member.consumer.subscribe([topic])
+    eventually_sync(lambda: len(member.partitions()) == 4)
+    eventually_sync(lambda: member.poll() >= 40)
+    # the member still sends heartbeats: it makes room for another one
+    other = GroupMember(broker.bootstrap, topic, "g")
+    eventually_sync(lambda: sizes(member, other) == [2, 2])
+    member.close()
+    other.close()

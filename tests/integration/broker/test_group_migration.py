@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 PARTITIONS = 4
 WITHIN_MS = 60_000
 SETTINGS = {
+    "group_consumer_min_heartbeat_interval_ms": "200",
+    "group_consumer_min_session_timeout_ms": "3000",
     "group_consumer_heartbeat_interval_ms": "200",
     "group_initial_rebalance_delay_ms": "0",
     "offsets_topic_num_partitions": "3",
@@ -72,10 +74,8 @@ def work(load: GroupLoad, members: list[GroupMember]) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_librdkafkas_group_is_rolled_member_by_member_and_back(
-    broker: LoneBroker, admin: AdminClient, topic: str, strategy: str
-) -> None:
-    load = GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "g")
+def test_librdkafkas_group_is_rolled_member_by_member_and_back(broker: LoneBroker, topic: str, strategy: str) -> None:
+    load = GroupLoad(broker.bootstrap, topic, PARTITIONS, "g")
 
     def start(protocol: str) -> GroupMember:
         classic = {"partition_assignment_strategy": strategy}
@@ -99,10 +99,8 @@ def test_librdkafkas_group_is_rolled_member_by_member_and_back(
         member.close()
 
 
-def test_a_mixed_group_goes_on_after_its_coordinator_was_killed(
-    broker: LoneBroker, admin: AdminClient, topic: str
-) -> None:
-    load = GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "g")
+def test_a_mixed_group_goes_on_after_its_coordinator_was_killed(broker: LoneBroker, topic: str) -> None:
+    load = GroupLoad(broker.bootstrap, topic, PARTITIONS, "g")
     members = [
         GroupMember(broker.bootstrap, topic, "g", protocol="classic"),
         GroupMember(broker.bootstrap, topic, "g"),
@@ -120,13 +118,13 @@ def test_a_mixed_group_goes_on_after_its_coordinator_was_killed(
 
 
 def test_kafkas_dump_tool_reads_what_is_kept_of_a_mixed_group(
-    broker: LoneBroker, admin: AdminClient, topic: str, kafka_programs: KafkaPrograms
+    broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
     members = [
         GroupMember(broker.bootstrap, topic, "g", protocol="classic", session_timeout_ms=6000),
         GroupMember(broker.bootstrap, topic, "g"),
     ]
-    work(GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "g"), members)
+    work(GroupLoad(broker.bootstrap, topic, PARTITIONS, "g"), members)
     segments = [str(path) for path in broker.data.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
     printed = kafka_programs.run(DUMP_LOG, "--files", ",".join(segments), "--offsets-decoder").decode()
     assert '"classicMemberMetadata":{"sessionTimeoutMs":6000,"supportedProtocols":[{"name":"range"' in printed
@@ -135,9 +133,9 @@ def test_kafkas_dump_tool_reads_what_is_kept_of_a_mixed_group(
 
 
 def test_javas_group_is_rolled_to_the_newer_protocol_and_back(
-    broker: LoneBroker, admin: AdminClient, topic: str, kafka_programs: KafkaPrograms
+    broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
-    load = GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "java")
+    load = GroupLoad(broker.bootstrap, topic, PARTITIONS, "java")
     members: list[JavaMember] = []
 
     def start(protocol: str) -> JavaMember:
@@ -176,10 +174,10 @@ def test_javas_group_is_rolled_to_the_newer_protocol_and_back(
 
 
 def test_a_zombie_is_fenced_and_takes_no_commit_back(
-    broker: LoneBroker, admin: AdminClient, topic: str, kafka_programs: KafkaPrograms
+    broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
     """A member that was stopped for longer than its session, and then wakes up with records of partitions that others own now."""
-    load = GroupLoad(broker.bootstrap, admin, topic, PARTITIONS, "java")
+    load = GroupLoad(broker.bootstrap, topic, PARTITIONS, "java")
     zombie, heir = (JavaMember(kafka_programs, broker.bootstrap, topic, "classic", session_ms=6_000) for _ in range(2))
 
     def is_everything_committed() -> bool:

@@ -411,7 +411,7 @@ async def test_a_failing_handler_is_answered_with_its_error_and_the_connection_l
     failed, again = await asyncio.to_thread(talk)
     assert failed.error_code is ErrorCode.unknown_server_error
     assert again.error_code is ErrorCode.unknown_server_error  # no groups in this test: the handler fails by itself
-    assert metrics.api("ListGroups").error_count == 2
+    assert metrics.api("ListGroups").errors == {ErrorCode.unknown_server_error: 2}
 
 
 async def test_an_address_that_connects_too_fast_is_refused_after_a_moment_and_may_come_again(start: Starter) -> None:

@@ -32,6 +32,7 @@ from wire.clients.core.group_protocol import decode_assignment
 from wire.clients.core.positions import Position, ResetPolicy
 from wire.clients.core.readings import Place, Start
 from wire.clients.membership import GroupMember, GroupOptions
+from wire.clients.producer import Producer, ProducerOptions, ProducerRecord
 from wire.clients.reader import ReaderOptions
 from wire.clients.simple_consumer import SimpleConsumer
 from wire.group_membership import Joined
@@ -41,6 +42,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 REPOSITORY = Path(__file__).parents[3]
 PARTITIONS = 4
+MEBIBYTE = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -405,3 +407,27 @@ def test_the_command_says_what_goes_together(broker: LoneBroker) -> None:
     assert "not there: nothing-here" in told("nothing-here", "--max-messages", "1", code=1)
     lost = told(topic, "--partition", "0", "--offset", "99", "--reset", "fail", code=1)
     assert "offset 99 is not in the log, which is 0 to 0" in lost
+
+
+async def test_a_record_of_10_mib_passes_with_fetches_of_1_mib_and_its_neighbours_with_it(broker: LoneBroker) -> None:
+    """NC-10, FT-13: a broker answers one whole batch however small the fetch is (KIP-74)."""
+    name = f"large-{uuid.uuid4().hex[:8]}"
+    large = bytes(10 * MEBIBYTE)
+    async with KafkaClient(broker.bootstrap) as client:
+        configs = {"max.message.bytes": str(12 * MEBIBYTE)}
+        (made,) = await client.create_topics([NewTopic(name=name, partition_count=2, configs=configs)])
+        assert not made.error_code, made
+    options = ProducerOptions(request_bytes_max=16 * MEBIBYTE, batch_bytes_max=1000)
+    async with Producer(KafkaClient(broker.bootstrap), options) as producer:
+        for value in (b"before", large, b"after"):
+            await (await producer.send(ProducerRecord(topic=name, value=value, partition=0)))
+        await (await producer.send(ProducerRecord(topic=name, value=b"neighbour", partition=1)))
+    places: dict[Place, Start] = {(name, partition): Start(Position(0)) for partition in range(2)}
+    async with consumer_of(broker) as consumer:
+        assert consumer.options.reader.partition_bytes == MEBIBYTE
+        consumer.assign(places)
+        found: dict[int, list[bytes | None]] = {0: [], 1: []}
+        while sum(map(len, found.values())) < 4:
+            for chunk in await consumer.poll(30_000):
+                found[chunk.place[1]] += [record.value for record in consumer.opened(chunk)]
+    assert found == {0: [b"before", large, b"after"], 1: [b"neighbour"]}

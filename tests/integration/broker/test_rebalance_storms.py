@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 MEMBERS, PARTITIONS, GUSTS = 20, 24, 4
 SETTINGS = {
+    "group_consumer_min_heartbeat_interval_ms": "200",
+    "group_consumer_min_session_timeout_ms": "3000",
     "group_consumer_heartbeat_interval_ms": "200",
     "group_consumer_session_timeout_ms": "6000",
     "group_initial_rebalance_delay_ms": "0",

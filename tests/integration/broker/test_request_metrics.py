@@ -99,3 +99,51 @@ def test_a_quota_shows_as_throttle_time(start_broker: Callable[..., LoneBroker])
     await_counts(broker, "Produce", dict.fromkeys((*PHASES, "throttle", "total"), 1))
     assert figures(broker, "Produce", "sum")["throttle"] == pytest.approx(said_ms, abs=1)
     assert said_ms > 0
+
+
+def samples(broker: LoneBroker, name: str) -> dict[tuple[str, ...], float]:
+    """Values of a figure by the values of its labels."""
+    page = urllib.request.urlopen(f"http://127.0.0.1:{broker.facts['metrics']}/metrics").read().decode()
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_errors_count_by_request_and_code_for_each_partition_that_an_answer_names(
+    start_broker: Callable[..., LoneBroker],
+) -> None:
+    broker = start_broker()
+    large = records(1, size=2000)
+    with RawClient(broker.port) as client:
+        create(client, "t", max_message_bytes="1000")
+        client.produce("t", records(1))
+        client.produce("t", large)
+        client.fetch(FetchRequest([want("t", 700), want("none"), want("t", partition=7)]))
+        asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+        topics = [{"name": "none", "partitions": [asked] * 3}]
+        client.call(2, 7, {"replica_id": -1, "isolation_level": 0, "topics": topics})
+        client.metadata("no:name")
+    errors = samples(broker, f"{PREFIX}errors_total")
+    assert errors == {
+        ("MESSAGE_TOO_LARGE", "Produce"): 1,
+        ("OFFSET_OUT_OF_RANGE", "Fetch"): 1,
+        ("UNKNOWN_TOPIC_OR_PARTITION", "Fetch"): 2,
+        ("UNKNOWN_TOPIC_OR_PARTITION", "ListOffsets"): 3,
+        ("INVALID_TOPIC_EXCEPTION", "Metadata"): 1,
+    }
+    of_topics = "kafka_server_brokertopicmetrics_"
+    for name, value in (("bytesrejected", len(large)), ("failedproducerequests", 1), ("failedfetchrequests", 1)):
+        assert samples(broker, f"{of_topics}{name}_total") == {(): value, ("t",): value}
+
+
+def test_a_produce_without_acks_counts_the_error_that_closes_its_connection(
+    start_broker: Callable[..., LoneBroker],
+) -> None:
+    broker = start_broker()
+    with RawClient(broker.port) as client:
+        client.send_produce("none", records(1), acks=0)
+        assert client.read_frame() == b""
+    assert samples(broker, f"{PREFIX}errors_total") == {("UNKNOWN_TOPIC_OR_PARTITION", "Produce"): 1}

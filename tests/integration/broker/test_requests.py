@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import select
 import struct
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from kio.schema.errors import ErrorCode
 
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually_sync
+from tests.support.held_flushes import FLUSHES_VARIABLE, Flushes
 from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
+from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
 from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.frames import decode_response
@@ -26,6 +30,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 NOW_MS = SystemClock().now_ms()  # what is older than retention.ms goes when the broker looks
 LONGER_THAN_A_CLIENT_WAITS_MS = 600_000
+HELD_S = 0.3
 
 
 @pytest.fixture
@@ -186,9 +191,9 @@ def test_unknown_partitions_fail_alone(lone_broker: LoneBroker, topic: str) -> N
     ("changed", "expected"),
     [
         (lambda data: data[:70] + bytes([data[70] ^ 1]) + data[71:], ErrorCode.corrupt_message),
-        (lambda data: data[:16] + b"\1" + data[17:], ErrorCode.unsupported_for_message_format),
-        (lambda data: data[:-3], ErrorCode.corrupt_message),
-        (lambda data: b"", ErrorCode.corrupt_message),
+        (lambda data: data[:16] + b"\1" + data[17:], ErrorCode.invalid_record),
+        (lambda data: data[:-3], ErrorCode.invalid_record),
+        (lambda data: b"", ErrorCode.invalid_record),
     ],
 )
 def test_bad_batches_are_refused(
@@ -330,12 +335,26 @@ def test_min_insync_replicas_above_the_replication_factor_does_not_block(lone_br
         assert client.produce(name, records()).error_code == 0
 
 
-def test_a_topic_that_must_be_flushed_is_flushed_before_the_answer(lone_broker: LoneBroker) -> None:
-    with RawClient(lone_broker.port) as client:
-        name = f"t-{uuid.uuid4().hex[:8]}"
-        create(client, name, flush_messages="1")
-        offsets = [client.produce(name, records()).base_offset for _ in range(5)]
-        assert offsets == list(range(5))
+def test_a_topic_that_must_be_flushed_is_flushed_before_the_answer(processes: Processes, tmp_path: Path) -> None:
+    """Its flush is held: the answer waits, and a topic without flush.messages is answered meanwhile without a flush."""
+    flushes = Flushes(tmp_path)
+    environment = {FLUSHES_VARIABLE: str(tmp_path)}
+    broker = LoneBroker(processes, tmp_path / "broker", module="tests.support.held_flushes", environment=environment)
+    with RawClient(broker.port) as client, RawClient(broker.port) as other:
+        create(client, "flushed", flush_messages="1")
+        create(client, "plain")
+        flushes.hold("/flushed-0/")
+        client.send_produce("flushed", records())
+        eventually_sync(lambda: flushes.begun("/flushed-0/"))
+        assert other.produce("plain", records()).error_code == 0
+        assert select.select([client.socket], (), (), HELD_S)[0] == []
+        assert flushes.begun("/plain-0/") == []
+        flushes.release()
+        (flushed,) = client.produced().topics[0].partitions
+        assert (flushed.error_code, flushed.base_offset) == (0, 0)
+        begun = len(flushes.begun("/flushed-0/"))
+        assert client.produce("flushed", records()).base_offset == 1
+        assert len(flushes.begun("/flushed-0/")) > begun
 
 
 def test_many_connections_do_not_mix_their_answers(lone_broker: LoneBroker) -> None:

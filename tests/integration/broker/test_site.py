@@ -67,15 +67,25 @@ async def test_a_deleted_topic_is_gone_from_disk_and_may_come_again(site: SiteBr
 
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
 
-    def delete_and_create() -> None:
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
-        admin.delete_topics(["t"])["t"].result(60)
-        admin.create_topics([NewTopic("t", 3, 1)])["t"].result(60)
+    def create(partitions: int, **configs: str) -> None:
+        admin.create_topics([NewTopic("t", partitions, 1, config=configs)])["t"].result(60)
 
-    await asyncio.to_thread(delete_and_create)
-    names = {path.name for path in (tmp_path / "log").iterdir()}
-    assert {"t-0", "t-1", "t-2"} <= names
-    assert any(name.endswith("-delete") for name in names)
+    def delete() -> None:
+        admin.delete_topics(["t"])["t"].result(60)
+
+    def folders() -> set[str]:
+        return {path.name for path in (tmp_path / "log").iterdir() if path.is_dir()}
+
+    await asyncio.to_thread(create, 200, **{"file.delete.delay.ms": "0"})
+    await asyncio.to_thread(librdkafka_produce, site.bootstrap, "t", RECORDS[:10])
+    assert len(folders()) == 200
+    await asyncio.to_thread(delete)
+    await eventually(lambda: not folders())
+    await asyncio.to_thread(create, 1)
+    await asyncio.to_thread(delete)
+    await asyncio.to_thread(create, 3)
+    await eventually(lambda: any(name.endswith("-delete") for name in folders()))
+    assert {name for name in folders() if not name.endswith("-delete")} == {"t-0", "t-1", "t-2"}
 
 
 async def test_the_state_metric_goes_through_kafkas_numbers(

@@ -72,7 +72,7 @@ async def test_coordinators_come_with_the_second_broker_when_their_topics_want_t
         await start(brokers[0])
         for _ in range(3):
             assert set(await ask(coordinator_errors)) == {ErrorCode.coordinator_not_available}
-        assert set(await ask(topic_errors, *INTERNAL)) == {ErrorCode.leader_not_available}
+        assert set(await ask(topic_errors, *INTERNAL)) == {ErrorCode.unknown_topic_or_partition}
 
         await start(brokers[1])
 

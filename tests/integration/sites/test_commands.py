@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import subprocess
 import sys
 import uuid
@@ -323,6 +324,7 @@ def test_links_are_listed_and_described_as_each_site_sees_them(pair: Pair, order
 
 
 def test_links_are_shown_in_a_line_each_by_the_sites_and_by_their_mirror(pair: Pair) -> None:
+    pair.run(*pair.at("a", "topics", "create", "shown", "--partitions", "1"))
     eventually_sync(lambda: pair.json("links", "status")["links"][0]["mirror"] == "MIRRORING")
     eventually_sync(lambda: "MIRRORING" in pair.run("links", "status", "a-b").stdout)
     of_mirror = pair.json("links", "status", "a-b", "--mirror", pair.sites.document["mirrors"][0]["grpc"])
@@ -376,6 +378,8 @@ def test_a_link_or_a_site_that_is_not_known_is_named(pair: Pair) -> None:
 
 
 def test_status_is_well_when_all_is_and_fails_with_the_reason_when_a_site_is_silent(pair: Pair) -> None:
+    pair.run(*pair.at("a", "topics", "create", "caught-up", "--partitions", "1"))
+
     def has_caught_up() -> dict[str, Any]:
         found = pair.well()
         (link,) = found["links"]
@@ -435,8 +439,8 @@ def test_a_link_is_checked_before_it_is_made_and_a_dry_run_stores_nothing(pair: 
 def test_a_dry_run_of_a_failover_says_what_would_be_done_and_does_nothing(pair: Pair) -> None:
     planned = pair.json("failover", "a-b", "--to", "b", "--dry-run")
     assert planned["outcome"] == "planned"
-    assert planned["planned_steps"] == ["fence", "drain", "raise", "account", "promote", "tell"]
-    assert "would do: fence, drain" in pair.run("failover", "a-b", "--to", "b", "--dry-run").stdout
+    assert planned["planned_steps"] == ["prepare", "fence", "drain", "raise", "account", "promote", "tell"]
+    assert "would do: prepare, fence, drain" in pair.run("failover", "a-b", "--to", "b", "--dry-run").stdout
     refused = pair.json("failover", "a-b", "--to", "a", "--dry-run", code=1)
     assert (refused["outcome"], "active for link a-b already" in refused["reason"]) == ("refused", True)
     assert "--to 'z': accepted is one of a, b" in pair.run("failover", "a-b", "--to", "z", code=2).stderr
@@ -460,12 +464,17 @@ def test_reconcile_ends_with_1_for_different_and_2_for_what_was_not_compared(pai
     assert "link 'x-y' is not in the environment; there: a-b" in pair.run("reconcile", "--link", "x-y", code=2).stderr
     complaint = pair.run("reconcile", "--source", "x", "--target", b, code=2).stderr
     assert "--source 'x' is not usable" in complaint
+    nobody = f"{LOOPBACK}:{free_port()}"
+    away = pair.run("reconcile", "--source", nobody, "--target", b, code=2).stderr
+    assert f"site source: no broker at {nobody} answers" in away
+    assert "starting Spark" not in away, "an unreachable site is reported before"
 
 
 def test_wrong_usage_ends_with_2_and_help_with_0(pair: Pair) -> None:
     assert "No such command" in pair.run("no-such-command", code=2).stderr
     assert "Invalid value for '--output'" in pair.run("status", "--output", "yaml", code=2).stderr
     assert "Example: antipode" in pair.run("topics", "create", "--help").stdout
+    assert re.fullmatch(r"antipode \d+\.\d+.*\n", pair.run("--version").stdout)
 
 
 def test_the_installed_command_is_the_same() -> None:

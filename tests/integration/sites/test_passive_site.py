@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 WITHIN_S = 30
 """Within this each request is answered, whatever has happened to the active site."""
 AT_HOME = "home-.*"
+METADATA = 3
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
 
@@ -231,13 +232,7 @@ def test_a_topic_deleted_through_the_passive_site_keeps_its_copy_until_it_is_del
     passive.delete(topic)
     assert passive.partitions("a", topic) == 0
     assert passive.partitions("b", topic) == 1
-    listed = "LEADER_NOT_AVAILABLE"  # what clients are told of a copy without a topic
-
-    def is_an_orphan() -> bool:
-        (partition,) = passive.admin.list_topics(timeout=30).topics[topic].partitions.values()
-        return partition.error is not None and partition.error.name() == listed
-
-    eventually_sync(is_an_orphan)
+    assert topic not in passive.asking_a(lambda: passive.admin.list_topics(timeout=30).topics)
     passive.delete(topic)
     assert passive.partitions("b", topic) == 0
     assert refusal(lambda: passive.delete(topic))[0] == "UNKNOWN_TOPIC_OR_PART"
@@ -350,16 +345,42 @@ def test_a_topic_just_made_at_the_active_site_is_known_at_the_passive_one_at_onc
             assert (found.error_code, found.partitions[0].leader_id) == (ErrorCode.none, 1)
 
 
-def test_a_request_about_topics_of_both_sites_does_what_belongs_here_and_says_why_not_the_rest(
+def test_a_topic_just_made_at_the_active_site_is_known_by_its_id_at_the_passive_one_at_once(
     passive: PassiveSite,
 ) -> None:
-    wanted = [NewTopic(name, num_partitions=1, replication_factor=-1) for name in ("home-mixed", "mixed")]
-    outcomes = passive.admin.create_topics(wanted)
-    outcomes["home-mixed"].result(WITHIN_S)
-    name, text = refusal(lambda: outcomes["mixed"].result(WITHIN_S))
-    assert name == "POLICY_VIOLATION"
-    assert "hands on only requests that are all about its topics" in text
-    assert passive.partitions("a", "mixed") == 0
+    with RawClient(passive.port("b")) as at_b, RawClient(passive.port("a")) as at_a:
+        names = (f"just-made-with-id-{number}" for number in count())
+
+        def just_made() -> tuple[str, Any]:
+            name = next(names)
+            passive.create_at("a", name)
+            topic_id = at_a.metadata(name).topics[0].topic_id
+            asked = {"topics": [{"name": "", "topic_id": topic_id}], "include_topic_authorized_operations": False}
+            return name, at_b.call(METADATA, 12, {**asked, "allow_auto_topic_creation": False}).topics[0]
+
+        for _ in range(3):
+            name, found = passive.asking_a(just_made)
+            leader = found.partitions[0].leader_id
+            assert (found.error_code, found.name, leader) == (ErrorCode.none, name, 1)
+
+
+def test_a_request_about_topics_of_both_sites_is_answered_by_both(passive: PassiveSite) -> None:
+    names = ("home-mixed", "mixed")
+    made = passive.admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=-1) for name in names])
+    assert {name: made[name].result(WITHIN_S) for name in names} == dict.fromkeys(names)
+    grown = passive.admin.create_partitions([NewPartitions(name, 2) for name in names])
+    assert {name: grown[name].result(WITHIN_S) for name in names} == dict.fromkeys(names)
+    assert [passive.partitions(site, name) for site, name in (("a", "mixed"), ("b", "home-mixed"))] == [2, 2]
+    assert passive.partitions("a", "home-mixed") == 0
+    entry = ConfigEntry("retention.ms", "5000", incremental_operation=AlterConfigOpType.SET)
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry]) for name in names]
+    for altered in passive.admin.incremental_alter_configs(resources).values():
+        altered.result(WITHIN_S)
+    described = passive.asking_a(lambda: passive.admin.describe_configs(resources))
+    assert {found.result(WITHIN_S)["retention.ms"].value for found in described.values()} == {"5000"}
+    deleted = passive.admin.delete_topics(list(names))
+    assert {name: deleted[name].result(WITHIN_S) for name in names} == dict.fromkeys(names)
+    assert (passive.partitions("a", "mixed"), passive.partitions("b", "home-mixed")) == (0, 0)
 
 
 def test_records_sent_straight_to_the_passive_site_are_refused_and_so_are_readers(

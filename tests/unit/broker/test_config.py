@@ -46,6 +46,20 @@ REFUSED = [
     ({"antipode.grpc.listener": "nowhere"}, "antipode.grpc.listener"),
     ({"num.partitions": "0"}, "num.partitions"),
     ({"zookeeper.connect": ""}, "zookeeper.connect"),
+    ({"group.consumer.session.timeout.ms": "44999"}, "group.consumer.session.timeout.ms"),
+    ({"group.consumer.session.timeout.ms": "60001"}, "group.consumer.session.timeout.ms"),
+    ({"group.consumer.min.session.timeout.ms": "60001"}, "group.consumer.max.session.timeout.ms"),
+    ({"group.consumer.heartbeat.interval.ms": "4999"}, "group.consumer.heartbeat.interval.ms"),
+    ({"group.consumer.heartbeat.interval.ms": "15001"}, "group.consumer.heartbeat.interval.ms"),
+    ({"group.consumer.max.heartbeat.interval.ms": "4999"}, "group.consumer.max.heartbeat.interval.ms"),
+    (
+        {"group.consumer.max.heartbeat.interval.ms": "90000", "group.consumer.heartbeat.interval.ms": "45000"},
+        "group.consumer.session.timeout.ms",
+    ),
+    ({"group.consumer.assignors": "uniform,fair"}, "group.consumer.assignors"),
+    ({"group.consumer.assignors": ""}, "group.consumer.assignors"),
+    ({"group.coordinator.rebalance.protocols": "consumer"}, "group.coordinator.rebalance.protocols"),
+    ({"group.coordinator.rebalance.protocols": "classic,modern"}, "group.coordinator.rebalance.protocols"),
 ]
 
 
@@ -75,12 +89,30 @@ def notices(**given: str) -> dict[str, str]:
 
 def test_keys_without_effect_and_keys_that_nobody_knows_are_told_apart() -> None:
     assert notices(
-        num_io_threads="8", sasl_enabled_mechanisms="PLAIN", lisseners="x", remote_log_storage_system_enable="true"
+        num_io_threads="8",
+        replica_lag_max_messages="4000",
+        lisseners="x",
+        remote_log_storage_system_enable="true",
+        transaction_abort_timed_out_transaction_cleanup_interval_ms="1",
+        producer_id_expiration_check_interval_ms="1",
     ) == {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "configuration key has no effect here",
+        "producer.id.expiration.check.interval.ms": "configuration key has no effect here",
         "num.io.threads": "configuration key has no effect here",
-        "sasl.enabled.mechanisms": "configuration key has no effect here",
+        "replica.lag.max.messages": "configuration key has no effect here",
         "remote.log.storage.system.enable": "configuration key has no effect here",
         "lisseners": "configuration key is not known to this broker",
+    }
+
+
+def test_a_misspelt_key_is_told_with_the_one_that_may_be_meant() -> None:
+    given = {"leader.imbalance.check.intervall.seconds": "5", "num.partition": "3", "nothing.like.this": "1"}
+    with capture_logs() as said:
+        load_broker_settings({**GIVEN, **given})
+    assert {entry["key"]: entry.get("meant") for entry in said} == {
+        "leader.imbalance.check.intervall.seconds": "leader.imbalance.check.interval.seconds",
+        "num.partition": "num.partitions",
+        "nothing.like.this": None,
     }
 
 

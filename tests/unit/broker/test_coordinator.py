@@ -11,7 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.coordinator import GroupCoordinator
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch, confirm_link, group_partition
+from broker.core.cluster_image import ClusterImage, apply_batch, confirm_link, group_partition
 from broker.core.consumer_groups import MemberHeartbeat
 from broker.core.group_messages import (
     CommitOffsets,
@@ -39,6 +39,7 @@ from wire.consumer_protocol import Subscription, encode_subscription
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.group_words import GroupWord
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.record_batch import iterate_headers
 from wire.records import Record, encode_batch
 

@@ -11,10 +11,11 @@ import pytest
 from broker.core.cluster_image import PartitionImage
 from broker.core.partition import Partition
 from broker.core.topic_configs import LogConfig
-from broker.cut_records import PREFIX, CutRecords, Cuts, path_of
+from broker.cut_records import CutRecords, Cuts, path_of
 from broker.following import cut_to
 from broker.hosted_partition import HostedPartition
 from broker.metrics import TopicMetrics
+from broker.quarantine import PREFIX
 from runtime.disk import Buffer, RealDisk
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, open_log
@@ -117,7 +118,14 @@ def test_a_cut_interrupted_after_the_copy_loses_nothing(tmp_path: Path) -> None:
 def test_a_deleted_topic_leaves_nothing_behind_but_the_total(tmp_path: Path) -> None:
     cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
     cut(cuts, hosted, 1)
-    cuts.forget(hosted.log)
-    cuts.forget(hosted.log)
+    cuts.forget(hosted.log, is_copy=False)
+    cuts.forget(hosted.log, is_copy=False)
     assert not os.path.exists(path_of(hosted.log))
     assert (cuts.of("t", 0), cuts.total.records) == (None, 1)
+
+
+def test_what_was_cut_from_a_copy_stays_when_the_copy_is_deleted(tmp_path: Path) -> None:
+    cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
+    cut(cuts, hosted, 1)
+    cuts.forget(hosted.log, is_copy=True)
+    assert kept(tmp_path) == [b"b"]

@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
 from broker.coordinator import GroupCoordinator
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch, with_peer_view
+from broker.core.cluster_image import ClusterImage, apply_batch, with_peer_view
 from broker.core.group_turn import GroupLimits
 from broker.core.transaction_states import Transaction
 from broker.core.transactions import TransactionLimits
@@ -35,6 +35,7 @@ from wire import schemas
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.group_words import GroupWord, encode_word
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.private import CLIENT_SOFTWARE_NAME, link_claim
 
 APIS = [
@@ -128,7 +129,7 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
         active_site=SilentSite(),
         cluster=Cluster(image),
         group_reports=GroupReports(lambda: image, coordinator, transactions, clock),
-        config=SimpleNamespace(offsets_partition_count=2, consumer_heartbeat_interval_ms=5000),
+        config=SimpleNamespace(offsets_partition_count=2, rebalance_protocols=("classic", "consumer")),
         producer_ids=ProducerIds(),
         topic_creator=SimpleNamespace(request_missing=lambda topic, image: None),
     )
@@ -169,6 +170,9 @@ class AwaitedExchange:
 
     def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
         waited.add_done_callback(answering)
+
+    def count_errors(self, codes: Iterable[int]) -> None:
+        self.errors = [code for code in codes if code]
 
     def answer_body(self, parts: Sequence[bytes], *, body_size: int) -> None:
         body = b"".join(parts)

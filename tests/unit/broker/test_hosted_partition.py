@@ -93,3 +93,19 @@ def test_a_standby_that_had_every_acknowledged_record_waits_for_what_comes_again
     hosted.begin_writing(LinkRecord(leader_epoch_floor=FLOOR, sync_policy="block"), now_ms=1_000)
     with pytest.raises(EarlierToCome):
         append(hosted, producer_id=6, sequence=4)
+
+
+def test_a_log_that_becomes_a_copy_forgets_the_epoch_of_a_leadership_that_wrote_nothing(tmp_path: Path) -> None:
+    hosted = led(tmp_path, leader_epoch=FLOOR)
+    hosted.begin_writing(LinkRecord(leader_epoch_floor=FLOOR), now_ms=1_000)
+    assert (hosted.log.latest_epoch, hosted.written_epochs) == (FLOOR, [(0, 0)])
+    hosted.begin_following()
+    assert (hosted.log.latest_epoch, hosted.log.log_end_offset) == (0, 1)
+
+
+def test_a_log_that_becomes_a_copy_keeps_the_epochs_of_its_records(tmp_path: Path) -> None:
+    hosted = led(tmp_path, leader_epoch=FLOOR)
+    hosted.begin_writing(LinkRecord(leader_epoch_floor=FLOOR), now_ms=1_000)
+    append(hosted, producer_id=6, sequence=4)
+    hosted.begin_following()
+    assert hosted.written_epochs == hosted.log.leader_epochs == [(0, 0), (FLOOR, 1)]

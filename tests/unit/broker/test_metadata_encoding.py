@@ -55,7 +55,7 @@ def read(body: bytes, version: int) -> Any:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_is_what_kio_reads(version: int) -> None:
     known = image(topic("t", 1, 2, 7), topic("__consumer_offsets", 1))
-    found = read(MetadataCache(is_merged=True).full_answer(version, known, "CLIENT"), version)
+    found = read(MetadataCache(is_merged=True).full_answer(MetadataWriter(version), known, "CLIENT"), version)
     assert [(entry.node_id, entry.host, entry.port) for entry in found.brokers] == [(1, "h1", 1), (2, "h2", 2)]
     if version >= 1:
         assert [entry.rack for entry in found.brokers] == ["r1", None]
@@ -97,17 +97,17 @@ def test_a_topic_asked_for_by_an_unknown_id_has_no_name() -> None:
 
 
 def test_an_answer_has_the_addresses_of_the_listener_that_was_asked() -> None:
-    found = read(MetadataCache(is_merged=True).full_answer(9, image(), "LINK"), 9)
+    found = read(MetadataCache(is_merged=True).full_answer(MetadataWriter(9), image(), "LINK"), 9)
     assert {entry.host for entry in found.brokers} == {"l"}
 
 
 def test_a_changed_topic_and_a_lost_broker_are_seen() -> None:
     cache, known = MetadataCache(is_merged=True), image(topic("t", 2))
-    assert read(cache.full_answer(9, known, "CLIENT"), 9).topics[0].partitions[0].leader_id == 2
+    assert read(cache.full_answer(MetadataWriter(9), known, "CLIENT"), 9).topics[0].partitions[0].leader_id == 2
     moved = apply_batch(known, ControlBatch(brokers=[broker(1), broker(2)], topics=[topic("t", 1)]))
-    assert read(cache.full_answer(9, moved, "CLIENT"), 9).topics[0].partitions[0].leader_id == 1
+    assert read(cache.full_answer(MetadataWriter(9), moved, "CLIENT"), 9).topics[0].partitions[0].leader_id == 1
     lost = apply_batch(moved, ControlBatch(brokers=[broker(2)]))
-    assert read(cache.full_answer(9, lost, "CLIENT"), 9).topics[0].partitions[0].leader_id == -1
+    assert read(cache.full_answer(MetadataWriter(9), lost, "CLIENT"), 9).topics[0].partitions[0].leader_id == -1
 
 
 def test_unmerged_metadata_leaves_the_peer_out() -> None:
@@ -123,8 +123,8 @@ def test_unmerged_metadata_leaves_the_peer_out() -> None:
     )
     view = SiteView(site="a", version=1, brokers=[broker(1001)], topics=[topic("t", 1001)])
     known = with_peer_view(image(topic("t", 1), site="b", links=[link]), view)
-    merged = read(MetadataCache(is_merged=True).full_answer(12, known, "CLIENT"), 12)
-    own = read(MetadataCache(is_merged=False).full_answer(12, known, "CLIENT"), 12)
+    merged = read(MetadataCache(is_merged=True).full_answer(MetadataWriter(12), known, "CLIENT"), 12)
+    own = read(MetadataCache(is_merged=False).full_answer(MetadataWriter(12), known, "CLIENT"), 12)
     assert {entry.node_id for entry in merged.brokers} == {1, 2, 1001}
     assert merged.topics[0].partitions[0].leader_id == 1001
     assert {entry.node_id for entry in own.brokers} == {1, 2}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
+from broker.answered_errors import errors_in
+from broker.core.batch_checks import BatchRejected
 from broker.dispatch import load_handlers, request_label
+from broker.entities import builder
 from broker.metrics import BrokerMetrics
 from controller.core import facts
 from controller.core.cluster import Leadership, TopicPartition
@@ -42,11 +46,39 @@ def test_what_consumers_mirrors_and_followers_take_is_counted_apart() -> None:
     assert found == [1, 10, 100]
 
 
-def test_failed_handlers_stand_under_the_error_that_clients_get() -> None:
+def test_errors_stand_under_kafkas_names_for_request_and_code() -> None:
     metrics = BrokerMetrics()
-    metrics.api("Metadata").record_error(is_answered=False)
+    codes = (ErrorCode.none, ErrorCode.not_leader_or_follower, 0, 6, ErrorCode.unknown_server_error)
+    metrics.api("Fetch").count_errors(codes)
     name = "kafka_network_requestmetrics_errors_total"
-    assert sample(metrics, name, request="Metadata", error="UNKNOWN_SERVER_ERROR") == 1
+    found = [
+        sample(metrics, name, request="Fetch", error=error)
+        for error in ("NOT_LEADER_OR_FOLLOWER", "UNKNOWN_SERVER_ERROR", "NONE")
+    ]
+    assert found == [2, 1, None]
+
+
+def test_every_code_in_an_answer_is_found_wherever_it_stands() -> None:
+    build = builder(2, 7)
+    partitions = tuple(
+        build.part(
+            "ListOffsetsPartitionResponse", partition_index=0, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1
+        )
+        for code in (ErrorCode.none, ErrorCode.offset_not_available, ErrorCode.offset_not_available)
+    )
+    topics = tuple(build.part("ListOffsetsTopicResponse", name=name, partitions=partitions) for name in "ab")
+    assert list(errors_in(build.response(topics=topics))) == [ErrorCode.offset_not_available] * 4
+    assert list(errors_in(builder(12, 4).response(error_code=ErrorCode.unknown_member_id))) == [25]
+    assert list(errors_in(builder(12, 4).response(error_code=ErrorCode.none))) == []
+
+
+def test_what_is_refused_for_its_size_counts_its_bytes() -> None:
+    metrics = BrokerMetrics()
+    metrics.topic("t").count_refused(BatchRejected(ErrorCode.message_too_large, "large"), 70)
+    metrics.topic("t").count_refused(BatchRejected(ErrorCode.invalid_record, "bad"), 9)
+    names = ("bytesrejected", "failedproducerequests")
+    found = [sample(metrics, f"kafka_server_brokertopicmetrics_{name}_total", topic="t") for name in names]
+    assert found == [70, 2]
 
 
 def test_requests_have_the_names_of_kafkas_metrics() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,15 @@ from kio.schema.errors import ErrorCode
 from broker.config import load_broker_settings
 from broker.core.cluster_image import PartitionImage
 from broker.core.follower import OutOfRange
+from broker.core.leader_epochs import EpochEnd
 from broker.core.partition import Partition
 from broker.core.topic_configs import LogConfig
 from broker.cut_records import CutRecords
 from broker.following import resume_in_range
 from broker.hosted_partition import HostedPartition
+from broker.log import checkpoints
 from broker.log.errors import StorageError
+from broker.log.log_store import LogStore
 from broker.metrics import TopicMetrics
 from broker.replica_fetcher import ReplicaFetcher
 from runtime.addresses import HostPort
@@ -28,7 +32,8 @@ from runtime.clock import SystemClock
 from runtime.disk import RealDisk
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log
+from tests.support.logs_on_disk import NOW_MS, config, fill, open_log
+from tests.support.thread_noting_disk import ThreadNotingDisk
 from wire.broker_requests import ListedOffset
 from wire.client_errors import Unreachable
 from wire.fetch_codec import FetchResponse, PartitionFetched, TopicFetched
@@ -193,6 +198,66 @@ async def test_an_answer_that_comes_after_a_change_of_leadership_is_not_appended
         with hosted.log.read(0, max_bytes=1 << 20) as piece:
             assert records[2] in piece.read_bytes()
         assert asked[:2] == [1, 2]
+
+
+def diverging(hosted: HostedPartition, end_offset: int) -> FetchResponse:
+    fetched = PartitionFetched(0, diverging_epoch=EpochEnd(1, end_offset))
+    return FetchResponse([TopicFetched(hosted.topic, hosted.topic_uuid, [fetched])], session_id=1)
+
+
+def stored_in(path: Path, disk: ThreadNotingDisk) -> tuple[LogStore, HostedPartition]:
+    """A follower of 40 records in several segments, all of it flushed and in the checkpoint."""
+    logs = LogStore([str(path)], disk, now_ms=lambda: NOW_MS)
+    logs.open(node_id=1, cluster_id="c")
+    logs.load(lambda _: LogConfig())
+    hosted = follower(path / "unused", "t")
+    hosted.log = logs.open_or_create("t", 0, topic_id=b"t".ljust(16), config=config(segment_bytes=500))
+    fill(hosted.log, 20, leader_epoch=1)
+    hosted.log.flush_now()
+    logs.directories[0].checkpoint_now()
+    hosted.state.record_append(40)
+    return logs, hosted
+
+
+async def test_a_follower_is_truncated_without_holding_the_loop(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk = ThreadNotingDisk()
+    logs, hosted = stored_in(tmp_path, disk)
+    disk.on_loop.clear()
+
+    async def fetch(_: Any, request: Any) -> FetchResponse:
+        is_asked = any(topic.partitions[0].fetch_offset == 40 for topic in request.topics)
+        return diverging(hosted, 11) if is_asked else await no_news()
+
+    async with following(monkeypatch, fetch, hosted):
+        await eventually(lambda: hosted.log.log_end_offset == 10 and not hosted.log.removals.needs_settling)
+    assert disk.on_loop == []
+    recovery_points = f"{tmp_path}/{checkpoints.RECOVERY_POINTS}"
+    first_renamed = next(n for n, done in enumerate(disk.in_threads) if done[1].startswith(f"{tmp_path}/t-0/"))
+    assert ("rename", f"{recovery_points}.tmp") in disk.in_threads[:first_renamed]
+    assert checkpoints.read_offsets(RealDisk(), recovery_points)[checkpoints.TopicPartition("t", 0)] <= 10
+    logs.abandon()
+
+
+async def test_a_follower_that_becomes_leader_while_its_recovery_point_goes_back_keeps_its_records(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk = ThreadNotingDisk()
+    logs, hosted = stored_in(tmp_path, disk)
+
+    async def fetch(_: Any, request: Any) -> FetchResponse:
+        return diverging(hosted, 11) if request.topics else await no_news()
+
+    disk.gate.clear()
+    written = ("fdatasync", f"{tmp_path}/{checkpoints.RECOVERY_POINTS}.tmp")
+    async with following(monkeypatch, fetch, hosted) as fetcher:
+        await eventually(lambda: written in disk.in_threads)
+        hosted.state.change(replace(image(leader_epoch=2), leader=1), now_ms=0)
+        disk.gate.set()
+        await fetcher.stop()
+    assert (hosted.state.is_leader, hosted.log.log_end_offset) == (True, 40)
+    logs.abandon()
 
 
 async def test_a_leader_that_is_away_is_asked_again_after_a_pause_until_it_is_back(

@@ -10,7 +10,7 @@ from kazoo.exceptions import ConnectionLoss
 from kio.schema.errors import ErrorCode
 
 from broker.coordinator import GroupCoordinator
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch
+from broker.core.cluster_image import ClusterImage, apply_batch
 from broker.core.group_turn import GroupLimits
 from broker.group_routing import ImageRouting
 from broker.services import Cluster
@@ -21,6 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, PartitionState, TopicInfo
+from wire.internal_topics import OFFSETS_TOPIC
 
 SESSION_MS = 4_000
 

@@ -7,13 +7,14 @@ from typing import cast
 from structlog.testing import capture_logs
 
 from broker.config import load_broker_settings
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch
+from broker.core.cluster_image import ClusterImage, apply_batch
 from broker.topic_creation import TopicCreator
 from tests.support.eventually import eventually
 from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.clients import ControllerClient
 from wire.control.cluster_pb2 import BrokerInfo
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
 PROPERTIES = {"node.id": "1", "listeners": "CLIENT://h:1", "log.dirs": "none", "zookeeper.connect": "none:1"}
@@ -64,3 +65,20 @@ async def test_a_single_broker_makes_the_topics_when_its_settings_want_one_copy(
     topics.request_missing(TRANSACTIONS_TOPIC, site_of(1))
     await eventually(lambda: bool(asked.topics))
     assert (asked.topics[0].replication_factor, asked.topics[0].configs["min.insync.replicas"]) == (1, "1")
+
+
+async def test_segments_of_internal_topics_are_as_long_as_the_file_says() -> None:
+    topics, asked = creator(
+        offsets_topic_segment_bytes="20480",
+        transaction_state_log_segment_bytes="10240",
+        offsets_topic_replication_factor="1",
+        transaction_state_log_replication_factor="1",
+        transaction_state_log_min_isr="1",
+    )
+    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        topics.request_missing(name, site_of(1))
+    await eventually(lambda: len(asked.topics) == 2)
+    assert {topic.name: topic.configs["segment.bytes"] for topic in asked.topics} == {
+        OFFSETS_TOPIC: "20480",
+        TRANSACTIONS_TOPIC: "10240",
+    }

@@ -13,10 +13,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
-from broker.core.cluster_image import OFFSETS_TOPIC, ClusterImage, apply_batch
+from broker.core.cluster_image import ClusterImage, apply_batch
 from broker.core.group_messages import TopicPartition
 from broker.core.transaction_states import Transaction, TransactionState
 from broker.core.transactions import TransactionLimits
+from broker.metrics import BrokerMetrics
 from broker.services import Cluster, RequestContext
 from broker.transaction_coordinator import TransactionCoordinator
 from broker.transaction_markers import TransactionEnd
@@ -28,6 +29,7 @@ from wire import schemas
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
 from wire.entity_building import build_entity
+from wire.internal_topics import OFFSETS_TOPIC
 from wire.transaction_records import TRANSACTIONS_TOPIC
 
 APIS = [
@@ -93,6 +95,7 @@ async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
         cluster=Cluster(image),
         clock=clock,
         config=SimpleNamespace(offsets_partition_count=50),
+        metrics=BrokerMetrics(),
         transactions=coordinator,
         transaction_routing=routing,
         transaction_markers=markers,
@@ -159,12 +162,24 @@ async def test_a_transactional_producer_gets_an_id_and_its_next_epoch(services: 
         assert stale.error_code is wanted
 
 
+@pytest.mark.parametrize("named", [{"producer_id": 7}, {"producer_epoch": 0}])
+@pytest.mark.parametrize("transactional_id", ["tx", None])
+async def test_an_id_without_an_epoch_is_refused(
+    services: Any, transactional_id: str | None, named: dict[str, int]
+) -> None:
+    timeout = i32Timedelta.parse(timedelta(seconds=10))
+    given = {"producer_id": -1, "producer_epoch": -1, **named}
+    refused = await ask(
+        services, "init_producer_id", 5, transactional_id=transactional_id, transaction_timeout=timeout, **given
+    )
+    assert refused.error_code is ErrorCode.invalid_request
+
+
 @pytest.mark.parametrize("version", versions("add_partitions_to_txn"))
 async def test_partitions_are_added_and_zombies_refused(services: Any, version: int) -> None:
     await init(services)
     if version >= 4:
-        unknown = ErrorCode.transaction_abortable if version >= 5 else ErrorCode.invalid_txn_state
-        assert await add(services, version, verify_only=True) is unknown
+        assert await add(services, version, verify_only=True) is ErrorCode.transaction_abortable
     assert await add(services, version) is ErrorCode.none
     assert await add(services, version, topic="nowhere") is ErrorCode.unknown_topic_or_partition
     fenced = ErrorCode.producer_fenced if version >= 2 else ErrorCode.invalid_producer_epoch

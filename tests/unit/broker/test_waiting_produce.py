@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -48,6 +48,9 @@ class Asked:
 
     def answer_by(self, answering: Callable[[], None]) -> None:
         answering()
+
+    def count_errors(self, codes: Iterable[int]) -> None:
+        self.errors = [code for code in codes if code]
 
     def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
         response = parse_produce_response(b"".join(parts), 0, VERSION)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -20,7 +21,7 @@ from broker.cut_records import CutRecords
 from broker.follower_fetches import FollowerFetches
 from broker.following import take_answer
 from broker.handlers import delete_records
-from broker.handlers.mirror_append import _answer_replicated, _Outcome
+from broker.handlers.mirror_append import _answer_replicated, _Outcome, handle_frame
 from broker.hosted_partition import HostedPartition
 from broker.log.log_store import LogStore
 from broker.metrics import BrokerMetrics
@@ -29,14 +30,15 @@ from broker.offline_reports import OfflineReplicaReports
 from broker.purgatory import Purgatory
 from broker.replicas import Replicas
 from broker.services import Cluster, RequestContext
-from runtime.disk import RealDisk
+from runtime.disk import Disk, RealDisk
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
+from tests.support.thread_noting_disk import ThreadNotingDisk
 from wire.control import broker_pb2, controller_pb2
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.fetch_codec import PartitionFetched
-from wire.mirror_append_codec import PartitionToMirror
+from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror, mirror_append_parts
 
 KEY = ("t", 0)
 TOPIC_ID = bytes(range(16))
@@ -62,13 +64,13 @@ class Waiting:
 class Leader:
     """A broker's replicas, as its controller sees them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self.clock = ManualClock()
         settings = load_broker_settings(
             {"node.id": "1", "listeners": "CLIENT://:0", "log.dirs": str(directory), "zookeeper.connect": "none:1"}
         )
         self.cluster = Cluster(ClusterImage(site="a", node_id=OWN))
-        self.logs = LogStore([str(directory)], RealDisk(), now_ms=self.clock.now_ms)
+        self.logs = LogStore([str(directory)], disk or RealDisk(), now_ms=self.clock.now_ms)
         self.logs.open(node_id=OWN, cluster_id="c")
         self.replicas = Replicas(
             settings,
@@ -240,13 +242,21 @@ class Asked:
 
     def __init__(self) -> None:
         self.connection = SimpleNamespace(on_close=None)
+        self.header = SimpleNamespace(body_position=0)
         self.answers: list[bytes] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def later(self, answering: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.create_task(answering))
 
     def rest_ms(self) -> int:
         return 0
 
     def answer_by(self, answering: Any) -> None:
         answering()
+
+    def count_errors(self, codes: Iterable[int]) -> None:
+        self.errors = [code for code in codes if code]
 
     def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
         self.answers.append(b"".join(parts))
@@ -271,6 +281,33 @@ async def test_a_mirror_is_told_at_once_that_the_leadership_was_lost_while_its_b
     _answer_replicated(services, asked, [("t", [outcome])])
     assert asked.answers
     assert outcome.error is ErrorCode.not_leader_or_follower
+
+
+async def test_a_mirrored_log_restarts_higher_without_holding_the_loop(tmp_path: Path) -> None:
+    disk = ThreadNotingDisk()
+    leader = Leader(tmp_path, disk)
+    hosted = await leader.hear(replicas=(OWN,), isr=(OWN,), links=(link(active_site="b"),))
+    first = PartitionToMirror(0, 0, 1, 0, 1, batch())
+    append_mirrored(leader.replicas, hosted, first, now_ms=leader.clock.now_ms())
+    hosted.log.flush_now()
+    (known,) = leader.cluster.image.links.values()
+    services: Any = SimpleNamespace(
+        replicas=leader.replicas, clock=leader.clock, image=leader.cluster.image, cluster=leader.cluster
+    )
+    sent = PartitionToMirror(0, 100, 101, 100, 1, batch(base_offset=100))
+    request = MirrorAppend(known.name, known.epoch, [TopicToMirror("t", UUID(bytes=TOPIC_ID), [sent])])
+    frame = bytearray(b"".join(mirror_append_parts(request)[0]))
+    asked: Any = Asked()
+    disk.on_loop.clear()
+    handle_frame(services, asked, memoryview(frame))
+    frame[:] = bytes(len(frame))
+    await asyncio.gather(*asked.tasks)
+    assert (asked.errors, len(asked.answers)) == ([], 1)
+    assert disk.on_loop == []
+    assert (hosted.log.log_start_offset, hosted.log.log_end_offset) == (100, 101)
+    with hosted.log.read(100, max_bytes=1 << 20) as piece:
+        assert piece.read_bytes() == bytes(sent.records or b"")
+    leader.logs.abandon()
 
 
 class Controller:

@@ -10,6 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from cli.main import app
+from runtime import compiled
+from wire.connection import installed_version
 
 DAEMONS = ("bridge", "broker", "controller", "mirror")
 """Speak through their logs and metrics."""
@@ -40,3 +42,9 @@ def test_a_command_shows_its_help(name: str) -> None:
     shown = CliRunner().invoke(app, [*name.split(), "--help"])
     assert shown.exit_code == 0, shown.exception
     assert "Example:" in shown.output
+
+
+def test_the_command_says_which_release_it_is() -> None:
+    shown = CliRunner().invoke(app, ["--version"])
+    assert shown.exit_code == 0
+    assert shown.output == f"antipode {installed_version()} (compiled modules: {compiled.describe()})\n"

@@ -19,7 +19,7 @@ ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]*)\|", re.MULTILINE)
 
 DEFAULTS = {
     str(field.alias): field.default
-    for model in (BrokerSettings, MirrorConfig)
+    for model in (ControllerSettings, BrokerSettings, MirrorConfig)
     for field in model.model_fields.values()
     if field.alias
 }
@@ -39,7 +39,10 @@ def test_every_listed_key_is_one_that_a_daemon_reads() -> None:
 
 def test_every_own_key_of_a_broker_is_listed() -> None:
     own = {
-        str(field.alias) for field in BrokerSettings.model_fields.values() if str(field.alias).startswith("antipode.")
+        str(field.alias)
+        for model in (BrokerSettings, ControllerSettings)
+        for field in model.model_fields.values()
+        if str(field.alias).startswith("antipode.")
     }
     assert own - {key for key, _ in rows()} == set()
 

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+import pytest
 
 from cli.status import look, problems
 from dr.environment import Environment, EnvironmentLink, EnvironmentMirror, EnvironmentSite
 from tests.support.ports import LOOPBACK
 from wire.control import mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
+from wire.control.broker_pb2 import EpochStart, PartitionDescription
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 
 RECORD = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1)
 
 
 class Agent(site_pb2_grpc.SiteAgentServicer):
-    """Of either site: it knows the link."""
+    """Of either site: it knows the link, and a partition with these leader epochs."""
+
+    def __init__(self, end: int = 0, epochs: Sequence[tuple[int, int]] = ()) -> None:
+        self._partition = PartitionDescription(
+            topic="flights",
+            log_end_offset=end,
+            high_watermark=end,
+            epochs=[EpochStart(epoch=epoch, start_offset=start) for epoch, start in epochs],
+        )
 
     async def GetSiteView(self, request: Any, context: Any) -> site_pb2.GetSiteViewReply:
         return site_pb2.GetSiteViewReply(view=SiteView(controller_id=1))
@@ -28,7 +38,7 @@ class Agent(site_pb2_grpc.SiteAgentServicer):
         return site_pb2.ListLinksReply()
 
     async def DescribeLink(self, request: Any, context: Any) -> site_pb2.DescribeLinkReply:
-        return site_pb2.DescribeLinkReply(record=RECORD)
+        return site_pb2.DescribeLinkReply(record=RECORD, partitions=[self._partition])
 
 
 class SlowMirror(mirror_pb2_grpc.MirrorAdminServicer):
@@ -41,9 +51,9 @@ class SlowMirror(mirror_pb2_grpc.MirrorAdminServicer):
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[str]:
+async def serving(agent: Agent | None = None) -> AsyncIterator[str]:
     server = grpc.aio.server()
-    site_pb2_grpc.add_SiteAgentServicer_to_server(Agent(), server)  # type: ignore[no-untyped-call]
+    site_pb2_grpc.add_SiteAgentServicer_to_server(agent or Agent(), server)  # type: ignore[no-untyped-call]
     mirror_pb2_grpc.add_MirrorAdminServicer_to_server(SlowMirror(), server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port(f"{LOOPBACK}:0")
     await server.start()
@@ -67,3 +77,58 @@ async def test_a_mirror_that_is_slow_to_answer_is_not_told_to_be_silent(monkeypa
     (link,) = found["links"]
     assert link["mirror"] == "MIRRORING"
     assert problems(found["sites"], found["links"]) == []
+
+
+async def test_a_standby_that_is_longer_and_has_another_history_is_named_with_what_it_lacks() -> None:
+    async with serving(Agent(7, [(0, 0), (9, 4)])) as active, serving(Agent(10, [(0, 0)])) as standby:
+        places = {"a": active, "b": standby}
+        known = Environment(
+            sites={
+                name: EnvironmentSite(bootstrap_servers="", grpc=(address,), processes=())
+                for name, address in places.items()
+            },
+            links=(EnvironmentLink(name="a-b", source="a", target="b"),),
+        )
+        found = await look(known)
+    (told,) = found["links"]
+    assert (told["lag_records"], told["copyable_records"]) == (3, 3)
+    (problem,) = found["problems"]
+    assert problem.startswith(
+        "link a-b: flights-0 differs from offset 4 on: b has 6 records of its own (offsets 4 to 9)"
+    )
+
+
+def link(**fields: Any) -> dict[str, Any]:
+    known = {
+        "name": "a-b",
+        "source": "a",
+        "target": "b",
+        "active_site": "b",
+        "epoch": 2,
+        "lag_records": 100,
+        "mirror": "PROMOTED",
+        "mirror_heard_ms": 400,
+        "mirror_problems": [],
+        "differing": [],
+        "deposed": [],
+        "is_contested": False,
+    }
+    return {**known, **fields}
+
+
+@pytest.mark.parametrize("mirror", ["PROMOTED", "not known"])
+@pytest.mark.parametrize(("heard_ms", "heard"), [(-1, "never heard"), (90_000, "not heard for 90 s")])
+def test_a_promoted_site_without_a_mirror_back_is_named(mirror: str, heard_ms: int, heard: str) -> None:
+    (told,) = problems({}, [link(mirror=mirror, mirror_heard_ms=heard_ms)])
+    assert told.startswith(f"link a-b: b is not protected: the passive site a has no mirror that carries all ({heard})")
+    assert "a is 100 records behind" in told
+    assert "link.name=a-b and the agents of a" in told
+
+
+def test_a_link_with_a_mirror_back_and_equal_histories_is_well() -> None:
+    assert problems({}, [link()]) == []
+    assert problems({}, [link(mirror="MIRRORING")]) == []
+
+
+def test_a_standby_with_another_history_is_a_problem() -> None:
+    assert problems({}, [link(differing=["flights-0 differs"])]) == ["link a-b: flights-0 differs"]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.compatibility.cells import Cell, Column, NotOffered, Outcome, Row, run_row
-from tests.compatibility.matrix import ROWS, is_complete
+from tests.compatibility.cells import BASICS, Cell, Column, NotOffered, Outcome, Row, run_row
+from tests.compatibility.environments import Environment
+from tests.compatibility.matrix import ROWS, is_complete, run_matrix, updated
 from tests.compatibility.page import render
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -28,11 +29,15 @@ def test_the_page_in_the_docs_was_written_by_a_run(published: dict[str, Any]) ->
 def test_the_page_has_every_declared_row_with_what_it_declares(published: dict[str, Any]) -> None:
     assert [row["client"] for row in published["rows"]] == [row.name for row in ROWS]
     for row, found in zip(ROWS, published["rows"], strict=True):
-        for column in Column:
-            cell, declared = found["cells"][str(column)], row.cells[column]
+        assert set(found["cells"]) == set(row.cells)
+        for column, declared in row.cells.items():
+            cell = found["cells"][str(column)]
             is_declared = isinstance(declared, NotOffered)
             assert (cell["outcome"] == Outcome.NOT_OFFERED) is is_declared, (row.name, column)
-            assert not is_declared or cell["detail"] == declared.reason
+            if is_declared:
+                assert cell["detail"] == declared.reason
+            else:
+                assert set(cell["environments"]) == set(row.environments), (row.name, column)
 
 
 def raising(site: Any) -> str:
@@ -40,7 +45,7 @@ def raising(site: Any) -> str:
 
 
 def row_of_each_kind(missing: str = "") -> Row:
-    cells = dict.fromkeys(Column, NotOffered("no such thing"))
+    cells = dict.fromkeys(BASICS, NotOffered("no such thing"))
     checks = {Column.PRODUCE: lambda site: "100 records", Column.CONSUME: raising}
     return Row(name="a client", version=lambda: "1", missing=lambda: missing, cells={**cells, **checks})
 
@@ -63,6 +68,52 @@ def test_a_client_that_is_not_there_is_told_as_not_run() -> None:
     assert (
         outcomes(run_row(row_of_each_kind("npm is not on PATH"), site))[:2] == [("not run", "npm is not on PATH")] * 2
     )
+
+
+def test_a_cell_is_what_it_was_where_it_went_worst_and_the_page_says_where_that_was() -> None:
+    def at_home_only(site: Any) -> str:
+        assert site == "home", "too far"
+        return "100 records"
+
+    cells = {Column.PRODUCE: lambda _: "10 records", Column.CONSUME: at_home_only, Column.PATTERNS: lambda _: "matched"}
+    row = Row(name="a client", version=lambda: "1", missing=lambda: "", cells=cells)
+    environments: Any = [(Environment.LONE, "home"), (Environment.PAIR, "away")]
+    document = run_matrix([row], environments, lambda _: None)
+    assert {name: cell["outcome"] for name, cell in document["rows"][0]["cells"].items()} == {
+        "produce": "passed",
+        "consume": "failed",
+        "patterns": "passed",
+    }
+    page = render(document)
+    for line in (
+        "| a client | 1 | passed | **failed** | · | · | · |",
+        "- produce: passed: 10 records",
+        "- consume (lone broker): passed: 100 records",
+        "- consume (routed pair): **failed**: AssertionError: too far",
+        "| a client | 1 | · | passed | · | · | · | · |",
+    ):
+        assert line in page.splitlines(), line
+    assert not is_complete(document)
+
+
+def test_a_part_that_is_run_again_replaces_its_own_cells_alone() -> None:
+    row = next(row for row in ROWS if row.name == "kcat")
+    there = {"outcome": "passed", "detail": "now"}
+
+    def ran(environment: Environment, outcome: dict[str, str]) -> dict[str, Any]:
+        cells = {"produce": {"outcome": outcome["outcome"], "environments": {str(environment): outcome}}}
+        return {"rows": [{"client": "kcat", "version": "kcat 2", "cells": cells}]}
+
+    first = updated({}, ran(Environment.LONE, there))
+    both = updated(first, ran(Environment.PAIR, {"outcome": "failed", "detail": "too far"}))
+    (found,) = (found for found in both["rows"] if found["client"] == "kcat")
+    produced = found["cells"]["produce"]
+    assert produced["environments"][Environment.LONE] == there
+    assert produced["environments"][Environment.PAIR] == {"outcome": "failed", "detail": "too far"}
+    assert produced["environments"][Environment.THREE]["outcome"] == "not run"
+    assert (produced["outcome"], found["cells"]["admin"]["outcome"]) == ("failed", "not offered")
+    assert set(found["cells"]) == set(row.cells)
+    assert not is_complete(both)
 
 
 def test_a_failed_or_missing_cell_makes_the_run_fail() -> None:

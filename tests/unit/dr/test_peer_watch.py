@@ -67,14 +67,29 @@ def test_a_contested_link_is_a_figure() -> None:
     assert figures == [1, 0]
 
 
+LINK = {
+    "name": "a-b",
+    "source": "a",
+    "target": "b",
+    "active_site": "a",
+    "epoch": 2,
+    "lag_records": 0,
+    "mirror": "MIRRORING",
+    "mirror_heard_ms": 100,
+    "is_contested": False,
+    "differing": [],
+    "deposed": [],
+}
+
+
 @pytest.mark.parametrize(
     ("mirror", "heard_ms", "is_contested", "said"),
     [
         ("MIRRORING", 100, False, ""),
         ("not known", 100, False, ""),
         ("not known", None, False, ""),
-        ("not known", -1, False, "(never heard): does one run?"),
-        ("not known", 60_000, False, "(not heard for 60 s): does one run?"),
+        ("not known", -1, False, "has no mirror that carries all (never heard)"),
+        ("not known", 60_000, False, "has no mirror that carries all (not heard for 60 s)"),
         ("silent", -1, False, "the mirror is silent"),
         ("MIRRORING", 100, True, "both sites hold themselves for active in epoch 2"),
     ],
@@ -82,14 +97,13 @@ def test_a_contested_link_is_a_figure() -> None:
 def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_sites(
     mirror: str, heard_ms: int | None, said: str, *, is_contested: bool
 ) -> None:
-    link = {"name": "a-b", "active_site": "a", "epoch": 2, "mirror": mirror, "mirror_heard_ms": heard_ms}
-    found = problems({}, [{**link, "is_contested": is_contested, "deposed": [], "mirror_problems": []}])
+    told = {"mirror": mirror, "mirror_heard_ms": heard_ms, "is_contested": is_contested, "mirror_problems": []}
+    found = problems({}, [{**LINK, **told}])
     assert len(found) == bool(said)
     assert said in "".join(found)
 
 
 def test_status_names_a_daemon_of_the_mirror_that_does_not_carry_offsets() -> None:
-    link = {"name": "a-b", "active_site": "a", "epoch": 2, "mirror": "MIRRORING", "mirror_heard_ms": 100}
     said = "mirror daemon m2:9391 does not carry offsets: billing: refused (said 0.1 s ago)"
-    found = problems({}, [{**link, "is_contested": False, "deposed": [], "mirror_problems": [said]}])
+    found = problems({}, [{**LINK, "mirror_problems": [said]}])
     assert found == [f"link a-b: {said}"]

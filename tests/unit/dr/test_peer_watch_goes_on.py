@@ -13,7 +13,7 @@ import pytest
 from dr.peer_watch import PeerWatch
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
-from wire.control.broker_pb2 import ConfirmLinkReply, UpdatePeerViewReply
+from wire.control.broker_pb2 import ConfirmLinkReply, PeerViewStandsReply, UpdatePeerViewReply
 from wire.control.cluster_pb2 import LinkRecord, LinkSite, SiteView
 from wire.control.site_pb2 import GetSiteViewReply
 
@@ -34,6 +34,8 @@ class Home:
     def __init__(self) -> None:
         self.views: list[SiteView] = []
         self.confirmed: list[str] = []
+        self.stood: list[str] = []
+        """Peers of which the broker learned that their view is still the same."""
         self.in_the_way: list[BaseException] = []
         """What the next questions to the peer meet."""
 
@@ -51,6 +53,10 @@ class Home:
     async def UpdatePeerView(self, view: SiteView, *, timeout: float) -> UpdatePeerViewReply:  # noqa: ASYNC109
         self.views.append(view)
         return UpdatePeerViewReply()
+
+    async def PeerViewStands(self, request: Any, *, timeout: float) -> PeerViewStandsReply:  # noqa: ASYNC109
+        self.stood.append(request.site)
+        return PeerViewStandsReply()
 
     async def ConfirmLink(self, request: Any, *, timeout: float) -> ConfirmLinkReply:  # noqa: ASYNC109
         self.confirmed.append(request.link)
@@ -95,3 +101,16 @@ async def test_the_own_broker_gets_the_peers_view_although_the_links_cannot_be_l
         await eventually(lambda: home.views and looks >= 2)
     finally:
         await watch.stop()
+
+
+async def test_the_own_broker_learns_at_every_look_that_a_view_which_it_has_still_stands() -> None:
+    """What peers' brokers reported is forgotten only when a newer view says something else."""
+    home = Home()
+
+    async def on_level(_: LinkRecord) -> None:
+        """Nothing is to be done."""
+
+    watch = watching(home, on_level)
+    for _ in range(3):
+        await watch.tick()
+    assert (len(home.views), home.stood) == (1, ["b", "b"])

@@ -125,6 +125,11 @@ def test_keys_that_count_for_nothing_are_told_and_no_others() -> None:
     assert (verdict.key, verdict.explanation) == ("topic.naming.table", "it counts with topic.naming.policy=table")
     (verdict,) = verdicts_on(LEAST | {"antipode.sharing.zookeeper.connect": "z:1"})
     assert verdict.explanation == "it counts with antipode.sharing.enabled=true"
+    session = {"antipode.sharing.session.timeout.ms": "3000"}
+    assert not verdicts_on(TRANSLATE | {"antipode.target.transactions": "false"} | session)
+    for other in (LEAST, TRANSLATE):
+        (verdict,) = verdicts_on(other | session)
+        assert verdict.explanation.endswith("or on translate links without transactions")
 
 
 def test_each_setting_of_translate_links_is_known_as_one() -> None:
@@ -132,3 +137,18 @@ def test_each_setting_of_translate_links_is_known_as_one() -> None:
     first = keys.index("source.alias")
     assert [key for key in keys if OF_TRANSLATE_LINKS.fullmatch(key)] == keys[first:]
     assert [key for key in keys if OF_EXACT_LINKS.fullmatch(key)] == ["site.agents", "link.refresh.interval.ms"]
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("queue.size", "queue.byte.size"),
+        ("offset.commit.interval.ms", "group.sync.interval.ms"),
+        ("consumer.config", "source.bootstrap.servers"),
+        ("producer.config", "target.bootstrap.servers"),
+        ("message.handler", "topic.naming.table"),
+    ],
+)
+def test_options_of_the_first_mirror_maker_are_named_with_what_serves_instead(key: str, hint: str) -> None:
+    (verdict,) = [one for one in verdicts_on({**LEAST, key: "whatever"}) if one.key == key]
+    assert hint in verdict.explanation

@@ -52,13 +52,27 @@ async def test_answers_come_in_the_order_of_the_requests(broker: ScriptedBroker)
     assert [request.states_filter[0] for request in broker.requests(LIST_GROUPS)] == [str(n) for n in range(20)]
 
 
-@pytest.mark.parametrize("buffer_bytes", [-1, 65536])
-async def test_connections_are_kept_alive_and_send_at_once(broker: ScriptedBroker, buffer_bytes: int) -> None:
-    options = ConnectionOptions(receive_buffer_bytes=buffer_bytes, send_buffer_bytes=buffer_bytes)
-    async with connected(broker.address, options) as connection:
+async def test_connections_are_kept_alive_and_send_at_once(broker: ScriptedBroker) -> None:
+    async with connected(broker.address, ConnectionOptions()) as connection:
         live = connection._stream.transport.get_extra_info("socket")
         assert live.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert live.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(("receive_bytes", "send_bytes"), [(40_000, 60_000), (-1, 60_000), (40_000, -1), (-1, -1)])
+async def test_the_buffers_of_a_socket_have_the_sizes_that_were_asked_for(
+    broker: ScriptedBroker, receive_bytes: int, send_bytes: int
+) -> None:
+    options = ConnectionOptions(receive_buffer_bytes=receive_bytes, send_buffer_bytes=send_bytes)
+    async with connected(broker.address, options) as connection:
+        live = connection._stream.transport.get_extra_info("socket")
+        for name, wanted_bytes in ((socket.SO_RCVBUF, receive_bytes), (socket.SO_SNDBUF, send_bytes)):
+            in_force = live.getsockopt(socket.SOL_SOCKET, name)
+            # Linux doubles what is asked for, and a size that was set is never what it starts a socket with.
+            if wanted_bytes >= 0:
+                assert in_force == 2 * wanted_bytes
+            else:
+                assert in_force not in (2 * receive_bytes, 2 * send_bytes)
 
 
 async def test_no_more_requests_than_allowed_are_unanswered(broker: ScriptedBroker) -> None:

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import (
+    DEFAULT_TOPIC_BLACKLIST,
     LEADER_EPOCH_BAND,
     InvalidPattern,
     SiteRole,
+    blacklist_of,
     carries_group,
     carries_topic,
     link_of_topic,
@@ -20,6 +22,7 @@ from wire.links import (
     role_of,
     supersedes,
 )
+from wire.topic_names import INTERNAL_TOPICS
 
 
 def _link(**fields: object) -> LinkRecord:
@@ -51,8 +54,30 @@ def test_exclude_wins_and_unmatched_is_out(topic: str, is_carried: bool) -> None
     assert carries_topic(_link(), topic) is is_carried
 
 
-def test_internal_topics_are_never_carried() -> None:
-    assert not carries_topic(_link(topic_whitelist=[".*"]), "__consumer_offsets")
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+def test_internal_topics_are_never_carried(topic: str) -> None:
+    assert not carries_topic(_link(topic_whitelist=[".*"], topic_blacklist=[], is_blacklist_complete=True), topic)
+
+
+@pytest.mark.parametrize(
+    ("fields", "carried"),
+    [
+        ({"topic_blacklist": [], "is_blacklist_complete": True}, ["__mine", "mm2-x.internal", "t.replica", "t"]),
+        ({"topic_blacklist": DEFAULT_TOPIC_BLACKLIST, "is_blacklist_complete": True}, ["t"]),
+        ({"topic_blacklist": ["t"], "is_blacklist_complete": True}, ["__mine", "mm2-x.internal", "t.replica"]),
+        ({"topic_blacklist": []}, ["mm2-x.internal", "t.replica", "t"]),
+        ({"topic_blacklist": ["t"]}, ["mm2-x.internal", "t.replica"]),
+    ],
+    ids=["nothing stays", "the default", "a list of its own", "an older link", "an older link with a list"],
+)
+def test_topics_of_users_stay_at_home_by_the_blacklist_alone(fields: dict[str, object], carried: list[str]) -> None:
+    link = _link(topic_whitelist=[".*"], **fields)
+    assert [topic for topic in ("__mine", "mm2-x.internal", "t.replica", "t") if carries_topic(link, topic)] == carried
+
+
+def test_an_older_link_shows_what_it_leaves_at_home_without_listing_it() -> None:
+    assert blacklist_of(_link()) == (".*-local", "__.*")
+    assert blacklist_of(_link(is_blacklist_complete=True)) == (".*-local",)
 
 
 def test_a_pattern_matches_the_whole_name() -> None:

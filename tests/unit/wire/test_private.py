@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName
+from kio.static.primitive import i8, i32, i64
 
 from wire import schemas
 from wire.private import MIRROR_APPEND, MIRROR_OFFSET_COMMIT, SITE_METADATA, link_claim, parse_link_claim
+from wire.quarantine_messages import (
+    QuarantineEntry,
+    QuarantineRecordsOutcome,
+    QuarantineRecordsPartition,
+    QuarantineRecordsRequest,
+    QuarantineRecordsResponse,
+    QuarantineRecordsTopic,
+    QuarantineRequest,
+    QuarantineResponse,
+)
 
 
 @pytest.mark.parametrize(("link", "epoch"), [("a-b", 0), ("odd@name", 2**31 - 1)])
@@ -28,3 +43,44 @@ def test_borrowed_schemas_are_those_of_their_models() -> None:
 def test_other_versions_do_not_exist(api_key: int, version: int) -> None:
     with pytest.raises(schemas.UnknownSchema):
         schemas.request_type(api_key, version)
+
+
+def test_quarantine_messages_pass_through_their_codec() -> None:
+    asked = QuarantineRecordsRequest(
+        link="a-b",
+        link_epoch=i32(3),
+        reason="histories diverge at offset 30",
+        topics=(
+            QuarantineRecordsTopic(
+                name=TopicName("orders"),
+                topic_id=uuid.UUID(int=7),
+                partitions=(QuarantineRecordsPartition(index=i32(0), first_offset=i64(30)),),
+            ),
+        ),
+    )
+    entry = QuarantineEntry(
+        name="0.cut.orders-0",
+        kind="truncated",
+        topic=TopicName("orders"),
+        partition=i32(0),
+        first_offset=i64(30),
+        end_offset=i64(31),
+        size_bytes=i64(70),
+        topic_id="",
+        at_ms=i64(1),
+        reason="why",
+        origin_site="",
+        link="",
+        link_epoch=i32(-1),
+    )
+    outcome = QuarantineRecordsOutcome(topic=TopicName("orders"), index=i32(0), error_code=ErrorCode.none)
+    messages = (
+        asked,
+        QuarantineRecordsResponse(outcomes=(outcome,)),
+        QuarantineRequest(action=i8(1), name="0.cut.orders-0", position=i64(0)),
+        QuarantineResponse(error_code=ErrorCode.none, entries=(entry,)),
+        QuarantineResponse(error_code=ErrorCode.none, records=b"batches"),
+        QuarantineResponse(error_code=ErrorCode.resource_not_found, error_message="nothing is kept"),
+    )
+    for message in messages:
+        assert schemas.decode(type(message), schemas.encode(message)) == message

@@ -6,11 +6,12 @@ import pytest
 
 from wire.record_batch import (
     HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
     BatchHeader,
     InvalidBatch,
     encode_header,
     iterate_headers,
-    patch_log_append_time,
+    patch_header,
     patch_placement,
     read_header,
     verify_crc,
@@ -123,12 +124,16 @@ def test_leader_places_a_batch_without_touching_its_crc() -> None:
     assert patched.rest.obj is batch
 
 
-def test_log_append_time_renews_the_crc() -> None:
+def test_another_header_renews_the_crc() -> None:
     batch = b"pad" + batch_of(base_offset=0)
-    patched = patch_log_append_time(
-        batch, 3, read_header(batch, 3), base_offset=9, leader_epoch=1, log_append_time_ms=1_800_000_000_000
+    received = read_header(batch, 3)
+    wanted = received._replace(
+        base_offset=9,
+        partition_leader_epoch=1,
+        attributes=received.attributes | LOG_APPEND_TIME_BIT,
+        max_timestamp=1_800_000_000_000,
     )
-    stored = b"".join(patched)
+    stored = b"".join(patch_header(batch, 3, received, wanted))
     header = read_header(stored)
     assert header.is_log_append_time
     assert header.max_timestamp == 1_800_000_000_000

@@ -20,7 +20,7 @@ public class WordCount {
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, given[4]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, given[5]);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
-        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 3);
+        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, -1);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");

@@ -109,7 +109,7 @@ async function administer(kafka, command, topic, given) {
   switch (command) {
     case "create-topic": {
       const configEntries = [{ name: "retention.ms", value: given[1] }];
-      const wanted = { topic, numPartitions: Number(given[0]), replicationFactor: 3, configEntries };
+      const wanted = { topic, numPartitions: Number(given[0]), replicationFactor: -1, configEntries };
       await admin.createTopics({ topics: [wanted] });
       break;
     }

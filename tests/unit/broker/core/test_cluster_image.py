@@ -7,6 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.core.access import mirror_error, passive_link_for_new_topic, read_error, write_error
 from broker.core.cluster_image import (
+    NO_CHANGE,
     ClusterImage,
     LinkRole,
     StaleControllerEpoch,
@@ -15,11 +16,15 @@ from broker.core.cluster_image import (
     confirm_link,
     difference,
     group_partition,
+    topic_image,
+    with_peer_reports,
     with_peer_view,
     without_departed,
+    without_old_reports,
 )
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.links import stand_in
 
 OWN, PEER = 1001, 2001
 
@@ -200,6 +205,36 @@ def test_a_passive_site_that_never_heard_of_its_peer_names_no_leader() -> None:
     assert routed.topic.partitions[0].leader == -1
 
 
+def test_a_copy_of_a_topic_that_the_active_site_does_not_have_is_no_topic_for_clients() -> None:
+    found = with_peer_view(image(topic("orders"), site="b", links=[link()]), peer_view())
+    assert found.routed_topic("orders") is None
+    assert list(found.routed_topic_names()) == []
+    assert found.routed_topic_with_id(b"i" * 16) is None
+    assert "orders" in found.topics
+
+
+def test_topics_are_found_by_their_ids_as_clients_must_see_them() -> None:
+    known = image(topic("orders"), site="b", links=[link()])
+    found = with_peer_view(known, peer_view(topic("orders", topic_id=b"n" * 16), topic("home", topic_id=b"h" * 16)))
+    names = {topic_id: found.routed_topic_with_id(topic_id * 16) for topic_id in (b"i", b"n", b"h")}
+    assert {key: routed and routed.topic.name for key, routed in names.items()} == {
+        b"i": None,  # the copy of a topic that was made again there
+        b"n": "orders",
+        b"h": "home",
+    }
+
+
+def test_what_a_peer_reports_changes_nothing_of_this_site_s_own() -> None:
+    before = with_peer_view(image(topic("own"), site="b", links=[link()]), peer_view())
+    after = with_peer_reports(before, "a", [(topic_image(topic("orders", leader=PEER)), False)], at_ms=5)
+    routed = after.routed_topic("orders")
+    assert routed is not None
+    assert (routed.is_own_site, routed.topic.partitions[0].leader) == (False, PEER)
+    assert (after.version, difference(before, after)) == (before.version + 1, NO_CHANGE)
+    assert without_old_reports(after, "a", before_ms=5) is after
+    assert without_old_reports(after, "a", before_ms=6).routed_topic("orders") is None
+
+
 def test_topics_that_only_the_active_site_has_yet_are_shown() -> None:
     found = with_peer_view(
         image(site="b", links=[link()]), peer_view(topic("orders-2", leader=PEER), topic("home", leader=PEER))
@@ -304,3 +339,56 @@ def test_a_broker_that_went_is_remembered_until_it_is_forgotten_or_back() -> Non
 def test_a_list_of_brokers_that_says_nothing_new_is_the_same_list() -> None:
     first = brokers_listed(image(), OWN, 1002)
     assert brokers_listed(first, 1002, OWN).brokers is first.brokers
+
+
+def test_a_topic_is_found_by_its_id_at_the_site_that_clients_are_led_to() -> None:
+    ours, theirs = b"o" * 16, b"t" * 16
+    passive = image(topic("orders", topic_id=ours), topic("home"), site="b", links=[link()])
+    both = with_peer_view(passive, SiteView(site="a", version=1, topics=[topic("orders", leader=PEER, topic_id=ours)]))
+    found = both.routed_topic_with_id(ours)
+    assert found is not None
+    assert (found.is_own_site, found.topic.partitions[0].leader) == (False, PEER)
+    made_again = [topic("orders", leader=PEER, topic_id=theirs), topic("orders-new", leader=PEER, topic_id=b"n" * 16)]
+    other = with_peer_view(both, SiteView(site="a", version=2, topics=made_again))
+    assert other.routed_topic_with_id(ours) is None  # the name is another topic's by now
+    assert [getattr(other.routed_topic_with_id(one), "topic", None) for one in (theirs, b"n" * 16, b"u" * 16)] == [
+        other.peer_topics["a"].get("orders"),
+        other.peer_topics["a"].get("orders-new"),
+        None,
+    ]
+    own = other.routed_topic_with_id(b"i" * 16)
+    assert own is not None
+    assert own.is_own_site
+
+
+def test_a_topic_in_quarantine_stays_as_it_was_until_an_image_says_otherwise() -> None:
+    before = image(topic("orders", count=2), topic("gone"))
+    after = apply_batch(before, batch(quarantined_topics=["orders", "never-seen"]))
+    assert after.topics == {"orders": before.topics["orders"]}
+    assert after.quarantined == {"orders", "never-seen"}
+    assert [deleted.name for deleted in difference(before, after).deleted] == ["gone"]
+    change = apply_batch(after, batch(topic("new"), is_full=False))
+    assert change.quarantined == after.quarantined
+    mended = apply_batch(change, batch(topic("orders", epoch=5)))
+    assert not mended.quarantined
+    assert mended.topics["orders"].partitions.keys() == {0}
+
+
+def test_a_link_that_cannot_be_read_stays_as_it_was_and_a_new_broker_writes_to_nothing_that_it_may_carry() -> None:
+    known = image(topic("orders"), topic("home"), links=[link(active="a")])
+    unreadable = batch(topic("orders"), topic("home"), links=[stand_in("a-b", "a")])
+    assert apply_batch(known, unreadable).links == known.links
+    fresh = apply_batch(ClusterImage(site="a", node_id=OWN), unreadable)
+    for name in ("orders", "home"):
+        assert fresh.role_of_topic(name) is LinkRole.PASSIVE
+        assert write_error(fresh, name) is not ErrorCode.none
+        assert read_error(fresh, name, replica_id=-1) is ErrorCode.none
+    assert fresh.role_of_topic("__consumer_offsets") is LinkRole.LOCAL
+    mended = apply_batch(fresh, batch(topic("orders"), topic("home"), links=[link(active="a")]))
+    assert mended.role_of_topic("home") is LinkRole.LOCAL
+
+
+def test_a_stand_in_carries_only_what_no_other_link_carries() -> None:
+    both = image(topic("orders"), topic("home"), links=[stand_in("a", "a"), link(active="a")])
+    assert both.role_of_topic("orders") is LinkRole.UNCONFIRMED
+    assert both.role_of_topic("home") is LinkRole.PASSIVE

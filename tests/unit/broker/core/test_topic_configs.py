@@ -55,3 +55,8 @@ def test_synonyms_are_everything_that_is_set_with_the_value_in_force_first():
         ("7200000", ConfigSource.STATIC),
         ("604800000", ConfigSource.DEFAULT),
     ]
+
+
+def test_without_a_policy_nothing_old_is_cleaned_up() -> None:
+    config = LogConfig.from_topic_configs({}, {"cleanup.policy": ""})
+    assert (config.is_compacted, config.is_deleted) == (False, False)

@@ -1,5 +1,6 @@
 """Compaction: what stays, what goes, offsets unchanged, and a crash at any step."""
 
+import asyncio
 import os
 import random
 import shutil
@@ -40,7 +41,7 @@ def compact(log, disk=None, now_ms=NOW_MS):
     if plan is None:
         return None
     result = clean(plan, disk or RealDisk())
-    assert swap_in(log, plan, result, log._descriptors, now_ms)
+    assert asyncio.run(swap_in(log, plan, result, log._descriptors, now_ms))
     return result
 
 
@@ -174,7 +175,7 @@ def test_a_pass_over_segments_that_were_cut_meanwhile_is_dropped(tmp_path):
     result = clean(plan, RealDisk())
     log.truncate_to(5)
     before = contents(log)
-    assert swap_in(log, plan, result, log._descriptors, NOW_MS) is False
+    assert asyncio.run(swap_in(log, plan, result, log._descriptors, NOW_MS)) is False
     assert contents(log) == before
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".cleaned")]
 
@@ -209,7 +210,7 @@ def test_a_crash_after_any_step_of_a_swap_leaves_the_old_or_the_new_records(tmp_
         disk.before_operation = stop_at
         try:
             result = clean(plan, disk)
-            swap_in(copy, plan, result, copy._descriptors, NOW_MS)
+            asyncio.run(swap_in(copy, plan, result, copy._descriptors, NOW_MS))
         except Stopped:
             interruptions += 1
         else:

@@ -56,7 +56,7 @@ def keys_and_values(log):
 
 
 def run(log, plan, now_ms=NOW_MS):
-    assert swap_in(log, plan, clean(plan, RealDisk()), log._descriptors, now_ms)
+    assert asyncio.run(swap_in(log, plan, clean(plan, RealDisk()), log._descriptors, now_ms))
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ async def test_a_process_of_its_own_does_the_same_work_and_is_started_again_afte
                 put(log, b"k%d" % (number % 3), b"%d" % number)
             settle(log)
             plan = plan_compaction(log, NOW_MS)
-            assert swap_in(log, plan, await cleaner.clean(plan), log._descriptors, NOW_MS)
+            assert await swap_in(log, plan, await cleaner.clean(plan), log._descriptors, NOW_MS)
             assert len(keys_and_values(log)) < 20
             cleaner._process.kill()
             await cleaner._process.wait()

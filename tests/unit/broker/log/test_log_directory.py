@@ -1,5 +1,6 @@
 """Log directories and the store over them: locks, identity, clean and unclean stops, checkpoints, deletion."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -112,13 +113,14 @@ def test_a_partition_in_two_directories_is_refused(tmp_path):
         store(tmp_path / "a", tmp_path / "b")
 
 
-def test_a_deleted_log_is_gone_at_once_and_its_files_after_the_delay(tmp_path):
+async def test_a_deleted_log_is_gone_at_once_and_its_files_after_the_delay(tmp_path):
     logs = store(tmp_path)
     log = create(logs, file_delete_delay_ms=0)
     fill(log, 3)
     piece = log.read(0, max_bytes=100)
     logs.delete(log)
     assert logs.get("t", 0) is None
+    create(logs)  # the name is free at once
     (renamed,) = [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
     assert renamed.startswith("t-0.")
     assert piece.read_bytes()
@@ -131,7 +133,7 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_after_the_delay(tmp_path):
     again.close()
 
 
-async def test_maintenance_deletes_old_segments_and_removes_deleted_directories(tmp_path):
+async def test_old_segments_and_deleted_directories_are_removed_after_the_delay_without_another_pass(tmp_path):
     now = [NOW_MS]
     logs = store(tmp_path, now_ms=lambda: now[0])
     log = create(logs, segment_bytes=500, retention_bytes=1000, file_delete_delay_ms=10)
@@ -143,8 +145,11 @@ async def test_maintenance_deletes_old_segments_and_removes_deleted_directories(
     assert "t-0" in sentence
     assert "retention.bytes" in sentence
     assert any(name.endswith(".deleted") for name in os.listdir(tmp_path / "t-0"))
+    await logs.remove_due()
+    assert any(name.endswith(".deleted") for name in os.listdir(tmp_path / "t-0"))
+    assert any(name.startswith("gone-0.") for name in os.listdir(tmp_path))
     now[0] += 10
-    await logs.maintain(10**9)
+    await logs.remove_due()
     assert not any(name.endswith(".deleted") for name in os.listdir(tmp_path / "t-0"))
     assert not any(name.startswith("gone") for name in os.listdir(tmp_path))
     logs.close()
@@ -226,7 +231,7 @@ def test_a_new_log_does_not_inherit_checkpoints_of_a_deleted_one(tmp_path):
     log.flush_now()
     log.advance_high_watermark(10)
     log.advance_log_start_offset(9)
-    logs.checkpoint()
+    asyncio.run(logs.checkpoint())
     logs.delete(log)
     fill(create(logs), 2)
     logs.abandon()
@@ -244,14 +249,14 @@ def test_what_a_mirror_said_of_the_source_survives_a_restart(tmp_path, is_clean)
     logs = store(tmp_path)
     log = create(logs)
     create(logs, "own")
-    logs.checkpoint()
+    asyncio.run(logs.checkpoint())
     # a broker without copies has no such files
     assert not any((tmp_path / name).exists() for name in SOURCE_FILES)
     log.source = SourceSeen(700, NOW_MS)
     if is_clean:
         logs.close()
     else:
-        logs.checkpoint()
+        asyncio.run(logs.checkpoint())
         log.source.seen_at_ms += 1
         logs.abandon()
     again = store(tmp_path)
@@ -263,7 +268,7 @@ def test_what_a_mirror_said_of_the_source_survives_a_restart(tmp_path, is_clean)
     assert not once_more.get("t", 0).source.is_known
     # nor does a new topic of the name inherit it
     once_more.get("t", 0).source = SourceSeen(800, NOW_MS)
-    once_more.checkpoint()
+    asyncio.run(once_more.checkpoint())
     once_more.delete(once_more.get("t", 0))
     create(once_more)
     once_more.abandon()
@@ -277,7 +282,7 @@ def test_a_truncation_lowers_the_recovery_point_on_disk_first(tmp_path):
     log = create(logs)
     fill(log, 10)
     log.flush_now()
-    logs.checkpoint()
+    asyncio.run(logs.checkpoint())
     log.truncate_to(6)
     path = str(tmp_path / checkpoints.RECOVERY_POINTS)
     assert read_offsets(RealDisk(), path) == {TopicPartition("t", 0): 0}
@@ -300,6 +305,27 @@ def test_a_damaged_checkpoint_is_noted_and_loses_nothing(tmp_path, name, content
     is_whole = content in (b"", b"0\n1\nt 0 5")
     assert bool(again.directories[0].notes) is not is_whole
     again.abandon()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"version: 0\ntopic_i", b"version: 0\ntopic_id: AAAA", b"\0" * 44, b"\xff\xfe"]
+)
+def test_a_torn_topic_id_costs_neither_the_start_nor_the_log(tmp_path, content):
+    logs = store(tmp_path)
+    fill(create(logs), 5)
+    fill(create(logs, partition=1, topic_id=OTHER_ID), 5)
+    logs.abandon()
+    (tmp_path / "t-0" / checkpoints.PARTITION_METADATA).write_bytes(content)
+    again = store(tmp_path)
+    assert (again.get("t", 0).topic_id, again.get("t", 1).topic_id) == (None, OTHER_ID)
+    notes = [note for report in again.reports for note in report.notes]
+    assert [f"{tmp_path}/t-0/partition.metadata" in note for note in notes] == [True]
+    log = create(again)
+    assert (log.topic_id, log.log_end_offset) == (ID, 10)
+    again.close()
+    last = store(tmp_path)
+    assert last.get("t", 0).topic_id == ID
+    last.close()
 
 
 def test_checkpoints_are_read_as_they_were_written_in_kafkas_format(tmp_path):

@@ -41,7 +41,7 @@ async def test_partitions_keep_their_topic_id_when_one_that_shared_its_file_goes
     logs = _store(tmp_path)
     first, second = (logs.open_or_create("t", partition, topic_id=ID, config=CONFIG) for partition in (0, 1))
     logs.delete(first)
-    await logs.maintain(producer_expiration_ms=1000)
+    await logs.remove_due()
     logs.open_or_create("t", 2, topic_id=ID, config=CONFIG)
     second.assign_topic_id(ID)  # replaces the name, not what others see under theirs
     logs.close()

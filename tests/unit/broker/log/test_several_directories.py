@@ -1,5 +1,6 @@
 """Several log directories: where a new log goes, a disk that fails, and moves between directories, interrupted anywhere."""
 
+import asyncio
 import errno
 import os
 import random
@@ -74,7 +75,7 @@ def test_a_failed_disk_takes_only_its_partitions_away(tmp_path):
     with pytest.raises(DirectoryOffline):
         create(logs, 7, is_new=False)
     create(logs, 8)
-    logs.checkpoint()
+    asyncio.run(logs.checkpoint())
     logs.close()
 
 
@@ -200,6 +201,7 @@ async def test_wishing_a_log_where_it_is_ends_its_move(tmp_path):
     assert logs.moves == {}
     assert await logs.move() == []
     assert logs.get("t", 0) is log
+    await logs.remove_due()
     assert not [name for path in "ab" for name in os.listdir(tmp_path / path) if name.endswith("-future")]
     logs.close()
 

@@ -96,6 +96,29 @@ def elect(model: SiteModel) -> None:
     model.give(ask.ElectLeaders())
 
 
+def unregister(node: int) -> Step:
+    def step(model: SiteModel) -> None:
+        model.give(ask.UnregisterBroker(node_id=node))
+
+    return step
+
+
+def quarantine(name: str) -> Step:
+    """What is stored of the topic is damaged, and the next controller finds it so."""
+
+    def step(model: SiteModel) -> None:
+        if name in model.topics:
+            model.broken[name] = f"znode /brokers/topics/{name}: not JSON"
+        model.take_over()
+
+    return step
+
+
+def mend(model: SiteModel) -> None:
+    for name in sorted(model.broken):
+        model.mend(name)
+
+
 SEQUENCES: dict[str, list[Step]] = {
     "create": [create("t", "u")],
     "grow": [create("t"), grow("t", 6)],
@@ -109,6 +132,9 @@ SEQUENCES: dict[str, list[Step]] = {
     "stop a broker": [create("t", "u"), stop(2), brokers(1, 3), brokers(1, 2, 3), catch_up, elect],
     "reassign": [create("t", "u"), reassign((3, 2), "t", "u"), catch_up, elect],
     "reassign and cancel": [create("t"), reassign((3,), "t"), reassign((1, 2, 3), "t"), catch_up, elect],
+    "give up": [create("t", "u"), brokers(1, 2), delete("t"), answers, unregister(3), delete("u"), answers],
+    "given up and back": [create("t"), brokers(1, 2), delete("t"), unregister(3), brokers(1, 2, 3), answers],
+    "quarantine": [create("t", "u"), quarantine("t"), brokers(1, 2), create("w"), mend, catch_up],
     "promote": [create("local", "orders.x"), link(active="a", epoch=2, floor=1 << 20)],
 }
 
@@ -172,6 +198,9 @@ ACTIONS = st.one_of(
     st.builds(delete, st.sampled_from(["t", "u", "orders.x"])),
     st.just(answers),
     st.sets(st.integers(1, 4)).map(lambda nodes: brokers(*nodes)),
+    st.builds(unregister, st.integers(1, 4)),
+    st.builds(quarantine, st.sampled_from(["t", "u"])),
+    st.just(mend),
     st.builds(
         link, active=st.sampled_from("ab"), epoch=st.integers(1, 5), floor=st.sampled_from([0, 1 << 20, 1 << 21])
     ),
@@ -194,8 +223,11 @@ def test_random_histories_with_crashes_keep_every_invariant_and_heal(
             model.take_over()
     model.crash_after = None
     brokers(1, 2, 3, 4)(model)
+    mend(model)
     answers(model)
     assert not model.cluster.deletions
+    assert not model.cluster.unregistered
+    assert not model.unregistered
     assert all(phase is PartitionPhase.ONLINE for phase in model.cluster.partition_phases.values())
     before = model.summary()
     model.take_over()

@@ -167,3 +167,38 @@ def test_an_unclean_election_waits_until_a_death_is_certain(model: SiteModel) ->
     known = model.cluster.leaderships[partition]
     assert known.leader in (2, 3)
     assert known.isr == (known.leader,)
+
+
+def test_no_leader_goes_back_while_any_partition_is_reassigned(model: SiteModel) -> None:
+    before = leaders(model)
+    model.give(ask.BrokersListed(brokers=model.alive(2, 3)))
+    model.give(ask.BrokersListed(brokers=model.alive(1, 2, 3, 4)))
+    model.catch_up()
+    elsewhere = leaders(model)
+    partition = max(model.cluster.partition_phases)
+    model.give(ask.AlterReassignments(targets=((partition, (*model.cluster.replicas_of(partition), 4)),)))
+    decision = model.give(ask.BalanceLeaders(imbalance_percentage=10))
+    assert leaders(model) == elsewhere
+    assert not decision.facts
+    model.give(ask.AlterReassignments(targets=((partition, None),)))
+    model.give(ask.BalanceLeaders(imbalance_percentage=10))
+    assert leaders(model) == before
+
+
+def test_three_brokers_that_fail_one_after_the_other_leave_all_leaders_with_the_last_until_the_balance() -> None:
+    """The published story: leaders 1, 2, 3; broker 1 dies, then broker 2; both come back."""
+    model = SiteModel()
+    model.alive(1, 2, 3)
+    model.take_over()
+    assignments = tuple((index, (*range(index + 1, 4), *range(1, index + 1))) for index in range(3))
+    model.give(ask.CreateTopics(topics=(topic_request("t", -1, -1, assignments=assignments),)))
+    assert leaders(model) == [1, 2, 3]
+    model.give(ask.BrokersListed(brokers=model.alive(2, 3)))
+    assert leaders(model) == [2, 2, 3]
+    model.give(ask.BrokersListed(brokers=model.alive(3)))
+    assert leaders(model) == [3, 3, 3]
+    model.give(ask.BrokersListed(brokers=model.alive(1, 2, 3)))
+    model.catch_up()
+    assert leaders(model) == [3, 3, 3]
+    model.give(ask.BalanceLeaders(imbalance_percentage=10))
+    assert leaders(model) == [1, 2, 3]

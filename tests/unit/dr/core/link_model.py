@@ -16,6 +16,7 @@ from dr.core.playbook import Decision, FailoverPlaybook, FailoverPolicy, Step, S
 from dr.core.protection import UnprotectedTopic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.links import SiteRole, other_site, role_of, supersedes
+from wire.log_histories import EpochStart
 
 KEY = TopicPartition("flights", 0)
 PLACE = GroupPartition("board", *KEY)
@@ -46,6 +47,15 @@ class ModelPartition:
     heard_end: int = -1
     heard_at_ms: int = -1
 
+    @property
+    def epochs(self) -> tuple[EpochStart, ...]:
+        """As a broker describes them: of records alone."""
+        found: list[EpochStart] = []
+        for offset, (epoch, _) in enumerate(self.log):
+            if not found or found[-1].epoch != epoch:
+                found.append(EpochStart(epoch, offset))
+        return tuple(found)
+
 
 @dataclass
 class ModelSite:
@@ -63,6 +73,8 @@ class ModelSite:
     group_problems: tuple[str, ...] = ()
     committing_transactions: int = 0
     synced_at_ms: int = -1
+    mirror_age_ms: int = 0
+    leaderless: set[TopicPartition] = field(default_factory=set)
     unprotected: tuple[UnprotectedTopic, ...] = ()
 
     def adopt(self, record: LinkRecord) -> LinkRecord:
@@ -120,10 +132,14 @@ class ModelSite:
                     is_writable=self.is_writable(),
                     source_high_watermark=item.heard_end,
                     source_seen_at_ms=item.heard_at_ms,
+                    epochs=item.epochs,
                 )
                 for key, item in self.partitions.items()
+                if key not in self.leaderless
             },
-            accounted_epochs=frozenset(self.accounts),
+            leaderless=frozenset(self.leaderless),
+            promotions=tuple(account.promotion for account in self.accounts.values()),
+            mirror_age_ms=self.mirror_age_ms,
             is_confirmed=self.confirmed_epoch >= self.record.epoch,
             groups=self.groups(),
             unprotected=self.unprotected,
@@ -153,7 +169,7 @@ class ModelLink:
             return
         for key, item in source.partitions.items():
             copy = target.partitions.setdefault(key, ModelPartition())
-            if copy.log != item.log[: len(copy.log)]:
+            if copy.log != item.log[: len(copy.log)] or key in source.leaderless | target.leaderless:
                 continue
             copy.log.extend(item.log[len(copy.log) : len(copy.log) + batch_max])
             copy.heard_end, copy.heard_at_ms = len(item.log), self.now_ms
@@ -215,21 +231,25 @@ class Operator:
         raise AssertionError(f"the run does not end: {self.story[-10:]}")
 
     def _tell(self, decision: Decision) -> None:
-        if not (decision.step is Step.DRAIN and self.story and self.story[-1].startswith("drain")):
+        is_waiting = decision.step in (Step.PREPARE, Step.DRAIN)
+        if not (is_waiting and self.story and self.story[-1].startswith(f"{decision.step}:")):
             self.story.append(f"{decision.step}: {decision.reason}")
 
     def _carry_out(self, decision: Decision) -> StepEnded:
         link, target = self.link, self.link.site(self.to_site)
         source = link.site("b" if self.to_site == "a" else "a")
         step, reason, record = decision.step, decision.reason, decision.record
-        if step is Step.DRAIN:
+        if step in (Step.PREPARE, Step.DRAIN):
             link.now_ms += 50
             link.mirror(batch_max=3)
             link.carry_groups()
             return StepEnded(step=step, reason=reason)
         assert record is not None
         if step in (Step.FENCE, Step.TELL):
-            return self._store(step, reason, source, record)
+            ended = self._store(step, reason, source, record)
+            if step is Step.TELL and source.is_up:
+                source.accounts |= target.accounts
+            return ended
         if step is Step.GIVE_BACK:
             first = self._store(step, reason, target, record)
             if first.stored is not None:
@@ -242,6 +262,8 @@ class Operator:
             self._account(target, record)
         if step is Step.PROMOTE:
             target.confirmed_epoch = target.record.epoch
+            for partition in target.partitions.values():
+                partition.heard_end = partition.heard_at_ms = -1
         return StepEnded(step=step, reason=reason)
 
     def _store(self, step: Step, reason: str, site: ModelSite, record: LinkRecord) -> StepEnded:
@@ -258,10 +280,11 @@ class Operator:
         for key in unclear:
             log = target.partitions[key].log
             kept[key] = sum(1 for epoch, _ in log if epoch < record.leader_epoch_floor)
+        from_site = failed_over_from(record)
         target.accounts[record.epoch] = account(
             link="a-b",
             epoch=record.epoch,
-            from_site=failed_over_from(record),
+            from_site=from_site,
             to_site=record.active_site,
             kept=kept,
             target=evidence.partitions,
@@ -269,6 +292,8 @@ class Operator:
             now_ms=self.link.now_ms,
             unprotected=evidence.unprotected,
             peer_seen_at_ms=evidence.peer_seen_at_ms,
+            differences=self.playbook.differences(evidence, source_site=from_site, ends=kept),
+            leader_epoch_floor=record.leader_epoch_floor,
             groups=group_loss(
                 source.groups() if source.is_up else self.playbook.source_groups,
                 target.groups(),

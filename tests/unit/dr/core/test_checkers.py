@@ -92,3 +92,32 @@ def test_a_history_survives_its_file_and_a_torn_last_line_is_left_out() -> None:
     assert read[:2] == facts[:2]
     assert read[2] == Failed("p", 7, "flights", 5.0, "gave up")
     assert len(read) == 3
+
+
+def later(offset: int, value: str, at_ms: float) -> Delivered:
+    return Delivered("m", 1, "flights", 0, offset, value, at_ms)
+
+
+def test_a12_a_partition_whose_lag_stays_after_a_fault_is_found() -> None:
+    acknowledged = [ack(0, 0), ack(1, 1), ack(2, 0, partition=1)]
+    other = Delivered("m", 1, "flights", 1, 0, "p:2", 9.0)
+    delivered = [later(0, "p:0", 12.0), later(1, "p:1", 40.0), other]
+    (found,) = checkers.lag_that_stays(acknowledged, delivered, [10.0], within_ms=20)
+    assert found == ("A12", PLACE, 1, "p:1, from before the healing at 10, was delivered 30 ms after it")
+    assert not checkers.lag_that_stays(acknowledged, delivered, [10.0], within_ms=30)
+
+
+def test_a12_each_fault_counts_and_what_was_never_delivered_too() -> None:
+    acknowledged = [ack(0, 0), ack(1, 1)]
+    found = checkers.lag_that_stays(acknowledged, [later(0, "p:0", 3.0)], [10.0, 30.0], within_ms=5)
+    assert [(anomaly.offset, anomaly.detail.split()[-1]) for anomaly in found] == [(1, "never"), (1, "never")]
+
+
+def test_a12_records_from_after_the_healing_do_not_count() -> None:
+    assert not checkers.lag_that_stays([ack(0, 0)], [], [1.0], within_ms=5)
+
+
+def test_a12_the_longest_lag_is_of_each_partition_and_of_first_deliveries() -> None:
+    acknowledged = [ack(0, 0), ack(1, 1), ack(2, 0, partition=1)]
+    delivered = [later(0, "p:0", 5.0), later(1, "p:1", 12.0), later(1, "p:1", 99.0)]
+    assert checkers.longest_lags_ms(acknowledged, delivered) == {PLACE: 10.0}

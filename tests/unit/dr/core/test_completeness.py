@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dr.core.completeness import NEVER, UNKNOWN, Completeness, PartitionCompleteness, by_topic
 from dr.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
+from wire.log_histories import EpochStart
 
 KEY = TopicPartition("orders", 0)
 
 
 def at(
-    end: int, *, start: int = 0, safe: int = -1, newest_ms: int = -1, heard: tuple[int, int] = (-1, -1)
+    end: int,
+    *epochs: tuple[int, int],
+    start: int = 0,
+    safe: int = -1,
+    newest_ms: int = -1,
+    heard: tuple[int, int] = (-1, -1),
 ) -> PartitionPosition:
     return PartitionPosition(
         leader_epoch=1,
@@ -23,6 +31,7 @@ def at(
         max_timestamp_ms=newest_ms,
         source_high_watermark=heard[0],
         source_seen_at_ms=heard[1],
+        epochs=tuple(EpochStart(*entry) for entry in epochs),
     )
 
 
@@ -70,6 +79,18 @@ def test_a_target_that_is_always_behind_is_complete_until_the_look_whose_end_it_
 
 def test_its_newest_record_tells_how_far_a_target_is_that_is_behind() -> None:
     assert looked((1000, evidence(at(20), at(10, newest_ms=900)))).complete_until_ms == 900
+
+
+@pytest.mark.parametrize("source_end", [4, 7, 10, 12])
+def test_nothing_is_claimed_of_a_copy_with_another_history_however_long_it_is(source_end: int) -> None:
+    source, copy = at(source_end, (0, 0), (9, 4)), at(10, (0, 0), newest_ms=900)
+    found = looked((1000, evidence(source, copy)))
+    assert (found.complete_until_ms, found.behind_records) == (NEVER, source_end - 4)
+
+
+def test_nothing_is_claimed_of_a_copy_that_nothing_proves_while_the_source_is_silent() -> None:
+    found = looked((1000, evidence(None, at(10, (0, 0), newest_ms=900), is_source_silent=True)))
+    assert (found.complete_until_ms, found.behind_records) == (NEVER, UNKNOWN)
 
 
 def test_a_record_from_a_clock_that_is_ahead_proves_nothing() -> None:

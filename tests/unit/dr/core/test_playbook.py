@@ -35,6 +35,7 @@ def test_f1_a_source_that_answers_is_fenced_drained_and_nothing_is_lost() -> Non
     operator = Operator(link)
     assert operator.run().step is Step.DONE
     assert [line.split(":")[0] for line in operator.story] == [
+        "prepare",
         "fence",
         "drain",
         "raise",
@@ -173,11 +174,17 @@ def test_f3_a_lag_over_the_limit_is_refused_and_the_flag_accepts_it() -> None:
 
 def test_f_d_a_live_source_that_cannot_be_drained_gets_its_writes_back() -> None:
     link = link_with_records(written=10, mirrored=4)
-    link.is_link_up = False
     operator = Operator(link)
-    refused = operator.run()
+    for step in operator.steps():
+        if step is Step.FENCE:
+            for number in range(6):
+                assert link.a.write(f"late-{number}")
+            link.is_link_up = False
+    refused = operator.outcome
+    assert refused is not None
     assert refused.step is Step.REFUSE
     assert "6 records" in refused.reason
+    assert "after writes were stopped for" in refused.reason
     assert any(line.startswith("give_back") for line in operator.story)
     assert link.a.write("goes on")
     assert link.a.record.active_site == link.b.record.active_site == "a"
@@ -219,7 +226,8 @@ def test_going_back_to_a_site_with_records_of_its_own_is_refused_until_it_failed
     link.a.adopt(link.b.record)
     refused = Operator(link, to_site="a").run()
     assert refused.step is Step.REFUSE
-    assert "must fail back first" in refused.reason
+    assert "a is no copy of b: flights-0 differs from offset 4 on" in refused.reason
+    assert link.b.record.epoch == 2
     assert link.b.write("b goes on")
 
 
@@ -347,7 +355,7 @@ def test_f1_a_partition_without_a_record_is_waited_for_too() -> None:
     operator = Operator(link)
     assert operator.run().step is Step.DONE
     assert NEW in link.b.partitions
-    assert "drain: 1 partitions are not here yet (made-last-0)" in operator.story
+    assert "prepare: 1 partitions are not here yet (made-last-0); writes go on meanwhile" in operator.story
     link = link_with_records(written=3, mirrored=3)
     link.a.partitions[NEW] = ModelPartition()
     link.is_link_up = False

@@ -122,7 +122,10 @@ def test_a_negative_interval_means_never_as_in_mirror_maker() -> None:
     assert config.group_sync_interval_ms == 1000
 
 
-@pytest.mark.parametrize(("value", "is_on"), [("enabled", True), ("preparing", False), ("disabled", False)])
+@pytest.mark.parametrize(
+    ("value", "is_on"),
+    [("enabled", True), (" Enabled ", True), ("required", True), ("preparing", False), ("disabled", False)],
+)
 def test_exactly_once_source_support_turns_transactions_on_for_its_flows(value: str, is_on: bool) -> None:
     file = {**FILE, "exactly.once.source.support": value}
     (config,) = load_configs(file)
@@ -130,6 +133,15 @@ def test_exactly_once_source_support_turns_transactions_on_for_its_flows(value: 
     (verdict,) = [one for one in verdicts_on(file) if one.key == "exactly.once.source.support"]
     assert verdict.fate is Fate.USED
     assert f"antipode.target.transactions={str(is_on).lower()}" in verdict.explanation
+
+
+@pytest.mark.parametrize("key", ["exactly.once.source.support", "backup.exactly.once.source.support"])
+@pytest.mark.parametrize("value", ["enable", "true", "", "exactly_once"])
+def test_a_misspelt_exactly_once_is_refused_and_switches_nothing_off(key: str, value: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_configs({**FILE, key: value})
+    for said in (key, value, "disabled, preparing, enabled, required"):
+        assert said in str(refused.value)
 
 
 def test_both_directions_make_two_links() -> None:

@@ -12,18 +12,27 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually
+from tests.support.log_batches import marker
 from tests.support.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
 from wire.byte_reader import Malformed
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError
-from wire.clients.consumer import AlreadyPolling, Consumer, ConsumerOptions, NothingSubscribed, WokenUp
+from wire.clients.consumer import (
+    READ_COMMITTED,
+    AlreadyPolling,
+    Consumer,
+    ConsumerOptions,
+    NothingSubscribed,
+    WokenUp,
+)
 from wire.clients.core.group_protocol import Subscription, decode_assignment, encode_subscription
 from wire.clients.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
 from wire.clients.core.readings import Phase, Place, Start
 from wire.clients.membership import Membership
 from wire.clients.reader import Chunk, DamagedLog, ReaderOptions
 from wire.group_membership import Joined
-from wire.record_batch import InvalidBatch
+from wire.record_batch import TRANSACTIONAL_BIT, InvalidBatch
+from wire.records import Record, encode_batch
 
 P0, P1 = ("t", 0), ("t", 1)
 FROM_0 = Start(Position(0))
@@ -105,6 +114,38 @@ async def test_prefetch_is_bounded_in_bytes() -> None:
         assert await read(consumer, 500) == list(range(500))
 
 
+@pytest.mark.parametrize("poll_records_max", [1, 3, 7, 500])
+async def test_a_poll_returns_no_more_records_than_it_may_however_they_are_batched(poll_records_max: int) -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster, poll_records_max=poll_records_max) as consumer:
+        cluster.fill(0, 100, batch=10)
+        cluster.fill(0, 20, first=100)
+        consumer.assign({P0: FROM_0})
+        found: list[int] = []
+        while len(found) < 120:
+            polled = numbers(consumer, await consumer.poll(1000))
+            assert len(polled) <= poll_records_max
+            found += polled
+            assert consumer.positions()[P0].offset == len(found), "what is committed now is what has been returned"
+        assert found == list(range(120))
+        assert consumer._prefetch.used_bytes == 0
+
+
+async def test_an_aborted_transaction_stays_left_out_when_polls_split_it() -> None:
+    async with ScriptedCluster() as cluster:
+        aborted = [Record(None, b"%d" % number, 1000) for number in range(5)]
+        cluster.logs[0].append(encode_batch(aborted, producer_id=7, base_sequence=0, attributes=TRANSACTIONAL_BIT))
+        cluster.logs[0].append(marker(producer_id=7, is_commit=False))
+        committed = [Record(None, b"%d" % number, 1000) for number in range(5, 10)]
+        cluster.logs[0].append(encode_batch(committed, producer_id=7, base_sequence=5, attributes=TRANSACTIONAL_BIT))
+        cluster.logs[0].append(marker(producer_id=7, is_commit=True))
+        cluster.aborted_transactions = [(7, 0)]
+        reader = ReaderOptions(max_wait_ms=20, leader_backoff_ms=5, isolation_level=READ_COMMITTED)
+        options = ConsumerOptions(is_auto_commit=False, reader=reader, poll_records_max=2)
+        async with Consumer(lambda: KafkaClient(cluster.bootstrap, retry_budget_ms=2000), options) as consumer:
+            consumer.assign({P0: FROM_0})
+            assert await read(consumer, 5) == [5, 6, 7, 8, 9]
+
+
 async def test_no_wakeup_loses_records() -> None:
     async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
         cluster.fill(0, 50)
@@ -156,6 +197,15 @@ async def test_a_position_that_is_gone_is_reset_by_the_policy(policy: ResetPolic
         await eventually(lambda: consumer.positions()[P0].offset != 2 or None)
         cluster.fill(0, 20, first=20)
         assert (await read(consumer, 2))[:2] == expected
+        assert consumer.reader.skipped_offsets == {P0: expected[0] - 2}
+
+
+async def test_offsets_that_are_read_again_after_a_reset_are_not_counted_as_skipped() -> None:
+    async with ScriptedCluster() as cluster, consuming(cluster, ResetPolicy.EARLIEST) as consumer:
+        cluster.fill(0, 10)
+        consumer.assign({P0: Start(Position(30))})
+        assert await read(consumer, 10) == list(range(10))
+        assert consumer.reader.skipped_offsets == {P0: 0}
 
 
 async def test_without_a_policy_a_position_that_is_gone_is_told_and_can_be_sought() -> None:

@@ -286,6 +286,28 @@ async def test_metadata_is_asked_at_first_use_and_after_failures_only() -> None:
         assert producer.metadata_refreshes >= 2
 
 
+async def test_a_negative_age_refreshes_metadata_after_failures_only() -> None:
+    async with ScriptedCluster() as cluster, producing(cluster, metadata_max_age_ms=-1) as producer:
+        for number in range(20):
+            await (await producer.send(numbered(number)))
+        first_uses = cluster.count(METADATA)
+        assert producer.metadata_refreshes == 1
+        cluster.fail(PRODUCE, ErrorCode.not_leader_or_follower)
+        await (await producer.send(numbered(20)))
+        assert (producer.metadata_refreshes, cluster.count(METADATA) > first_uses) == (2, True)
+
+
+async def test_an_age_of_0_refreshes_metadata_after_each_record() -> None:
+    async with ScriptedCluster() as cluster, producing(cluster, metadata_max_age_ms=0) as producer:
+        for number in range(5):
+            before = producer.metadata_refreshes
+            await (await producer.send(numbered(number)))
+            await eventually(lambda before=before: producer.metadata_refreshes > before)
+        settled = producer.metadata_refreshes
+        await producer.flush()
+        assert producer.metadata_refreshes == settled, "nothing was sent since"
+
+
 async def test_new_partitions_are_found_when_metadata_is_old() -> None:
     options = {"metadata_max_age_ms": 20, "partitioner": RoundRobinPartitioner}
     async with ScriptedCluster(partitions=2) as cluster, producing(cluster, **options) as producer:
@@ -316,6 +338,26 @@ async def test_a_pool_keeps_the_order_of_every_partition() -> None:
                 of_key = [number for number in found if number % 7 == key]
                 assert of_key == sorted(of_key)
         assert sum(len(log.records()) for log in cluster.logs) == 100
+
+
+async def test_a_pool_spreads_records_without_keys_over_all_partitions() -> None:
+    async with ScriptedCluster(nodes=2, partitions=4) as cluster:
+        options = ProducerOptions(linger_ms=1, batch_records_max=5)
+        async with ProducerPool([Producer(KafkaClient(cluster.bootstrap), options) for _ in range(4)]) as pool:
+            for number in range(1000):
+                await pool.send(numbered(number))
+            await pool.flush()
+        assert all(len(log.records()) >= 50 for log in cluster.logs)
+
+
+async def test_records_without_keys_change_their_partition_after_a_batch_s_bytes_though_no_batch_is_full() -> None:
+    async with ScriptedCluster(partitions=4) as cluster, producing(cluster, batch_bytes_max=1000) as producer:
+        for number in range(300):
+            await producer.send(numbered(number))
+            await producer.flush()
+        assert all(len(log.records()) >= 10 for log in cluster.logs)
+        batches = {(record.timestamp_ms, record.value) for log in cluster.logs for record in log.records()}
+        assert len(batches) == 300
 
 
 async def test_a_record_may_be_of_the_first_moment_of_all_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.scripted_cluster import FETCH, LIST_OFFSETS, ScriptedCluster
+from tests.support.scripted_cluster import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster
 from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError, Unreachable
@@ -58,6 +58,17 @@ async def test_the_same_fetch_brings_the_same_bytes_and_a_follower_refuses_it() 
         cluster.move(0, 2)
         with pytest.raises(BrokerError, match="not_leader_or_follower"):
             await fetch_at_leader(client, PLACE, 3, max_bytes=1000)
+
+
+async def test_a_throttled_answer_that_names_no_partition_is_waited_out() -> None:
+    async with ScriptedCluster() as cluster, KafkaClient(cluster.bootstrap) as client:
+        cluster.fill(0, 10)
+        cluster.throttled_fetches_ms.extend([1, 2])
+        fetched = await fetch_at_leader(client, PLACE, 3, max_bytes=1000)
+        assert fetched.high_watermark == 10
+        assert (cluster.count(FETCH), cluster.count(METADATA)) == (3, 1), (
+            "a throttled answer is no reason to look for another leader"
+        )
 
 
 async def test_reading_from_the_middle_of_a_batch_gives_nothing_below_it() -> None:

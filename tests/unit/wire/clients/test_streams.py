@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from wire.clients.core.positions import Position
@@ -96,3 +98,27 @@ async def test_a_halted_partition_is_looked_at_again_when_its_problem_has_been_t
     with pytest.raises(DamagedLog):
         await read(stream)
     assert PLACE in reader.readings.fetchable(1)
+
+
+async def test_everyone_who_waits_at_a_stream_returns_when_it_ends_and_nothing_is_waited_for_after_it() -> None:
+    """FT-18: with no time-out at all, so that nothing but the end lets them return."""
+    reader = HandReader()
+    stream = Stream("m-0", chunks_max=8, timeout_ms=-1, reader=lambda: reader)  # type: ignore[arg-type,return-value]
+    async with asyncio.timeout(60):
+        waiting = [asyncio.create_task(read(stream)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        stream.end()
+        assert await asyncio.gather(*waiting) == [[], [], []]
+        assert await read(stream) == []
+
+
+async def test_the_failure_that_ends_a_stream_reaches_everyone_who_waits() -> None:
+    reader = HandReader()
+    stream = Stream("m-0", chunks_max=8, timeout_ms=-1, reader=lambda: reader)  # type: ignore[arg-type,return-value]
+    async with asyncio.timeout(60):
+        waiting = [asyncio.create_task(read(stream)) for _ in range(2)]
+        await asyncio.sleep(0)
+        stream.end(DamagedLog("broken"))
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["broken", "broken"]

@@ -136,7 +136,7 @@ func administer(ctx context.Context, bootstrap, command, topic string, arguments
 	case "create-topic":
 		partitions, err := strconv.Atoi(arguments[0])
 		check(err)
-		created, err := admin.CreateTopic(ctx, int32(partitions), 3, map[string]*string{"retention.ms": &arguments[1]}, topic)
+		created, err := admin.CreateTopic(ctx, int32(partitions), -1, map[string]*string{"retention.ms": &arguments[1]}, topic)
 		check(err)
 		check(created.Err)
 	case "describe-topic":

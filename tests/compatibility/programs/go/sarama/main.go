@@ -186,7 +186,7 @@ func administer(brokers []string, command, topic string, arguments []string) {
 	defer admin.Close()
 	switch command {
 	case "create-topic":
-		detail := &sarama.TopicDetail{NumPartitions: int32(number(arguments[0])), ReplicationFactor: 3,
+		detail := &sarama.TopicDetail{NumPartitions: int32(number(arguments[0])), ReplicationFactor: -1,
 			ConfigEntries: map[string]*string{"retention.ms": &arguments[1]}}
 		check(admin.CreateTopic(topic, detail, false))
 	case "describe-topic":

@@ -1,0 +1,157 @@
+"""Bounds and windows of a broker under their names in its file, and what its parts do by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.config import load_broker_settings
+from broker.core.cluster_image import PartitionImage
+from broker.core.fetch_sessions import FetchPartitionState, FetchSessions
+from broker.core.partition import Partition
+from broker.core.topic_configs import LogConfig
+from broker.cut_records import path_of
+from broker.following import cut_to
+from broker.hosted_partition import HostedPartition, PartitionFailure
+from broker.internal_log import InternalLog
+from broker.metrics import TopicMetrics
+from broker.quotas import Quotas
+from broker.services import RequestContext
+from tests.support.clock import ManualClock
+from tests.support.log_batches import batch
+from tests.support.logs_on_disk import NOW_MS, open_log
+from tests.unit.broker.test_cut_records import follower
+from tests.unit.broker.test_settings_in_effect import GIVEN, broker_with
+from wire.client_quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, quota_entity
+from wire.internal_topics import OFFSETS_TOPIC
+from wire.records import decode_records
+from wire.transaction_records import TRANSACTIONS_TOPIC
+
+EVERY_CLIENT = quota_entity([("client-id", None)])
+
+
+def quotas_with(clock: ManualClock, kind: str, bound: float, **properties: str) -> Quotas:
+    """A broker's quotas with one bound for every client; properties with underscores for dots."""
+    given = {key.replace("_", "."): value for key, value in properties.items()}
+    quotas = Quotas(load_broker_settings({**GIVEN, "log.dirs": "/x", **given}), clock)
+    for rates in (quotas.produce, quotas.mutations):
+        rates.take({EVERY_CLIENT: {kind: bound}})
+    quotas.is_in_use = True
+    return quotas
+
+
+async def test_a_clients_rate_is_taken_over_the_windows_of_the_file() -> None:
+    clock = ManualClock()
+    quotas = quotas_with(clock, PRODUCER_BYTE_RATE, 100, quota_window_num="3", quota_window_size_seconds="5")
+    # what two quiet windows of 5 s even out is no excess; another 100 bytes are one second too many
+    assert quotas.used_bytes(quotas.produce, "c", 1000) == 0
+    assert quotas.used_bytes(quotas.produce, "c", 100) == pytest.approx(1000)
+    clock.advance(14_999)
+    assert quotas.used_bytes(quotas.produce, "c", 1000) > 0
+    clock.advance(15_000)
+    assert quotas.used_bytes(quotas.produce, "c", 1000) == 0
+
+
+async def test_partitions_may_be_created_at_once_as_in_all_windows_of_the_file() -> None:
+    windows = {"controller_quota_window_num": "4", "controller_quota_window_size_seconds": "3"}
+    clock = ManualClock()
+    quotas = quotas_with(clock, CONTROLLER_MUTATION_RATE, 2, **windows)
+    asked = RequestContext(
+        api_key=19, api_version=7, correlation_id=1, client_id="c", listener="CLIENT", client_address="127.0.0.1"
+    )
+    # 2 a second for 4 windows of 3 s; a request may overdraw, the next one is refused
+    assert quotas.mutation_permits(asked).take(24)
+    assert quotas.mutation_permits(asked).take(1)
+    refused = quotas.mutation_permits(asked)
+    assert not refused.take(1)
+    assert refused.rest_ms == pytest.approx(500)
+
+
+async def test_replication_is_throttled_at_the_rates_and_over_the_windows_of_the_file(tmp_path: Path) -> None:
+    broker = await broker_with(
+        tmp_path,
+        leader_replication_throttled_rate="1000",
+        follower_replication_throttled_rate="2000",
+        replication_quota_window_num="3",
+        replication_quota_window_size_seconds="10",
+    )
+    leader, follower_ = broker._replicas.leader_throttle, broker._replicas.follower_throttle
+    for throttle, rate in ((leader, 1000), (follower_, 2000)):
+        throttle.record(0, rate * 20)
+        assert not throttle.is_exceeded(0)
+        throttle.record(0, 1)
+        assert throttle.is_exceeded(0)
+        assert throttle.rate_per_second(29_999) > 0
+        assert throttle.rate_per_second(30_000) == 0
+
+
+@pytest.mark.parametrize("slots", [0, 2])
+async def test_as_many_fetch_sessions_are_kept_as_the_file_has_slots(tmp_path: Path, slots: int) -> None:
+    chosen = {
+        0: {"max_incremental_fetch_session_cache_slots": "0"},
+        2: {"max_incremental_fetch_session_cache_slots": "2"},
+    }
+    broker = await broker_with(tmp_path, **chosen[slots])
+    sessions: FetchSessions = broker._services.fetch_sessions
+    wanted = [FetchPartitionState(topic="t", partition=0, fetch_offset=0, partition_max_bytes=100)]
+    plans = [
+        sessions.open(session_id=0, session_epoch=0, has_topic_ids=False, wanted=wanted, forgotten=(), now_ms=0)
+        for _ in range(3)
+    ]
+    assert [plan.session is not None for plan in plans] == [number < slots for number in range(3)]
+
+
+def whole_batches(path: Path) -> int:
+    """Batches of one record each in a file; 0 for none."""
+    return len(list(decode_records(path.read_bytes()))) if path.exists() else 0
+
+
+async def test_of_truncated_records_so_many_bytes_are_kept_as_the_file_allows(tmp_path: Path) -> None:
+    kept: dict[str, int] = {}
+    for name, bound in (
+        ("none", {"antipode_cut_records_max_bytes": "0"}),
+        ("one", {"antipode_cut_records_max_bytes": "100"}),
+    ):
+        broker = await broker_with(tmp_path / name, **bound)
+        hosted = follower(tmp_path / name, b"a", b"b", b"c")
+        size_bytes = hosted.log.size_bytes // 3
+        assert size_bytes <= 100 < 2 * size_bytes
+        cut_to(broker._replicas.cuts, hosted, 0, reason="test", now_ms=NOW_MS)
+        kept[name] = whole_batches(Path(path_of(hosted.log)))
+    assert kept == {"none": 0, "one": 1}
+
+
+@pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+async def test_coordinators_wait_for_their_records_to_be_replicated_as_long_as_the_file_says(
+    tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await broker_with(tmp_path, offsets_commit_timeout_ms="1234")
+    replicas = broker._replicas
+    log = open_log(tmp_path / f"{topic}-0")
+    state = Partition(node_id=1, log_end_offset=0)
+    # the other replica in sync never fetches
+    state.change(
+        PartitionImage(index=0, leader=1, leader_epoch=1, partition_epoch=0, replicas=(1, 2), isr=(1, 2)), now_ms=0
+    )
+    hosted = replicas._hosted[topic, 0] = HostedPartition(
+        topic=topic, topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
+    )
+    hosted.write_error = ErrorCode.none
+    allowed_ms: list[float] = []
+    wait = replicas.produces.wait
+
+    def shortened(waiter: Any, *, keys: Any, timeout_ms: float) -> Any:
+        allowed_ms.append(timeout_ms)
+        return wait(waiter, keys=keys, timeout_ms=1)
+
+    monkeypatch.setattr(replicas.produces, "wait", shortened)
+    coordinator: Any = broker._groups if topic == OFFSETS_TOPIC else broker._transactions
+    internal: InternalLog = coordinator._log
+    committed = internal.append(0, batch([b"v"], timestamp_ms=NOW_MS))
+    assert committed is not None
+    with pytest.raises(PartitionFailure) as failure:
+        await committed
+    assert (failure.value.code, allowed_ms) == (ErrorCode.request_timed_out, [1234])

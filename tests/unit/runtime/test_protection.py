@@ -1,0 +1,103 @@
+"""Protection that a file asks for and that is not there stops the start, whichever process reads the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from broker.config import load_broker_settings
+from cli.bridge.config import load_bridge_settings
+from cli.controller_file import load_controller_file
+from mirror.config import load_config
+from runtime.configuration import ConfigurationError
+
+SITE = {
+    "node.id": "3",
+    "listeners": "CLIENT://h:1",
+    "log.dirs": "/x",
+    "zookeeper.connect": "z:1",
+    "antipode.site.name": "a",
+}
+BRIDGE = {"bootstrap.servers": "127.0.0.1:9092"}
+EXACT = {"link.name": "a-b", "site.agents": "127.0.0.1:9190"}
+TRANSLATE = {
+    "link.name": "a-b",
+    "link.mode": "translate",
+    "source.bootstrap.servers": "127.0.0.1:1",
+    "target.bootstrap.servers": "127.0.0.1:2",
+}
+
+ASKED_OF_A_SITE = {
+    "security.inter.broker.protocol": "SASL_SSL",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin",
+    "allow.everyone.if.no.acl.found": "false",
+    "ssl.client.auth": "required",
+    "ssl.keystore.location": "/keys/broker.jks",
+    "ssl.keystore.password": "hush",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.client.ssl.keystore.location": "/keys/broker.jks",
+    "listener.name.client.scram-sha-512.sasl.jaas.config": "hush",
+    "connections.max.reauth.ms": "3600000",
+    "delegation.token.secret.key": "hush",
+    "zookeeper.set.acl": "true",
+    "zookeeper.ssl.client.enable": "true",
+    "zookeeper.ssl.truststore.location": "/keys/zookeeper.jks",
+}
+Load = Callable[[Mapping[str, str]], object]
+REFUSED: list[tuple[Load, Mapping[str, str], str, str]] = [
+    *((load, SITE, key, value) for load in (load_broker_settings, load_controller_file) for key, value in ASKED_OF_A_SITE.items()),
+    (load_bridge_settings, BRIDGE, "ssl.keystore.location", "/keys/bridge.jks"),
+    (load_bridge_settings, BRIDGE, "ssl.client.auth", "true"),
+    (load_bridge_settings, BRIDGE, "authentication.method", "BASIC"),
+    (load_bridge_settings, BRIDGE, "authentication.roles", "admin"),
+    (load_bridge_settings, BRIDGE, "csrf.prevention.enable", "true"),
+    (load_config, EXACT, "source.security.protocol", "SSL"),
+    (load_config, EXACT, "target.ssl.truststore.location", "/keys/trust.jks"),
+    (load_config, EXACT, "security.protocol", "SASL_SSL"),
+    (load_config, TRANSLATE, "security.protocol", "SSL"),
+    (load_config, TRANSLATE, "ssl.truststore.location", "/keys/trust.jks"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("load", "given", "key", "value"), REFUSED, ids=[f"{load.__name__}-{key}" for load, _, key, _ in REFUSED]
+)
+def test_protection_that_is_not_there_is_refused_by_its_key(
+    load: Load, given: Mapping[str, str], key: str, value: str
+) -> None:
+    load(given)
+    with pytest.raises(ConfigurationError) as refused:
+        load({**given, key: value})
+    assert refused.value.key == key
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("load", "given", "harmless"),
+    [
+        (
+            load_broker_settings,
+            SITE,
+            {
+                "security.inter.broker.protocol": "PLAINTEXT",
+                "authorizer.class.name": "",
+                "allow.everyone.if.no.acl.found": "true",
+                "ssl.client.auth": "none",
+                "ssl.keystore.location": " ",
+                "zookeeper.set.acl": "false",
+                "zookeeper.ssl.client.enable": "false",
+                "connections.max.reauth.ms": "0",
+            },
+        ),
+        (load_bridge_settings, BRIDGE, {"authentication.method": "NONE", "client.security.protocol": "PLAINTEXT"}),
+        (load_config, EXACT, {"source.security.protocol": "PLAINTEXT"}),
+        (load_config, TRANSLATE, {"source.security.protocol": "SSL", "target.security.protocol": "SSL"}),
+    ],
+)
+def test_what_asks_for_nothing_or_for_what_is_there_passes(
+    load: Load, given: Mapping[str, str], harmless: Mapping[str, str]
+) -> None:
+    load({**given, **harmless})

@@ -92,8 +92,8 @@ chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks
 	$(if $(SCENARIO),,$(PYTEST) -v -m long tests/integration)
 
 .PHONY: compatibility
-compatibility: setup-clients ## Other people's clients at a site of three brokers, and docs/compatibility.md written anew (ten minutes)
-	$(BIN)/python -m tests.compatibility
+compatibility: setup-clients ## Other people's clients at a lone broker, three brokers and a routed pair, and docs/compatibility.md written anew; half an hour in all, one environment 2 to 14 minutes (ONLY=client AT=environment try a part)
+	$(BIN)/python -m tests.compatibility $(if $(ONLY),--only "$(ONLY)") $(if $(AT),--at "$(AT)")
 
 .PHONY: sim
 sim: setup ## The simulated site under COUNT=2000 seeds of random faults; SEED= replays one with its history (FAULTS= its first ones)

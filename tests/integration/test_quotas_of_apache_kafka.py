@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -17,12 +18,13 @@ from wire.client import KafkaClient
 from wire.clients.simple_consumer import fetch_at_leader, is_throttled_away, records_of
 from wire.connection import ConnectionOptions
 from wire.fetch_codec import FetchResponse
+from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.record_batch import iterate_headers
 
 ALTER_CLIENT_QUOTAS = 49
 QUOTA_BYTES_PER_S = 60_000
 READ_BYTES = 200_000
-BATCHES, BATCH_RECORDS, RECORD_BYTES = 40, 5, 5_000
+BATCHES, BATCH_RECORDS, RECORD_BYTES = 20, 5, 5_000
 
 
 class Throttled:
@@ -52,7 +54,19 @@ async def slow_client(kafka: ApacheKafka, topic: str) -> ConnectionOptions:
         values = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
         (result,) = (await connection.call(ALTER_CLIENT_QUOTAS, values)).entries
         assert not result.error_code, result.error_message
-    return ConnectionOptions(client_id=client_id)
+    options = ConnectionOptions(client_id=client_id)
+    await quota_applies(kafka, topic, options)
+    return options
+
+
+async def quota_applies(kafka: ApacheKafka, topic: str, options: ConnectionOptions) -> None:
+    """Reads the topic's beginning again and again until an answer is empty: the broker applies a quota after its answer."""
+    async with asyncio.timeout(60), KafkaClient(kafka.bootstrap_servers, options) as client:
+        leader = await client.leader(topic, 0)
+        wanted = TopicToFetch(topic, client.cluster.topics[topic].topic_id, [PartitionToFetch(0, 0, READ_BYTES)])
+        request = FetchRequest([wanted], max_wait_ms=100, max_bytes=READ_BYTES)
+        while not is_throttled_away(await client.fetch(leader, request)):
+            pass
 
 
 def end_of(records: Any, offset: int) -> int:

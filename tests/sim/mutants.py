@@ -203,7 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=following,
         name="truncation_offset",
         substitute=_truncates_to_the_high_watermark,
-        known_seed=48,
+        known_seed=9,
     ),
     Mutant(
         title="a follower cuts its log at the high watermark for each new leader (before KIP-101)",
@@ -246,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Partition,
         name="_counts",
         substitute=_counts_only_the_known,
-        known_seed=35,
+        known_seed=51,
     ),
     Mutant(
         title="the high watermark goes by the smaller set before the controller has agreed",
@@ -295,7 +295,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=ClusterWriter,
         name="write",
         substitute=_writes_unguarded,
-        known_seed=340,
+        known_seed=212,
         seeds_max=1500,
     ),
     Mutant(
@@ -308,16 +308,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         title="a controller that takes over trusts replicas that have restarted since",
         owner=membership,
-        name="_distrust_restarted",
+        name="distrust_restarted",
         substitute=_returns(None),
-        known_seed=4,
+        known_seed=82,
     ),
     Mutant(
         title="sequences of idempotent producers are not checked",
         owner=ProducerStates,
         name="_check",
         substitute=_returns(None),
-        known_seed=132,
+        known_seed=70,
         seeds_max=700,
     ),
     Mutant(
@@ -339,7 +339,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Partition,
         name="withdraw_proposal",
         substitute=_never_withdraws,
-        known_seed=14,
+        known_seed=27,
     ),
     Mutant(
         title="a produce is acknowledged when its leadership ends",

@@ -394,7 +394,6 @@ DIFFERENT_ON_PURPOSE = {
     ("segment.bytes", "1048575"),
     ("segment.index.bytes", "4"),
     ("segment.index.bytes", "14"),
-    ("compression.type", "gzip"),
     ("follower.replication.throttled.replicas", "none"),
     ("leader.replication.throttled.replicas", "none"),
 }

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, Cluster, answer_of, connect
+from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, Cluster, answer_of, ask_cluster, connect
 from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from cli.topics import offsets_at, parse_at
 from runtime.process import OperationalFailure
@@ -53,7 +53,7 @@ def describe(
     with failures_as_messages():
         cluster = connect(bootstrap_server)
         description = answer_of(lambda: cluster.client.describe_consumer_groups([group])[group], f"group {group}")
-        rows = _positions(cluster, group, _owners(description))
+        rows = _positions(cluster, bootstrap_server, group, _owners(description))
         if description.state.name == FORGOTTEN and not rows:
             raise OperationalFailure(f"group {group} is not there: `antipode groups list` shows those that are")
     document = {
@@ -174,12 +174,12 @@ def _owners(description: Any) -> dict[tuple[str, int], str]:
     }
 
 
-def _positions(cluster: Cluster, group: str, owners: dict[tuple[str, int], str]) -> list[dict[str, Any]]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    asked = [ConsumerGroupTopicPartitions(group)]
-    found = answer_of(lambda: cluster.client.list_consumer_group_offsets(asked)[group], f"offsets of group {group}")
-    committed = {(place.topic, place.partition): place.offset for place in found.topic_partitions}
+def _positions(
+    cluster: Cluster, bootstrap_server: str, group: str, owners: dict[tuple[str, int], str]
+) -> list[dict[str, Any]]:
+    # not librdkafka's admin client: it ends the process when the coordinator has moved (librdkafka issue 5040)
+    found = ask_cluster(bootstrap_server, lambda client: client.committed(group))
+    committed = {place: fetched.offset for place, fetched in found.items()}
     ends = {topic: offsets_at(cluster, topic, "latest") for topic in {topic for topic, _ in (*committed, *owners)}}
     rows = []
     for topic, partition in sorted({*committed, *owners}):

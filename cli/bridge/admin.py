@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -65,9 +65,12 @@ class Admin:
 
     def __init__(self, settings: BridgeSettings) -> None:
         self._timeout_s = settings.admin_timeout_ms / 1000
-        self._client = AdminClient(
-            {**settings.admin_properties, "bootstrap.servers": settings.bootstrap, "client.id": settings.client_id}
-        )
+        self._properties: dict[str, Any] = {
+            **settings.admin_properties,
+            "bootstrap.servers": settings.bootstrap,
+            "client.id": settings.client_id,
+        }
+        self._client = AdminClient(self._properties)
         self._executor = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="bridge-admin")
         self._asking: asyncio.Task[ClusterMetadata] | None = None
         self._partitions: dict[str, frozenset[int]] = {}
@@ -171,13 +174,16 @@ class Admin:
         return await self._await_all(asked[name] for name in names)
 
     async def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """What the group has committed."""
-        request = [ConsumerGroupTopicPartitions(group)]
-        answered = await self._await(self._client.list_consumer_group_offsets(request)[group])
+        """What the group has committed, in the topics that exist.
+
+        A consumer without a subscription asks: librdkafka's admin client ends the process when the
+        coordinator answers that it has moved (librdkafka issue 5040).
+        """
+        await self.metadata()
+        wanted = [TopicPartition(topic, index) for topic, held in self._partitions.items() for index in sorted(held)]
+        answered = await self._blocking(lambda: self._committed(group, wanted)) if wanted else []
         return {
-            (item.topic, item.partition): item.offset
-            for item in answered.topic_partitions or ()
-            if item.error is None and item.offset >= 0
+            (item.topic, item.partition): item.offset for item in answered if item.error is None and item.offset >= 0
         }
 
     async def describe_topics(self, names: Sequence[str]) -> list[Any]:
@@ -228,6 +234,13 @@ class Admin:
     async def describe_cluster(self) -> Any:
         """Cluster id, controller and brokers with racks."""
         return await self._await(self._client.describe_cluster(request_timeout=self._timeout_s))
+
+    def _committed(self, group: str, wanted: list[TopicPartition]) -> list[TopicPartition]:
+        consumer = Consumer({**self._properties, "group.id": group, "enable.auto.commit": False})
+        try:
+            return consumer.committed(wanted, timeout=self._timeout_s)
+        finally:
+            consumer.close()
 
     async def _ask_metadata(self) -> ClusterMetadata:
         metadata = await self._blocking(lambda: self._client.list_topics(timeout=self._timeout_s))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.support.kafka_clients import Record, librdkafka_produce
 
@@ -30,7 +29,10 @@ class GroupLoad:
 
     def __init__(self, bootstrap_servers: str, topic: str, partition_count: int, group: str) -> None:
         self._bootstrap, self._topic, self._group = bootstrap_servers, topic, group
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, **KEEP_BROKERS})
+        # librdkafka's admin client ends the process when a coordinator has moved (librdkafka issue 5040)
+        self._reader = Consumer(
+            {"bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False, **KEEP_BROKERS}
+        )
         self._partition_count = partition_count
         self.count = 0
         self._committed: dict[int, int] = {}
@@ -46,18 +48,14 @@ class GroupLoad:
     def committed(self) -> dict[int, int]:
         """Offsets of the group now; AssertionError when they are not answered. CommitLost when one went back, which ends any wait."""
         wanted = [TopicPartition(self._topic, index) for index in range(self._partition_count)]
-        asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
         try:
-            found = self._admin.list_consumer_group_offsets(asked)[self._group].result(ANSWERED_WITHIN_S)
-        except TimeoutError as error:
-            # librdkafka may still wait for a coordinator that was killed: the caller asks again
-            raise AssertionError(f"no answer yet: the offsets of group {self._group}") from error
+            found = self._reader.committed(wanted, timeout=ANSWERED_WITHIN_S)
         except KafkaException as error:
             if error.args[0].retriable() or error.args[0].name() in _COORDINATOR_AWAY:
-                raise AssertionError(f"the offsets of group {self._group} are not told yet: {error}") from error
+                raise AssertionError(f"the offsets of group {self._group} are not answered yet: {error}") from error
             raise
-        assert all(position.error is None for position in found.topic_partitions or ()), found.topic_partitions
-        now = {position.partition: max(position.offset, 0) for position in found.topic_partitions or ()}
+        assert all(position.error is None for position in found), found
+        now = {position.partition: max(position.offset, 0) for position in found}
         for partition, offset in self._committed.items():
             if now[partition] < offset:
                 raise CommitLost(f"partition {partition}: {offset} was there, now {now}")

@@ -61,8 +61,11 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 
 .PHONY: test
 test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
-	$(PYTEST) -q tests/unit tests/golden tests/property
 	@mkdir -p out/test
+	@echo "two runs side by side: unit tests of broker, mirror and wire; the other unit tests, golden and property tests. What the second says comes at the end"
+	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q tests/unit tests/golden tests/property $(foreach part,broker mirror wire,--ignore=tests/unit/$(part)) > out/test/unit.log 2>&1 & others=$$!; failed=0; \
+	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,broker mirror wire,tests/unit/$(part)) || failed=1; \
+	wait $$others || failed=1; cat out/test/unit.log; exit $$failed
 	@echo "four runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, spark, sim and chaos. What the last three say comes at the end"
 	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites > out/test/sites.log 2>&1 & sites=$$!; \
 	ANTIPODE_PORTS=22000-26999 $(PYTEST) -q -m "not long" tests/integration $(foreach part,broker bridge deploy sites,--ignore=tests/integration/$(part)) \

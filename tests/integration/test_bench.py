@@ -46,9 +46,10 @@ def is_running(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize(
     "sections",
-    [OF_BROKERS, pytest.param(OF_SITES, marks=pytest.mark.long), pytest.param(OF_LINES, marks=pytest.mark.long)],
+    [OF_BROKERS, OF_SITES, OF_LINES],
     ids=["of-brokers", "of-sites", "of-lines"],
 )
+@pytest.mark.long
 @pytest.mark.timeout(WITHIN_S + 20)
 def test_every_section_is_measured_and_kept_as_json(tmp_path: Path, sections: tuple[str, ...]) -> None:
     output, errors = (running := _start(tmp_path, "--only", ",".join(sections))).communicate(timeout=WITHIN_S)

@@ -18,6 +18,9 @@ class ThreadNotingDisk(RealDisk):
         self.gate = threading.Event()
         """While it is cleared, forcing a file to disk does not end."""
         self.gate.set()
+        self.rename_gate = threading.Event()
+        """While it is cleared, renaming a file does not begin."""
+        self.rename_gate.set()
         self._fsync_s = fsync_s
         self._loop_thread = threading.get_ident()
 
@@ -39,6 +42,7 @@ class ThreadNotingDisk(RealDisk):
 
     def rename(self, source: str, target: str) -> None:  # type: ignore[override]
         self._note("rename", source)
+        self.rename_gate.wait()
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:  # type: ignore[override]

@@ -144,8 +144,10 @@ async def test_a_log_that_is_cut_while_a_segment_is_swapped_in_finishes_the_swap
         log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS)
     log.advance_high_watermark(log.log_end_offset)
     await log.flush()
+    disk.rename_gate.clear()
     compacting = asyncio.create_task(logs.compact())
     await eventually(lambda: log.finish_swap is not None)
+    disk.rename_gate.set()  # the truncation waits for the thread
     log.truncate_fully_and_start_at(0)
     await compacting
     assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith((".swap", ".cleaned"))]

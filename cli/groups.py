@@ -177,7 +177,7 @@ def _owners(description: Any) -> dict[tuple[str, int], str]:
 def _positions(
     cluster: Cluster, bootstrap_server: str, group: str, owners: dict[tuple[str, int], str]
 ) -> list[dict[str, Any]]:
-    # not librdkafka's admin client: it ends the process when the coordinator has moved (librdkafka issue 5040)
+    # not librdkafka's admin client: it ends the process when the coordinator has moved (librdkafka #5040)
     found = ask_cluster(bootstrap_server, lambda client: client.committed(group))
     committed = {place: fetched.offset for place, fetched in found.items()}
     ends = {topic: offsets_at(cluster, topic, "latest") for topic in {topic for topic, _ in (*committed, *owners)}}

@@ -177,7 +177,7 @@ class Admin:
         """What the group has committed, in the topics that exist.
 
         A consumer without a subscription asks: librdkafka's admin client ends the process when the
-        coordinator answers that it has moved (librdkafka issue 5040).
+        coordinator answers that it has moved (librdkafka #5040).
         """
         await self.metadata()
         wanted = [TopicPartition(topic, index) for topic, held in self._partitions.items() for index in sorted(held)]

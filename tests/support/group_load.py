@@ -29,7 +29,7 @@ class GroupLoad:
 
     def __init__(self, bootstrap_servers: str, topic: str, partition_count: int, group: str) -> None:
         self._bootstrap, self._topic, self._group = bootstrap_servers, topic, group
-        # librdkafka's admin client ends the process when a coordinator has moved (librdkafka issue 5040)
+        # librdkafka's admin client ends the process when a coordinator has moved (librdkafka #5040)
         self._reader = Consumer(
             {"bootstrap.servers": bootstrap_servers, "group.id": group, "enable.auto.commit": False, **KEEP_BROKERS}
         )

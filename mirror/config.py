@@ -80,10 +80,10 @@ class MirrorConfig(Settings):
         description="gRPC addresses of the target site's brokers: host:port[,host:port...]",
     )
     source_bootstrap_servers: tuple[HostPort, ...] = Field(
-        default=(), alias="source.bootstrap.servers", description="host:port list; empty: what the link says"
+        default=(), alias="source.bootstrap.servers", description="host:port list; empty: as in the link record"
     )
     target_bootstrap_servers: tuple[HostPort, ...] = Field(
-        default=(), alias="target.bootstrap.servers", description="host:port list; empty: what the site agents say"
+        default=(), alias="target.bootstrap.servers", description="host:port list; empty: as the site agents report"
     )
     source_security: ClientSecurity = Field(
         default_factory=ClientSecurity,
@@ -114,7 +114,7 @@ class MirrorConfig(Settings):
         default=-1,
         alias="queue.enqueue.timeout.ms",
         ge=-1,
-        description="-1 waits, 0 never waits, more waits that long; what finds no room is fetched again, never dropped",
+        description="-1 waits, 0 never waits, more waits that long; batches that find no room are fetched again, never dropped",
     )
     is_abort_on_send_failure: bool = Field(
         default=False,
@@ -361,12 +361,12 @@ class MirrorConfig(Settings):
     acl_principal_blacklist: tuple[str, ...] = Field(
         default=(),
         alias="antipode.acl.principals.exclude",
-        description="regular expressions of principals, such as User:admin, whose ACLs stay at home",
+        description="regular expressions of principals, such as User:admin, whose ACLs are not mirrored",
     )
     is_emitting_heartbeats: bool = Field(
         default=True,
         alias="emit.heartbeats.enabled",
-        description="true writes MirrorMaker 2's heartbeats at the target, and at the source in the stead of a link back",
+        description="true writes MirrorMaker 2's heartbeats at the target, and at the source when no link mirrors the other way",
     )
     is_carrying_heartbeats: bool = Field(
         default=True,
@@ -551,7 +551,9 @@ def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()
     """
     if not is_mirror_maker_file(properties):
         if targets:
-            raise ConfigurationError("--clusters", ",".join(targets), "nothing: this is no file of MirrorMaker 2")
+            raise ConfigurationError(
+                "--clusters", ",".join(targets), "no value: --clusters requires a MirrorMaker 2 properties file"
+            )
         return (load_config(properties),)
     try:
         read = read_mirror_maker_file(properties)

@@ -265,7 +265,7 @@ class GroupSync:
                     return
             if refused:
                 told = ", ".join(_listed(f"{key} {reason}" for key, reason in refused.items()))
-                self._rest({name: f"the target refuses offsets: {told}"}, problems)
+                self._rest({name: f"the target refuses offset commits: {told}"}, problems)
 
         writes = []
         for name, offsets in carriable.items():

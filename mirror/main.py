@@ -344,7 +344,7 @@ def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
     servers = standing.record.sites[standing.source_site].bootstrap_servers
     if not servers:
         raise OperationalFailure(
-            f"link {standing.name} does not say how to reach site {standing.source_site}; set source.bootstrap.servers"
+            f"link {standing.name} has no address of site {standing.source_site}; set source.bootstrap.servers"
         )
     return parse_host_ports(servers)
 

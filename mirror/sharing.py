@@ -70,7 +70,7 @@ class Sharing:
                 self.ownership.problem = f"group {self._group} at the target: {error}"
                 if str(error) != told:
                     told = str(error)
-                    _log.warning("not a member of the link's group for the moment", reason=told, group=self._group)
+                    _log.warning("currently not a member of the link's group", reason=told, group=self._group)
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:

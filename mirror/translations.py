@@ -104,7 +104,7 @@ class Translations:
         if self._transactions is None:
             return
         if self._transactions.era != era or not self._transactions.holds(key):
-            raise Unreachable(f"{key} is looked at again: the mirror's transactions have begun anew meanwhile")
+            raise Unreachable(f"{key} is checked again: the mirror's transactions were restarted")
 
     @property
     def writers(self) -> AbstractSet[int]:

@@ -499,7 +499,7 @@ class Consumer:
         refused = {place: code for place, code in outcomes.items() if code}
         if refused:
             told = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
-            raise CommitRefused(f"group {group_id} does not take the offsets of {told}")
+            raise CommitRefused(f"group {group_id} cannot commit offsets of {told}")
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -238,7 +238,7 @@ class ZooKeeperConsumer:
         beside those that are there; OperationalFailure when another member has this consumer's id; ValueError for a filter.
         """
         if self._registration is not None:
-            raise StreamsExist("a consumer makes its streams once; those that it made go on")
+            raise StreamsExist("a consumer creates its streams only once; the existing streams continue")
         registration = ConsumerRegistration(
             subscription=dict(subscription), pattern=pattern, timestamp_ms=self._clock.now_ms()
         )
@@ -318,7 +318,7 @@ class ZooKeeperConsumer:
     # Group
 
     async def _register(self) -> None:
-        assert self._registration is not None, "streams are made first"
+        assert self._registration is not None, "create the streams before this call"
         path = id_path(self.options.group_id, self.consumer_id)
         await self._zookeeper.ensure_path(ids_path(self.options.group_id))
         deadline_ms = self._clock.monotonic_ms() + 2 * self.options.session_timeout_ms

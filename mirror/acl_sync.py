@@ -77,7 +77,7 @@ class AclSync:
             _log.info("ACLs added at the target", acls=[tuple(acl) for acl in sorted(to_add)])
         if to_remove:
             await delete_topic_acls(self._target, to_remove)
-            _log.info("ACLs taken away at the target", acls=[tuple(acl) for acl in sorted(to_remove)])
+            _log.info("ACLs removed at the target", acls=[tuple(acl) for acl in sorted(to_remove)])
         self._wanted = wanted
         return f"{len(wanted)} ACLs of the source's topics are followed"
 

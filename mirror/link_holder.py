@@ -71,7 +71,7 @@ class LinkHolder:
                     await self.turn()
                 except Unreachable as error:
                     if str(error) != self._problem:
-                        _log.warning("the link's lease cannot be renewed for the moment", reason=str(error))
+                        _log.warning("cannot renew the link's lease; retrying", reason=str(error))
                     self._problem = str(error)
         finally:
             self._stop_taking()
@@ -107,7 +107,7 @@ class LinkHolder:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 await self._write(Step.RELEASE)
         except (TimeoutError, Unreachable) as error:
-            _log.info("the link was not released; another daemon waits for the session's end", reason=str(error))
+            _log.info("the link was not released; another daemon must wait for the session timeout", reason=str(error))
 
     def _take(self, asked_at_ms: float) -> None:
         """Own all partitions once what others have written is read, which may take longer than a session."""

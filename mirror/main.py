@@ -312,7 +312,7 @@ class MirrorDaemon:
         """Why there is nothing to mirror yet: to whoever asks, and to the log as often as it changes."""
         self._admin.explain(reason)
         if reason != self._explained:
-            _log.warning("the link cannot be opened yet", reason=reason)
+            _log.warning("cannot open the link yet; retrying", reason=reason)
         self._explained = reason
 
     def _fail(self, error: BaseException) -> None:

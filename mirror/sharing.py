@@ -77,7 +77,7 @@ class Sharing:
         """Let the others have the slots at once."""
         problem = await self._member.leave()
         if problem:
-            _log.info("the group was not left; the others wait for the session's end", reason=problem)
+            _log.info("could not leave the group; other daemons must wait for the session timeout", reason=problem)
         await self._client.close()
 
     async def _be_a_member(self) -> None:

@@ -183,7 +183,7 @@ class TailReader:
         """The target did not take our sequence and its log does not tell why: it has forgotten, or knows a later epoch."""
         if key in self.doubted and not has_moved:
             translation.renew_epochs()
-            _log.warning("sequences begin anew under the next epoch", partition=str(key))
+            _log.warning("sequences restart under the next producer epoch", partition=str(key))
         self.doubted.discard(key)
 
     async def _match_tail(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:

@@ -407,7 +407,7 @@ class TopicSync:
 
     def _tell(self, problem: SiteUnreachable | None) -> None:
         if problem is not None and self._problem is None:
-            _log.warning("topics cannot be compared", reason=str(problem))
+            _log.warning("cannot compare topics", reason=str(problem))
         self._problem = problem
 
     async def _pause(self, seconds: float) -> None:

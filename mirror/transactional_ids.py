@@ -100,5 +100,5 @@ class TransactionalIdSync:
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
-            _log.warning("transactional ids cannot be carried", reason=problem)
+            _log.warning("cannot mirror transactional ids", reason=problem)
         self._problem = problem

@@ -424,7 +424,7 @@ class Transactions:
         rivals = rivals_of(own, claims.values())
         for transactional_id in sorted({claim.name.transactional_id for claim in rivals} - {NO_TRANSACTIONS}):
             await self._coordinator_of(transactional_id).fence()
-            _state_change.info("fenced who had claimed some of the same", transactional_id=transactional_id)
+            _state_change.info("fenced a transactional id with an overlapping claim", transactional_id=transactional_id)
         return [*rivals, *outlived(own, claims.values())]
 
     async def _look_for_successor(self, own: Claim) -> None:

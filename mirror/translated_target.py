@@ -310,7 +310,7 @@ class TranslatedTarget:
     def _tell_unknown(self, topic: str, reason: str) -> None:
         if topic not in self._unknown_places:
             self._unknown_places.add(topic)
-            _log.warning("groups' offsets in a topic are not carried", topic=topic, reason=reason)
+            _log.warning("group offsets of a topic are not mirrored", topic=topic, reason=reason)
 
     async def commit(
         self,

@@ -443,7 +443,9 @@ class Consumer:
         subscriptions, malformed = wanted_topics(joined.members)
         for member, reason in malformed.items():
             self.last_problem = f"member {member} gets nothing, its metadata is malformed: {reason}"
-            _log.warning("a member of the group gets nothing", group=self.options.group_id, reason=self.last_problem)
+            _log.warning(
+                "a member of the group gets no partitions", group=self.options.group_id, reason=self.last_problem
+            )
         counts = await self._counts(sorted({topic for wanted in subscriptions.values() for topic in wanted}))
         parts = ASSIGNORS[joined.protocol](subscriptions, counts)
         return {member: encode_assignment(places) for member, places in parts.items()}

@@ -375,7 +375,7 @@ class ZooKeeperConsumer:
     async def _stop_cut_off(self) -> None:
         if not self._is_cut_off or self.reading:
             self._is_cut_off = True
-            _log.warning("ZooKeeper is not heard: nothing is read until it is", group=self.options.group_id)
+            _log.warning("ZooKeeper is unreachable: reading is paused until it answers", group=self.options.group_id)
             await self._stop_fetchers()
 
     async def _watch(self) -> None:
@@ -426,9 +426,7 @@ class ZooKeeperConsumer:
                 except Exception as error:
                     # A hook of the application may raise anything; what it was is raised with the last attempt.
                     reason = error
-                    _log.info(
-                        "a rebalance did not succeed", group=self.options.group_id, attempt=attempt, reason=str(error)
-                    )
+                    _log.info("a rebalance failed", group=self.options.group_id, attempt=attempt, reason=str(error))
                     await self._stop_fetchers()
                     if self._has_released:
                         with contextlib.suppress(*FAILURES):

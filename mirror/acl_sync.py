@@ -50,7 +50,7 @@ class AclSync:
         self._excluded_principals = excluded_principals
         self._interval_s = interval_ms / 1000
         self._wanted: frozenset[TopicAcl] = frozenset()
-        self.status = "ACLs have not been looked at yet"
+        self.status = "ACLs have not been compared yet"
 
     async def run(self) -> None:
         """Look each interval until cancelled."""
@@ -60,7 +60,7 @@ class AclSync:
                 self._tell(await self._round(), is_well=True)
             except NotAllowed as error:
                 pause_s = REFUSED_INTERVAL_S
-                self._tell(f"ACLs are not followed: {error}", is_well=False)
+                self._tell(f"ACLs are not mirrored: {error}", is_well=False)
             except KafkaClientError as error:
                 self._tell(f"ACLs cannot be compared: {error}", is_well=False)
             await asyncio.sleep(pause_s)
@@ -77,7 +77,7 @@ class AclSync:
             _log.info("ACLs added at the target", acls=[tuple(acl) for acl in sorted(to_add)])
         if to_remove:
             await delete_topic_acls(self._target, to_remove)
-            _log.info("ACLs taken away at the target", acls=[tuple(acl) for acl in sorted(to_remove)])
+            _log.info("ACLs removed at the target", acls=[tuple(acl) for acl in sorted(to_remove)])
         self._wanted = wanted
         return f"{len(wanted)} ACLs of the source's topics are followed"
 
@@ -96,5 +96,5 @@ async def _asked(end: str, client: KafkaClient) -> set[TopicAcl]:
         if error.code is ErrorCode.security_disabled:
             raise NotAllowed(f"the {end} has no authorizer ({error.code.name})") from error
         if error.code in _STANDING_REFUSALS:
-            raise NotAllowed(f"the {end} does not let us see them ({error.code.name})") from error
+            raise NotAllowed(f"the {end} does not allow the mirror to list them ({error.code.name})") from error
         raise

@@ -508,7 +508,7 @@ class Mirror:
             async with asyncio.timeout(LAST_GROUP_SYNC_TIMEOUT_S):
                 await self._groups.round()
         except (TimeoutError, Unreachable) as error:
-            _log.info("group offsets were not carried a last time", reason=str(error) or "timed out")
+            _log.info("the last group offset sync failed", reason=str(error) or "timed out")
 
 
 def _supersedes(found: LinkStanding, known: LinkStanding) -> bool:

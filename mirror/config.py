@@ -80,20 +80,20 @@ class MirrorConfig(Settings):
         description="gRPC addresses of the target site's brokers: host:port[,host:port...]",
     )
     source_bootstrap_servers: tuple[HostPort, ...] = Field(
-        default=(), alias="source.bootstrap.servers", description="host:port list; empty: what the link says"
+        default=(), alias="source.bootstrap.servers", description="host:port list; empty: as in the link record"
     )
     target_bootstrap_servers: tuple[HostPort, ...] = Field(
-        default=(), alias="target.bootstrap.servers", description="host:port list; empty: what the site agents say"
+        default=(), alias="target.bootstrap.servers", description="host:port list; empty: as the site agents report"
     )
     source_security: ClientSecurity = Field(
         default_factory=ClientSecurity,
         alias="source.security",
-        description="source.security.protocol, source.ssl.*, source.sasl.* as Kafka's clients have them",
+        description="source.security.protocol, source.ssl.*, source.sasl.* as in Kafka's clients",
     )
     target_security: ClientSecurity = Field(
         default_factory=ClientSecurity,
         alias="target.security",
-        description="target.security.protocol, target.ssl.*, target.sasl.* as Kafka's clients have them",
+        description="target.security.protocol, target.ssl.*, target.sasl.* as in Kafka's clients",
     )
     whitelist: tuple[str, ...] | None = Field(
         default=None,
@@ -114,7 +114,7 @@ class MirrorConfig(Settings):
         default=-1,
         alias="queue.enqueue.timeout.ms",
         ge=-1,
-        description="-1 waits, 0 never waits, more waits that long; what finds no room is fetched again, never dropped",
+        description="-1 waits, 0 never waits, more waits that long; batches that find no room are fetched again, never dropped",
     )
     is_abort_on_send_failure: bool = Field(
         default=False,
@@ -149,10 +149,10 @@ class MirrorConfig(Settings):
     )
     request_timeout_ms: int = Field(default=10_000, alias="request.timeout.ms", ge=100, description="100 ms or more")
     socket_receive_buffer_bytes: int = Field(
-        default=-1, alias="socket.receive.buffer.bytes", ge=-1, description="bytes, -1 leaves it to the system"
+        default=-1, alias="socket.receive.buffer.bytes", ge=-1, description="bytes, -1 for the system's default"
     )
     socket_send_buffer_bytes: int = Field(
-        default=-1, alias="send.buffer.bytes", ge=-1, description="bytes, -1 leaves it to the system"
+        default=-1, alias="send.buffer.bytes", ge=-1, description="bytes, -1 for the system's default"
     )
     source_compression_type: CompressionType = Field(
         default=CompressionType.NONE,
@@ -228,7 +228,7 @@ class MirrorConfig(Settings):
     sharing_strategy: Strategy = Field(
         default=Strategy.STICKY,
         alias="partition.assignment.strategy",
-        description="sticky moves as few partitions as can be; roundrobin deals them out in turns; range keeps neighbours together",
+        description="sticky moves as few partitions as possible; roundrobin assigns them in turn; range keeps neighbours together",
     )
     sharing_session_timeout_ms: int = Field(
         default=6000, alias="antipode.sharing.session.timeout.ms", ge=1000, description="1000 ms or more"
@@ -352,21 +352,21 @@ class MirrorConfig(Settings):
         default=True, alias="sync.group.offsets.enabled", description="true commits groups' offsets at the target"
     )
     is_syncing_configs: bool = Field(
-        default=True, alias="sync.topic.configs.enabled", description="true keeps topic configs like the source's"
+        default=True, alias="sync.topic.configs.enabled", description="true copies topic configs from the source"
     )
     is_syncing_acls: bool = Field(
-        default=False, alias="sync.topic.acls.enabled", description="true gives copies the source's ACLs, for reading"
+        default=False, alias="sync.topic.acls.enabled", description="true copies the source's ACLs, for reading"
     )
     acl_sync_interval_ms: int = Field(default=5000, alias="acl.sync.interval.ms", ge=50, description="50 ms or more")
     acl_principal_blacklist: tuple[str, ...] = Field(
         default=(),
         alias="antipode.acl.principals.exclude",
-        description="regular expressions of principals, such as User:admin, whose ACLs stay at home",
+        description="regular expressions of principals, such as User:admin, whose ACLs are not mirrored",
     )
     is_emitting_heartbeats: bool = Field(
         default=True,
         alias="emit.heartbeats.enabled",
-        description="true writes MirrorMaker 2's heartbeats at the target, and at the source in the stead of a link back",
+        description="true writes MirrorMaker 2's heartbeats at the target, and at the source in place of a link back",
     )
     is_carrying_heartbeats: bool = Field(
         default=True,
@@ -551,7 +551,7 @@ def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()
     """
     if not is_mirror_maker_file(properties):
         if targets:
-            raise ConfigurationError("--clusters", ",".join(targets), "nothing: this is no file of MirrorMaker 2")
+            raise ConfigurationError("--clusters", ",".join(targets), "none: it requires a MirrorMaker 2 file")
         return (load_config(properties),)
     try:
         read = read_mirror_maker_file(properties)

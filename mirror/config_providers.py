@@ -72,4 +72,4 @@ def _replace(key: str, providers: Mapping[str, Provider], found: re.Match[str]) 
         return provider(found[2] or "", found[3])
     except (LookupError, OSError, ConfigurationError) as error:
         why = f"there is no {found[3]}" if isinstance(error, KeyError) else str(error)
-        raise ConfigurationError(key, found[0], f"a place where a value is ({why})") from error
+        raise ConfigurationError(key, found[0], f"a provider path and key that can be read ({why})") from error

@@ -265,7 +265,7 @@ class GroupSync:
                     return
             if refused:
                 told = ", ".join(_listed(f"{key} {reason}" for key, reason in refused.items()))
-                self._rest({name: f"the target refuses offsets: {told}"}, problems)
+                self._rest({name: f"the target refuses offset commits: {told}"}, problems)
 
         writes = []
         for name, offsets in carriable.items():
@@ -490,7 +490,7 @@ class GroupSync:
         new = {name: reason for name, reason in problems.items() if name not in (*self._problems, ALL_GROUPS)}
         if new:
             first = dict(list(new.items())[:PROBLEMS_LOGGED])
-            _log.warning("offsets of some groups cannot be carried", groups=len(new), first=first)
+            _log.warning("cannot mirror the offsets of some groups", groups=len(new), first=first)
         self._problems = dict(problems)
         self._stale_since_ms = {name: self._stale_since_ms.get(name, whole_until_ms) for name in problems}
 
@@ -504,7 +504,7 @@ class GroupSync:
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
-            _log.warning("group offsets cannot be carried", reason=problem)
+            _log.warning("cannot mirror group offsets", reason=problem)
         self._problem = problem
 
 

@@ -106,7 +106,7 @@ class KafkaProducersOfSource:
     def _passed_over(self, index: int, reason: str) -> Mapping[str, TransactionalProducer | None]:
         """The partition is asked again in the next round; the others are not kept waiting for it."""
         if self._problems.get(index) != reason:
-            _log.warning("producers of the source cannot be read", partition=index, reason=reason)
+            _log.warning("cannot read the producers of the source", partition=index, reason=reason)
         self._problems[index] = reason
         return {}
 
@@ -119,7 +119,7 @@ def producers_in(records: Iterable[Record], partition: int) -> dict[str, Transac
             name = None if record.key is None else decode_transaction_key(record.key)
             value = None if record.value is None else decode_transaction_value(record.value)
         except Malformed as error:
-            _log.warning("transaction record passed over", partition=partition, offset=record.offset, reason=str(error))
+            _log.warning("skipped a transaction record", partition=partition, offset=record.offset, reason=str(error))
             continue
         if name is None:
             continue

@@ -53,7 +53,7 @@ class LinkHolder:
         """Why this daemon neither carries the link nor waits for another one; empty while it does one of them."""
         if self.waiting_for or self.ownership.slots:
             return ""
-        return f"this daemon does not carry the link yet: {self._problem or 'the notes of the link are read first'}"
+        return f"this daemon does not carry the link yet: {self._problem or 'the stored state of the link must be read first'}"
 
     def carries(self, key: PartitionKey) -> bool:
         """Whether this daemon has the partition in hand: also while renewals fail, since no other daemon is known to have the link.
@@ -71,7 +71,7 @@ class LinkHolder:
                     await self.turn()
                 except Unreachable as error:
                     if str(error) != self._problem:
-                        _log.warning("the link's lease cannot be renewed for the moment", reason=str(error))
+                        _log.warning("cannot renew the link's lease; retrying", reason=str(error))
                     self._problem = str(error)
         finally:
             self._stop_taking()
@@ -107,7 +107,7 @@ class LinkHolder:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 await self._write(Step.RELEASE)
         except (TimeoutError, Unreachable) as error:
-            _log.info("the link was not released; another daemon waits for the session's end", reason=str(error))
+            _log.info("the link was not released; another daemon must wait for the session timeout", reason=str(error))
 
     def _take(self, asked_at_ms: float) -> None:
         """Own all partitions once what others have written is read, which may take longer than a session."""
@@ -128,7 +128,7 @@ class LinkHolder:
         holder = self._lease.holder
         daemon = "another daemon" if holder is None or self._lease.is_ours else f"daemon {holder.daemon}"
         waiting_for = (
-            f"{daemon} carries the link; this one takes it over when that one releases it, or has not renewed its notice for "
+            f"{daemon} carries the link; this daemon takes over when that daemon releases the lease or has not renewed it for "
             f"{self._session_timeout_ms} ms. To carry one link with several daemons set antipode.sharing.enabled=true for all"
         )
         if waiting_for != self.waiting_for:

@@ -155,7 +155,7 @@ class LinkWatch:
                 self._on_missing(str(error))
             except AgentsUnreachable as error:
                 if was_reachable:
-                    _log.warning("the link cannot be read; what was last known stands", reason=str(error))
+                    _log.warning("cannot read the link; using its last known state", reason=str(error))
                 was_reachable = False
 
     async def _pause(self) -> None:

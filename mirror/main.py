@@ -312,7 +312,7 @@ class MirrorDaemon:
         """Why there is nothing to mirror yet: to whoever asks, and to the log as often as it changes."""
         self._admin.explain(reason)
         if reason != self._explained:
-            _log.warning("the link cannot be opened yet", reason=reason)
+            _log.warning("cannot open the link yet; retrying", reason=reason)
         self._explained = reason
 
     def _fail(self, error: BaseException) -> None:
@@ -344,7 +344,7 @@ def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
     servers = standing.record.sites[standing.source_site].bootstrap_servers
     if not servers:
         raise OperationalFailure(
-            f"link {standing.name} does not say how to reach site {standing.source_site}; set source.bootstrap.servers"
+            f"link {standing.name} has no address of site {standing.source_site}; set source.bootstrap.servers"
         )
     return parse_host_ports(servers)
 

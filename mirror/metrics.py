@@ -135,12 +135,12 @@ class MirrorMetrics(Collector):
         for name, text, value in (
             (
                 "disagreements",
-                "Settings that must be the same in all daemons of the link, and that another one has otherwise than this one.",
+                "Settings that must be the same in all daemons of the link, but differ between this daemon and another.",
                 len(peers.disagreements),
             ),
             (
                 "untaken_partitions",
-                "Partitions that this daemon would carry, in the share of one whose filters do not: nobody mirrors them.",
+                "Partitions that no daemon mirrors: this daemon's filters include them, those of the assigned daemon do not.",
                 len(peers.untaken),
             ),
             ("failing_daemons", "Other daemons of the link that cannot carry groups' offsets.", len(peers.failing)),
@@ -163,13 +163,13 @@ class MirrorMetrics(Collector):
             ),
             (
                 "antipode_mirror_unacknowledged_seconds",
-                "For how long the oldest of them has been here; 0 when there are none.",
+                "Age in the mirror of the oldest of them; 0 when there are none.",
                 max(0.0, now_ms - first_ms) / 1000,
             ),
             ("antipode_mirror_link_epoch", "Epoch of the link as last read.", link.epoch),
             (
                 "antipode_mirror_groups_synced_timestamp_seconds",
-                "When group offsets were last carried.",
+                "When group offsets were last mirrored.",
                 self._groups_synced_at_ms() / 1000,
             ),
             (
@@ -179,7 +179,7 @@ class MirrorMetrics(Collector):
             ),
             (
                 "antipode_mirror_groups_failing",
-                "Groups whose offsets cannot be carried, and brokers that do not tell theirs.",
+                "Groups whose offsets cannot be mirrored, and brokers that do not report theirs.",
                 len(self._groups_stale_since_ms()),
             ),
         )
@@ -234,8 +234,8 @@ class MirrorMetrics(Collector):
         labels = ["link", "end"]
         families = (
             ("plain_bytes", "Bytes of compressed connections before compression, both ways."),
-            ("wire_bytes", "Bytes that compressed connections put on the line, both ways."),
-            ("refusals", "Connections without the compression that was wished, because the broker does not offer it."),
+            ("wire_bytes", "Bytes that compressed connections sent over the network, both ways."),
+            ("refusals", "Connections that are not compressed as configured, because the broker does not offer it."),
         )
         for name, text in families:
             counter = CounterMetricFamily(f"antipode_mirror_compression_{name}", text, labels=labels)
@@ -267,7 +267,7 @@ class MirrorMetrics(Collector):
         )
         doubtful = GaugeMetricFamily(
             "antipode_mirror_missing_tombstones",
-            "1 where keys deleted at the source may live on at the target: it was behind for longer than tombstones are kept.",
+            "1 where keys deleted at the source may remain at the target: it was behind for longer than tombstones are kept.",
             labels=labels,
         )
         end_offset = GaugeMetricFamily("antipode_mirror_target_log_end_offset", "End at the target.", labels=labels)
@@ -304,7 +304,7 @@ class MirrorMetrics(Collector):
         link, stalled_for_ms = self._link().name, self._stalls.stalled_for_ms
         stalled = GaugeMetricFamily(
             "antipode_mirror_stalled_seconds",
-            "For how long a partition has not moved although the source has more, or nobody has heard it; 0 when all is well.",
+            "For how long a partition has made no progress although the source has more records or does not answer; 0 when all is well.",
             labels=["link", "topic", "partition"],
         )
         for key, _ in self._board.our_rows():
@@ -312,7 +312,7 @@ class MirrorMetrics(Collector):
         yield stalled
         remedies = CounterMetricFamily(
             "antipode_mirror_stall_remedies",
-            "What was done about stalled partitions: their flow started anew, or their workers replaced.",
+            "Actions on stalled partitions: their flow was restarted, or their workers were replaced.",
             labels=["link", "remedy"],
         )
         for remedy, count in sorted(self._stalls.remedies.items()):
@@ -480,12 +480,12 @@ class TransactionMetrics(Collector):
             ("committed", "Transactions at the target that were committed.", self.committed),
             (
                 "aborted",
-                "Transactions at the target that were broken off; what they held is written again.",
+                "Transactions at the target that were aborted; their records are written again.",
                 self.aborted,
             ),
             (
                 "fenced",
-                "Of those, how many another mirror ended, or the target because they took too long.",
+                "Aborted transactions that another mirror ended, or the target because they took too long.",
                 self.fenced,
             ),
         )

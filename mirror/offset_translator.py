@@ -70,7 +70,9 @@ class OffsetTranslator:
         topic = TOPIC_PREFIX + link
         found = (await reached(client.metadata([topic]))).topics.get(topic)
         if found is None or found.error_code:
-            raise OperationalFailure(f"these brokers hold no offset map of link {link!r}: ask those of its target")
+            raise OperationalFailure(
+                f"these brokers have no offset map of link {link!r}: give brokers of its target site"
+            )
         stored = StoredLink()
         end = await read_topic(client, topic, stored.apply)
         if source is None:
@@ -121,7 +123,7 @@ class OffsetTranslator:
         try:
             return self._source.opposite.of(PartitionKey(binding.topic, partition), binding)
         except UnknownPlace as error:
-            raise OperationalFailure(f"{error}: at which offsets nobody has noted") from error
+            raise OperationalFailure(f"{error}: the link has not stored their offsets") from error
 
     def _asked(self, opposite: Translation | None) -> Literal["not asked", "none", "counted"]:
         if self._source is None:
@@ -131,7 +133,7 @@ class OffsetTranslator:
     def _translation(self, topic: str, partition: int) -> Translation:
         key = PartitionKey(topic, partition)
         if key not in self._stored.positions:
-            raise OperationalFailure(f"link {self._link!r} has noted nothing of {topic}-{partition} yet")
+            raise OperationalFailure(f"link {self._link!r} has stored no offsets of {topic}-{partition} yet")
         return self._stored.translation(key)
 
     def _unknown(self, topic: str, known: list[str]) -> OperationalFailure:

@@ -57,7 +57,7 @@ class OppositeLinks:
                 return notes.translations[place]
         for origin in sorted({origin for notes in self._into(binding) for origin in notes.link.origins}):
             if self._is_target(origin):
-                raise UnknownPlace(f"records of {origin} came to topic {binding.topic} by way of another site")
+                raise UnknownPlace(f"records of {origin} came to topic {binding.topic} through another site")
         return None
 
     def _into(self, binding: Binding) -> Iterator[_Notes]:

@@ -46,7 +46,7 @@ class Ownership:
         """Why nothing is owned although nobody said that others have it all; empty while what is owned is confirmed."""
         if self._clock.monotonic_ms() < self._owned_until_ms:
             return ""
-        return f"this daemon has no share of the link: {self.problem or 'the others have not been asked yet'}"
+        return f"this daemon has no share of the link: {self.problem or 'the other daemons have not been asked yet'}"
 
     def owns(self, key: PartitionKey) -> bool:
         """Whether this daemon mirrors the partition now."""

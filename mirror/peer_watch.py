@@ -78,7 +78,7 @@ class PeerWatch:
         new = [one for one in found if one not in self.untaken]
         if new:
             first = [one.sentence for one in islice(new, PARTITIONS_LOGGED)]
-            _log.warning("partitions are mirrored by nobody", partitions=len(found), first=first)
+            _log.warning("no daemon mirrors some partitions", partitions=len(found), first=first)
         elif self.untaken and not found:
             _log.info("all partitions have a daemon that mirrors them")
         self.untaken = found

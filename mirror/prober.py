@@ -22,7 +22,7 @@ from wire.log_histories import EpochEnd
 _Question = tuple[int, int]  # generation, epoch
 _NO_EPOCH = -1
 
-DEPOSED = Unreachable("the broker that was asked leads it no more")
+DEPOSED = Unreachable("the broker that was asked no longer leads it")
 
 
 class Prober:
@@ -69,7 +69,7 @@ class Prober:
                         raise
                     # A flow waits for its answer and for nothing else: it gets one, and asks again.
                     note_death("prober", node=node_id)
-                    why = f"the question broke off: {type(error).__name__}: {error}"
+                    why = f"the request failed: {type(error).__name__}: {error}"
                     self._no_answer(questions, why, is_source=is_source)
         finally:
             del self._running[place]
@@ -89,7 +89,7 @@ class Prober:
                 reason = f"the source does not answer for {key}: {why}"
                 self._board.submit(key, SourceNotFound(generation=generation, reason=reason))
             else:
-                reason = f"the target does not say where {key} ends: {why}"
+                reason = f"the target does not report the log end of {key}: {why}"
                 self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
 
     async def _ask_target(self, questions: Mapping[PartitionKey, _Question]) -> None:
@@ -108,8 +108,8 @@ class Prober:
                 self._board.submit(key, TargetDiffers(generation=generation, reason=answer.reason))
             else:
                 is_for_source = isinstance(answer, SourceUnreachable)
-                who = "it is not known" if is_for_source else "the target does not say"
-                reason = f"{who} where {key} ends: {_why(answer)}"
+                what = "is not known" if is_for_source else "is not reported by the target"
+                reason = f"the log end of {key} {what}: {_why(answer)}"
                 self._board.submit(
                     key, TargetNotFound(generation=generation, reason=reason, is_for_source=is_for_source)
                 )
@@ -145,7 +145,7 @@ class Prober:
 def _why(answer: object) -> str:
     match answer:
         case Refused(error=ErrorCode.not_leader_or_follower as error):
-            return f"{error.name}, another broker leads it by now, or its site is not active for it"
+            return f"{error.name}, another broker leads it now, or its site is not active for it"
         case Refused(error=error):
             return error.name
         case Unreachable():

@@ -288,7 +288,7 @@ class Producer:
             case Refusal(refusal=TargetRefusal.OFFSET_MISMATCH) if self._is_behind(sent):
                 # They are sent again together: what the source has no more would be lost with a new start.
                 self._rest(node_id)
-                self._again(sent, SendAgain(f"batches before these were not taken: {verdict.reason}"))
+                self._again(sent, SendAgain(f"the target refused earlier batches: {verdict.reason}"))
             case Refusal():
                 self._refused(sent, verdict)
                 if sent.entry is None and verdict.refusal is TargetRefusal.OFFSET_MISMATCH:

@@ -43,7 +43,7 @@ class KafkaQuarantine:
                 outcomes[PartitionKey(one.topic, one.index)] = refusal if code else ""
         missing = sorted(ends.keys() - outcomes.keys())
         if missing:
-            raise Unreachable(f"the target's brokers say nothing of {missing[0]}")
+            raise Unreachable(f"the target's brokers do not answer for {missing[0]}")
         return outcomes
 
     async def _ask(self, node_id: int, values: Mapping[str, Any]) -> Any:

@@ -118,7 +118,7 @@ class Resets:
         """Put away the copies of the topics whose whole names match. Unreachable, InvalidPattern."""
         link = self._link()
         if not patterns:
-            raise InvalidPattern("say which topics: here no pattern does not mean all of them")
+            raise InvalidPattern("name at least one topic pattern: an empty list does not mean all topics")
         matches("", whitelist=patterns, blacklist=())
         source, target = await self._source.topics(), await self._target.topics()
         names = sorted(
@@ -142,15 +142,15 @@ class Resets:
         if link.role is not LinkRole.MIRRORING:
             return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=link.reason)
         if copy is None:
-            reason = f"the target has no copy of {name}: it is made as soon as the target's controller allows it"
+            reason = f"the target has no copy of {name}: it is created as soon as the target's controller allows it"
             return TopicReset(topic=name, outcome=ResetOutcome.NOTHING, reason=reason)
         trouble = self._trouble(name, wanted, copy)
         if not trouble:
-            reason = f"topic {name} is {self._states(name)}: only RESET, FAULTED, GAP and missing tombstones are cured by a new copy"
+            reason = f"topic {name} is {self._states(name)}: only RESET, FAULTED, GAP and missing tombstones are repaired by a new copy"
             return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
         logs, problem = await self._logs(name, wanted, copy)
         if problem:
-            reason = f"what would go with the copy cannot be counted: {problem}"
+            reason = f"the records that the reset would remove cannot be counted: {problem}"
             return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
         outcome = ResetOutcome.PLANNED
         if not is_dry_run:
@@ -219,7 +219,7 @@ class Resets:
         try:
             kept_from = await self._common_ends(ends, wanted, copy)
         except Unreachable as error:
-            return (), f"what the source has of it is not known: {error}"
+            return (), f"the source's log of it is not known: {error}"
         logs = [
             CopyLog(
                 partition=key.partition,
@@ -292,7 +292,7 @@ def _judge(
 def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
     """A copy whose topic may still be at the source, which does not show it: it may be all that there is."""
     trouble = absence_trouble(name, _view(copy), absence)
-    reason = f"topic {name} was not shown by the source just now" if trouble is None else trouble.reason
+    reason = f"topic {name} was missing from the source's last metadata" if trouble is None else trouble.reason
     return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
 
 

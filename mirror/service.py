@@ -169,7 +169,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             facts = parts.board.row(key).facts
             end = facts.progress.target_log_end_offset
             if end == UNKNOWN:
-                finding = f"the mirror does not know what the target has of it: {facts.state.value}, {facts.reason}"
+                finding = f"this mirror does not know the target's log of it: {facts.state.value}, {facts.reason}"
                 found = Comparison(is_known=False, finding=finding)
             else:
                 found = await parts.verifier.compare(key, mirrored_end=end, last_offsets=request.last_offsets)

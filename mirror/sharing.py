@@ -70,14 +70,14 @@ class Sharing:
                 self.ownership.problem = f"group {self._group} at the target: {error}"
                 if str(error) != told:
                     told = str(error)
-                    _log.warning("not a member of the link's group for the moment", reason=told, group=self._group)
+                    _log.warning("currently not a member of the link's group", reason=told, group=self._group)
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
         """Let the others have the slots at once."""
         problem = await self._member.leave()
         if problem:
-            _log.info("the group was not left; the others wait for the session's end", reason=problem)
+            _log.info("could not leave the group; other daemons must wait for the session timeout", reason=problem)
         await self._client.close()
 
     async def _be_a_member(self) -> None:

@@ -92,7 +92,7 @@ class StallWatch:
         remedy = self._liveness.judge(key, facts, is_congested=is_congested, now_ms=now_ms)
         if is_new or remedy is not Remedy.NONE:
             _state_change.warning(
-                "a partition does not move",
+                "a partition makes no progress",
                 partition=str(key),
                 state=facts.state.value,
                 step=facts.step.value,

@@ -100,10 +100,10 @@ class StandbyReports:
         try:
             refusal = await self._port.tell(node_id, link=link.name, link_epoch=link.epoch, acknowledged=offsets)
         except Unreachable as error:
-            _log.debug("the source cannot be told", broker=node_id, reason=str(error))
+            _log.debug("cannot send progress to the source", broker=node_id, reason=str(error))
             return
         if refusal:
-            _log.debug("the source does not take what it is told", broker=node_id, reason=refusal)
+            _log.debug("the source refuses progress reports", broker=node_id, reason=refusal)
 
     def _told(self, node_id: int, _: asyncio.Task[None]) -> None:
         del self._telling[node_id]

@@ -135,7 +135,7 @@ class TailReader:
         """To where the target's log is still the one that was noted. What it took since is in it a second time in the end, and counted."""
         kept = await self._end_of_copy(key, translation.position, end)
         lost = translation.lose_target(kept)
-        _log.warning("the target lost what it had; it is mirrored again", partition=str(key), lost_offsets=lost)
+        _log.warning("the target lost records; they are mirrored again", partition=str(key), lost_offsets=lost)
 
     async def _end_of_copy(self, key: PartitionKey, position: Position, end: LogEnds) -> int:
         """Looks back from the log's end until there is a batch of ours from before it was lost, however much others wrote since."""
@@ -175,7 +175,7 @@ class TailReader:
         waited_ms = self._clock.monotonic_ms() - self.unanswered_at_ms.get(key, -self._late_within_ms)
         if waited_ms < self._late_within_ms:
             raise Unreachable(
-                f"requests for {key} that had no answer may still arrive; the target's log is looked at in "
+                f"requests for {key} without an answer may still arrive; the target's log is read in "
                 f"{self._late_within_ms - waited_ms:.0f} ms"
             )
 
@@ -183,7 +183,7 @@ class TailReader:
         """The target did not take our sequence and its log does not tell why: it has forgotten, or knows a later epoch."""
         if key in self.doubted and not has_moved:
             translation.renew_epochs()
-            _log.warning("sequences begin anew under the next epoch", partition=str(key))
+            _log.warning("sequences restart under the next producer epoch", partition=str(key))
         self.doubted.discard(key)
 
     async def _match_tail(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
@@ -199,7 +199,7 @@ class TailReader:
                 await self._lay_beside(key, by_record, translation.position, end)
                 by_record.finish(source_end=await self._source_end(key))
                 matched = by_record.matched_batches
-                _log.info("the source has less than was mirrored", partition=str(key), offsets=str(thinned))
+                _log.info("the source has fewer records than were mirrored", partition=str(key), offsets=str(thinned))
         except HistoryMismatch as error:
             target = self._naming.target_name(key.topic)
             raise HistoryMismatch(f"{error}; delete topic {target} at the target, and it is mirrored anew") from error
@@ -233,7 +233,7 @@ class TailReader:
         try:
             return await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
         except Unreachable as error:
-            raise SourceUnreachable(f"the source's log is to be looked at first: {error}") from error
+            raise SourceUnreachable(f"the source's log must be read first: {error}") from error
 
     async def _source_end(self, key: PartitionKey) -> int:
         place = (key.topic, key.partition)
@@ -279,8 +279,8 @@ class TailReader:
         is_known = likeness.matched_batches or is_the_way_back or not has_others
         if not is_known and not self._may_append_to_others:
             raise HistoryMismatch(
-                f"{target} has records up to offset {end.end_offset} that this link has no note of and that are not the "
-                "source's; delete the topic, name it otherwise, or set antipode.target.existing=append"
+                f"{target} has records up to offset {end.end_offset} that this link did not store and that the source "
+                "does not have; delete the topic, name it otherwise, or set antipode.target.existing=append"
             )
         likeness.finish(translation, target_end=end.end_offset)
         _log.info("compared with the source", partition=str(key), batches=likeness.matched_batches)

@@ -59,9 +59,7 @@ from runtime.retries import jittered_backoff
 from wire.links import carries_topic
 from wire.topic_configs import COPY_BEGINS
 
-NOT_SHOWN_YET = (
-    "its controller says that it is there, its brokers do not show it: they may be deleting the copy before it"
-)
+NOT_SHOWN_YET = "its controller reports that the topic exists, but its brokers do not show it: they may still be deleting the previous copy"
 MADE_UNSEEN_MAX = 2
 """A topic that was made so often and is still not seen counts as refused."""
 
@@ -377,7 +375,7 @@ class TopicSync:
             # Also when its copy was deleted meanwhile and has been made anew: then there was a round without a trouble.
             self._board.submit(key, TopicAgrees())
         elif before[0] != row.source:
-            reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: does it have the history?"
+            reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: comparing the histories"
             self._board.submit(key, SourceLeaderChanged(reason=reason))
         return is_new or is_back or before != (row.source, row.target)
 
@@ -409,7 +407,7 @@ class TopicSync:
 
     def _tell(self, problem: SiteUnreachable | None) -> None:
         if problem is not None and self._problem is None:
-            _log.warning("topics cannot be compared", reason=str(problem))
+            _log.warning("cannot compare topics", reason=str(problem))
         self._problem = problem
 
     async def _pause(self, seconds: float) -> None:

@@ -5,7 +5,7 @@ transaction that carried the batches is over: committed, and all of them are the
 recognised at the target, and an offset is never told of a record that nobody will see.
 
 One producer writes everything, so whose records they were at first is not kept apart (`provenance.py`): where names do not prevent loops,
-records that came into being at a third site are refused.
+records that were first written at a third site are refused.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class TransactionalAppend:
         error, message = part.error, part.message
         if error is ErrorCode.none:
             error = ErrorCode.request_timed_out
-            message = f"the transaction was broken off because of {cause.part.key}: {cause.message}"
+            message = f"the transaction was aborted because of {cause.part.key}: {cause.message}"
         return answered(part.part.key, error, message, self._translations.of(part.part.key).position.source_next)
 
     async def _start_sending(
@@ -175,7 +175,7 @@ class TransactionalAppend:
             origin = self._provenance.origin_of(header.producer_id)
             if header.base_offset not in part.left_out and origin != self._naming.source_alias:
                 return (
-                    f"the batch at offset {header.base_offset} came into being at {origin}: with antipode.target.transactions "
+                    f"the batch at offset {header.base_offset} was first written at {origin}: with antipode.target.transactions "
                     "a link carries what its source wrote, or has topic.naming.policy=prefix"
                 )
         return ""
@@ -202,7 +202,7 @@ def _left_to_others(part: AppendPart) -> AppendAnswer:
 
 def _note(part: OutgoingPart, plan: Planned, outcome: PartitionProduced | None) -> None:
     if outcome is None:
-        part.fail(ErrorCode.unknown_server_error, "the target's broker says nothing of the partition")
+        part.fail(ErrorCode.unknown_server_error, "the target's broker does not answer for the partition")
         return
     code = error_code(outcome.error_code)
     if code is not ErrorCode.none:

@@ -71,9 +71,7 @@ class TransactionalIdSync:
             outcomes = await self._target.carry(batch, link=link.name, link_epoch=link.epoch)
             refused = self._note(batch, outcomes)
             if refused:
-                self._tell(
-                    f"the target does not take {len(refused)} transactional ids: {', '.join(sorted(refused)[:3])}"
-                )
+                self._tell(f"the target refuses {len(refused)} transactional ids: {', '.join(sorted(refused)[:3])}")
 
     def _take(self, news: Mapping[str, TransactionalProducer | None]) -> None:
         for name, producer in news.items():
@@ -102,5 +100,5 @@ class TransactionalIdSync:
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
-            _log.warning("transactional ids cannot be carried", reason=problem)
+            _log.warning("cannot mirror transactional ids", reason=problem)
         self._problem = problem

@@ -159,7 +159,7 @@ class Transactions:
                 return
             await self._end_of_epoch()
             if self._clock.monotonic_ms() < self._opened_not_before_ms:
-                raise Unreachable(f"the transaction was broken off: {self._reason}")
+                raise Unreachable(f"the transaction was aborted: {self._reason}")
             try:
                 await self._open()
             except BaseException:
@@ -217,7 +217,7 @@ class Transactions:
         """Have the coordinator know that these partitions are written to. Unreachable."""
         wanted = self._cycle.unadded(places)
         if transaction is not self._current:
-            raise Unreachable(f"the transaction was broken off: {self._reason}")
+            raise Unreachable(f"the transaction was aborted: {self._reason}")
         if wanted:
             # Notes will follow: asking for their place now saves the commit a question.
             wanted = self._cycle.unadded([*wanted, self._place])
@@ -233,14 +233,14 @@ class Transactions:
         """
         async with self._beginnings.setdefault(node_id, asyncio.Lock()):
             if transaction is not self._current:
-                raise Unreachable(f"the transaction was broken off: {self._reason}")
+                raise Unreachable(f"the transaction was aborted: {self._reason}")
             yield
 
     def break_off(self, transaction: Transaction, reason: str, *, is_fenced: bool = False) -> None:
         """Something in the transaction went wrong: nothing of it is to be seen, and it is written again in another one."""
         if transaction is not self._current:
             return
-        _log.warning("the transaction is broken off", reason=reason)
+        _log.warning("the transaction is aborted", reason=reason)
         self._metrics.record_aborted(is_fenced=is_fenced)
         self._reason = reason
         self._current = None
@@ -249,7 +249,7 @@ class Transactions:
         self._cycle.break_off()
         self._opened_not_before_ms = self._clock.monotonic_ms() + REOPEN_MS
         self.book.give_up(keys)
-        transaction.over.set_exception(Unreachable(f"the transaction was broken off: {reason}"))
+        transaction.over.set_exception(Unreachable(f"the transaction was aborted: {reason}"))
         self._changed.set()
 
     async def write(self, notes: Collection[Sequence[StoredRecord]] = ()) -> None:
@@ -424,7 +424,7 @@ class Transactions:
         rivals = rivals_of(own, claims.values())
         for transactional_id in sorted({claim.name.transactional_id for claim in rivals} - {NO_TRANSACTIONS}):
             await self._coordinator_of(transactional_id).fence()
-            _state_change.info("fenced who had claimed some of the same", transactional_id=transactional_id)
+            _state_change.info("fenced a transactional id with an overlapping claim", transactional_id=transactional_id)
         return [*rivals, *outlived(own, claims.values())]
 
     async def _look_for_successor(self, own: Claim) -> None:
@@ -436,8 +436,8 @@ class Transactions:
         if successor is not None:
             name = successor.name.transactional_id or "without transactions"
             self.taken_over = (
-                f"another mirror writes in the name of {self.transactional_id} now ({name}), and has fenced this one; "
-                "it stays out until it is started again"
+                f"another mirror writes as {self.transactional_id} now ({name}), and has fenced this one; "
+                "this one writes nothing until it is restarted"
             )
             _state_change.warning(self.taken_over)
             raise TakenOver(self.taken_over)

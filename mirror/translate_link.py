@@ -353,7 +353,7 @@ class TranslateLink:
                 if self._config.is_syncing_groups:
                     await self._group_notes.save()
         except (TimeoutError, Unreachable) as error:
-            _log.info("what the link knows was not saved a last time", reason=str(error) or "timed out")
+            _log.info("the link's state was not saved at shutdown", reason=str(error) or "timed out")
 
 
 def standing_of(config: MirrorConfig) -> LinkStanding:

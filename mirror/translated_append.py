@@ -141,17 +141,19 @@ class TranslatedAppend:
         oldest_ms = min(header.max_timestamp for header in planned.headers)
         planned.is_soon_forgotten = oldest_ms < self._clock.now_ms() - OLD_RECORDS_MS
         if not self._translations.may_write():
-            planned.fail(ErrorCode.request_timed_out, "another daemon may carry the link: its lease is not renewed")
+            planned.fail(
+                ErrorCode.request_timed_out, "this daemon's lease is not renewed: another daemon may carry the link"
+            )
             return planned
         if part.key in self._tails.unanswered_at_ms:
             planned.fail(
                 ErrorCode.offset_out_of_range,
-                "old records had no answer: the target's log is looked at before more is sent",
+                "earlier records got no answer: the target's log is read before more is sent",
             )
             return planned
         if self._was_silent_for_long(part.key):
             planned.fail(
-                ErrorCode.offset_out_of_range, "nothing was written for long: the target's log is looked at again"
+                ErrorCode.offset_out_of_range, "nothing was written for a long time: the target's log is read again"
             )
             return planned
         planned.plan(self._tails.producer_of)
@@ -192,10 +194,10 @@ class TranslatedAppend:
         message = (outcome.error_message if outcome is not None else None) or code.name
         if code in _SEQUENCE_TROUBLE or code is ErrorCode.none:
             if not part.translation.is_next(plan):
-                part.fail(ErrorCode.request_timed_out, f"batches before these were not taken: {message}")
+                part.fail(ErrorCode.request_timed_out, f"the target refused earlier batches: {message}")
                 return
             self._tails.doubted.add(key)
-            part.fail(ErrorCode.offset_out_of_range, f"the target does not take the sequence: {message}")
+            part.fail(ErrorCode.offset_out_of_range, f"the target refuses the sequence: {message}")
         else:
             part.refuse(code, message)
 

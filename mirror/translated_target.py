@@ -127,7 +127,7 @@ class TranslatedTarget:
         if binding is not None and (binding.target, binding.target_id) == (target, target_id):
             return binding.source_id
         if binding is not None:
-            _log.warning("the target's topic is another one than before: it is mirrored from the start", topic=name)
+            _log.warning("the target's topic was replaced by another one: it is mirrored from the start", topic=name)
             self._group_notes.forget_topic(target)
         await self._translations.bind(name, source_id, target, target_id)
         return source_id
@@ -310,7 +310,7 @@ class TranslatedTarget:
     def _tell_unknown(self, topic: str, reason: str) -> None:
         if topic not in self._unknown_places:
             self._unknown_places.add(topic)
-            _log.warning("groups' offsets in a topic are not carried", topic=topic, reason=reason)
+            _log.warning("group offsets of a topic are not mirrored", topic=topic, reason=reason)
 
     async def commit(
         self,

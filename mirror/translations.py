@@ -104,7 +104,7 @@ class Translations:
         if self._transactions is None:
             return
         if self._transactions.era != era or not self._transactions.holds(key):
-            raise Unreachable(f"{key} is looked at again: the mirror's transactions have begun anew meanwhile")
+            raise Unreachable(f"{key} is checked again: the mirror's transactions were restarted")
 
     @property
     def writers(self) -> AbstractSet[int]:
@@ -290,7 +290,9 @@ class Translations:
     async def keep_saved(self) -> None:
         """Save each interval until cancelled."""
         await keep_saved(
-            self.save, interval_s=SAVE_INTERVAL_S, told="the offset map cannot be saved; the target's log stands for it"
+            self.save,
+            interval_s=SAVE_INTERVAL_S,
+            told="cannot save the offset map; it can be restored from the target's log",
         )
 
     def known(self) -> Iterable[tuple[PartitionKey, Translation]]:

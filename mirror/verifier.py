@@ -258,7 +258,7 @@ async def _compare_compacted(source: _Reader, target: _Reader, first: int, resul
     """Record by record: the target may have more than the source, never something else."""
     end = result.to_offset
     result.from_offset = start = max(await source.find_start(), await target.find_start(), first)
-    hint = "antipode reconcile tells whether it compacted them away"
+    hint = "antipode reconcile shows whether it compacted them away"
     await _compare_records(_records(source, start, end), _records(target, start, end), result, hint)
 
 
@@ -273,7 +273,7 @@ async def _compare_records(expected: Samples, copies: Samples, result: Compariso
             missing.append(kept.offset)
             continue
         if copy != kept:
-            result.finding = f"the record at offset {kept.offset} is another one than the source's"
+            result.finding = f"the record at offset {kept.offset} differs from the source's"
             return
         result.records += 1
         copy = await anext(copies, None)
@@ -314,7 +314,7 @@ def difference(expected: Sample | None, found: Sample | None) -> str:
             f"at offset {expected.offset} belong"
         )
     if None not in (expected.checksum, found.checksum) and expected.checksum != found.checksum:
-        return f"the batch at offset {found.offset} has other bytes than the source's"
+        return f"the batch at offset {found.offset} differs in bytes from the source's"
     return ""
 
 

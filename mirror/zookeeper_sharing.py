@@ -63,7 +63,7 @@ class ZooKeeperSharing:
                 self.ownership.problem = f"ZooKeeper {self._connect}: {reason}"
                 if reason != told:
                     told = reason
-                    _log.warning("not a member of the link for the moment", reason=reason, path=self._root)
+                    _log.warning("currently not a member of the link", reason=reason, path=self._root)
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
@@ -93,7 +93,7 @@ class ZooKeeperSharing:
             asked_at_ms = self._clock.monotonic_ms()
             members = await zookeeper.children(f"{self._root}/ids", watch=self._wake)
             if member not in members:
-                raise SessionEnded(f"{member} is not registered any more")
+                raise SessionEnded(f"{member} is no longer registered")
             found = await zookeeper.get_or_none(f"{self._root}/assignment", watch=self._wake)
             shares = _shares(found)
             if members[0] == member:

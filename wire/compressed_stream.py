@@ -109,7 +109,7 @@ class ChunkUnpacker:
         try:
             promised = zstandard.get_frame_parameters(stored).content_size
             if promised != plain_bytes:
-                raise Malformed(f"a chunk for {plain_bytes} bytes that says {promised}")
+                raise Malformed(f"a chunk for {plain_bytes} bytes whose header states {promised}")
             plain: bytes = self._decompressor.decompress(stored, max_output_size=plain_bytes, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise Malformed(f"a chunk that zstd cannot read: {error}") from error

@@ -230,7 +230,7 @@ class Connection:
 
     def _receive(self, frame: memoryview) -> None:
         if not self._pending or len(frame) < 4:
-            self.close("the broker sent what nobody asked for")
+            self.close("the broker sent a response without a request")
             return
         pending = self._pending.popleft()
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)

@@ -73,7 +73,7 @@ def decode_registration(path: str, payload: bytes) -> ConsumerRegistration:
         subscription = {str(topic): int(count) for topic, count in document["subscription"].items()}
         pattern, timestamp_ms = str(document.get("pattern", STATIC)), int(document.get("timestamp", 0))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise MalformedZnode(path, f"no consumer's registration: {error}") from error
+        raise MalformedZnode(path, f"not a consumer's registration: {error}") from error
     if pattern not in PATTERNS:
         raise MalformedZnode(path, f"pattern is {pattern!r}, accepted are {', '.join(PATTERNS)}")
     if any(count < 1 for count in subscription.values()):
@@ -91,4 +91,4 @@ def decode_offset(path: str, payload: bytes) -> int:
     try:
         return int(payload)
     except ValueError as error:
-        raise MalformedZnode(path, f"{payload[:40]!r} is no offset") from error
+        raise MalformedZnode(path, f"{payload[:40]!r} is not an offset") from error

@@ -89,7 +89,7 @@ def decode_word(text: str | None, *, synced_at_ms: int) -> GroupWord:
             problems=problems,
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no word of a mirror: {error!r}") from error
+        raise ValueError(f"not a mirror's report: {error!r}") from error
 
 
 def newest_word_by_daemon(words: Iterable[HeardWord]) -> dict[str, HeardWord]:

@@ -480,5 +480,5 @@ def parse_link_claim(claim: str | None) -> tuple[str, int]:
     """Link and epoch of a `link_claim`. ValueError when it is none."""
     link, separator, epoch = (claim or "").rpartition("@")
     if not separator or not link or not epoch.isascii() or not epoch.isdecimal():
-        raise ValueError(f"{claim!r} is no link claim; accepted: link@epoch")
+        raise ValueError(f"{claim!r} is not a link claim; accepted: link@epoch")
     return link, int(epoch)

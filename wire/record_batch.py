@@ -155,7 +155,7 @@ def iterate_headers(
         if size_bytes is None:
             if may_end_in_partial:
                 return
-            raise InvalidBatch(f"cut off: {end - position} bytes left", position)
+            raise InvalidBatch(f"incomplete: {end - position} bytes left", position)
         header = BatchHeader._make(_LAYOUT.unpack_from(buffer, position))
         _check_header(header, position, is_from_producer=is_from_producer)
         yield position, header

@@ -103,7 +103,7 @@ class TopicCalls(ClusterAccess):
             if response.error_code == ErrorCode.not_controller:
                 raise broker_error(response.error_code, node=str(connection.address), api_key=UNREGISTER_BROKER)
             if response.error_code:
-                return f"{response.error_code.name.upper()}: {response.error_message or 'the broker does not say why'}"
+                return f"{response.error_code.name.upper()}: {response.error_message or 'the broker gives no reason'}"
             return ""
 
         return await self._retried(attempt)

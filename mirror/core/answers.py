@@ -68,7 +68,7 @@ def judge_append(
             return Refusal(
                 TargetRefusal.DIVERGED,
                 f"histories diverge: the target's leader epoch {divergence_epoch} ends at {divergence_end_offset}, "
-                f"the mirror would go on at {expected_log_end_offset}{detail}",
+                f"the mirror would continue at {expected_log_end_offset}{detail}",
             )
         return Refusal(
             TargetRefusal.OFFSET_MISMATCH,

@@ -31,7 +31,7 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
     if epoch < 0:
         if end <= source.high_watermark:
             return ""
-        return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no epoch tells why"
+        return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no leader epoch explains the difference"
     if source.epoch < 0:
         return f"the mirror ends at offset {end} under leader epoch {epoch}, which the source does not know"
     if shared_end(EpochEnd(epoch, end), EpochEnd(source.epoch, source.epoch_end_offset)) == end:

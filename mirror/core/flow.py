@@ -70,7 +70,7 @@ from mirror.core.lag import UNKNOWN, heard, moved, put_back, without_ends
 from mirror.core.tombstones import tombstone_doubt
 
 STORY_LENGTH = 16
-SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring goes on after them"
+SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring continues after them"
 CORRUPT_ATTEMPTS_MAX = 3
 """How often batches that fail their checksum at the target are fetched again before the flow is FAULTED."""
 
@@ -300,7 +300,7 @@ class Flow:
             return replace(halted, facts=halted.facts._replace(progress=progress))
         if missing and is_in_hand:
             return self._wait(
-                f"the source's log starts at {command.log_start_offset}: what came before is delivered first"
+                f"the source's log starts at {command.log_start_offset}: batches fetched before that are delivered first"
             )
         offset = facts.chain_offset + missing
         is_new = facts.chain_offset == 0 and not facts.has_streamed
@@ -308,7 +308,7 @@ class Flow:
         if expired:
             reason += f"; {expired} offsets before it had expired at the source"
         elif missing:
-            reason += "; what was before it had been deleted at the source when the copy was made"
+            reason += "; the source had deleted the earlier records when the copy was made"
         new = facts._replace(
             state=self._running_label(),
             reason=reason,
@@ -414,7 +414,7 @@ class Flow:
             return self._ignore()
         if facts.step is Step.CHECKING_SOURCE:
             # The answer would be about the end of the chain that it has no more.
-            return self._restart("the queue stayed full while the source was asked")
+            return self._restart("the queue stayed full during the check of the source")
         new = facts._replace(
             chain_offset=command.offset, chain_epoch=command.epoch, restart_offset=command.restart_offset
         )
@@ -550,7 +550,7 @@ class Flow:
         )
         if facts.state is FlowState.PAUSED:
             return Decision(renewed)
-        restarted = self._restart("the copy is made anew", state=FlowState.PREPARING)
+        restarted = self._restart("the copy is created again", state=FlowState.PREPARING)
         return replace(
             restarted,
             facts=restarted.facts._replace(

@@ -42,11 +42,11 @@ class Stay(enum.Enum):
     """Why nothing is written."""
 
     ACTIVE = "the group has members at the target"
-    ALIKE = "the group stands at the same place at both"
-    AHEAD = "the group is further on at the target, and was not reset at the source"
-    FROM_TARGET = "what the source has came from the target"
-    UNKNOWN = "it may have been reset at the source, or have moved on at the target by itself: nobody knows which"
-    MOVED_ON = "it was reset at the source, but has moved at the target by itself"
+    ALIKE = "the group has the same offset at both sites"
+    AHEAD = "the group is ahead at the target, and was not reset at the source"
+    FROM_TARGET = "the source's offset came from the target"
+    UNKNOWN = "the group was reset at the source or has advanced at the target; the mirror cannot tell which"
+    MOVED_ON = "the group was reset at the source, but has also moved at the target"
 
 
 def offset_to_commit(

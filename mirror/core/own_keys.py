@@ -72,9 +72,9 @@ def idle_keys(
         if present != key and present in given:
             verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"{present} counts, which is in the file too"))
         elif others.fullmatch(present) and present in known:
-            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it is for link.mode={mode}"))
+            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it applies only to link.mode={mode}"))
         elif switches := [switch.setting for switch in switched_off if switch.keys.fullmatch(present)]:
-            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it counts with {switches[0]}"))
+            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it applies only with {switches[0]}"))
         elif present not in known and key in FORMER_KEYS:
             verdicts.append(Verdict(key, Fate.NOT_HONOURED, FORMER_KEYS[key]))
         elif present not in known and not READ_BEFORE.fullmatch(key):

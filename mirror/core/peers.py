@@ -74,7 +74,7 @@ class Untaken(NamedTuple):
     @property
     def sentence(self) -> str:
         """What an operator is told."""
-        return f"nobody mirrors {self.key}: it lies with daemon {self.daemon}, whose filters do not carry it"
+        return f"no daemon mirrors {self.key}: it is assigned to daemon {self.daemon}, whose filters exclude it"
 
 
 def shortened(value: str) -> str:

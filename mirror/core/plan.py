@@ -182,7 +182,7 @@ def nothing_carried(record: LinkRecord, topics: Iterable[str]) -> str:
 def way_to_a_new_copy(name: str, name_at_target: NameAtTarget | None = None) -> str:
     """How a person has a topic's copy made anew, as the end of a sentence."""
     if name_at_target is None:
-        return f"{WAY_OUT} puts the copy away and begins anew"
+        return f"{WAY_OUT} quarantines records that the source may lack, deletes the copy and mirrors the topic again"
     return f"when topic {name_at_target(name)} is deleted at the target, it is mirrored anew"
 
 
@@ -193,7 +193,7 @@ def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | No
         way_out = f"topic {name_at_target(name)} is deleted there"
     return Trouble(
         Finding.GONE,
-        f"topic {name} is not at the source (any more); the target keeps its copy (id {actual.topic_id}) until {way_out}",
+        f"topic {name} is no longer at the source; the target keeps its copy (id {actual.topic_id}) until {way_out}",
     )
 
 
@@ -207,9 +207,9 @@ def absence_trouble(
         case Absence.HIDDEN:
             return Trouble(
                 Finding.HIDDEN,
-                f"the source hides topic {name} from the mirror (topic_authorization_failed), so it is not known whether it is still "
-                f"there; the target keeps its copy (id {actual.topic_id}), and mirroring goes on when the mirror's principal has DESCRIBE "
-                "and READ on the topic at the source",
+                f"the source hides topic {name} from the mirror (topic_authorization_failed), so the mirror cannot tell whether it "
+                f"still exists; the target keeps its copy (id {actual.topic_id}), and mirroring resumes when the mirror's principal has "
+                "DESCRIBE and READ on the topic at the source",
             )
         case Absence.UNSURE:
             return None
@@ -225,7 +225,7 @@ def find_trouble(
     if wanted.topic_id != actual.topic_id:
         return Trouble(
             Finding.REPLACED,
-            f"topic {name} was deleted and made again: it has id {wanted.topic_id} at the source, the target's copy is of id "
+            f"topic {name} was deleted and created again: it has id {wanted.topic_id} at the source, the target's copy is of id "
             f"{actual.topic_id}; {way_out}",
         )
     if wanted.partition_count < actual.partition_count:

@@ -73,7 +73,7 @@ class Refusals:
         self._known = {}
 
 
-_AGAIN: Final = "it is tried again by itself"
+_AGAIN: Final = "the mirror retries it automatically"
 
 
 def way_out_of(action: Action) -> str:
@@ -81,20 +81,20 @@ def way_out_of(action: Action) -> str:
     match action:
         case CreateTopic():
             return (
-                "nothing of the topic is at the target until its controller makes it: cure there what it names, or leave the topic "
+                "the topic is not at the target until the target's controller creates it: fix what it reports, or leave the topic "
                 f"out with the link's blacklist; {_AGAIN}"
             )
         case GrowTopic():
             return (
-                "the new partitions are not at the target until its controller makes them: cure there what it names; "
+                "the new partitions are not at the target until its controller creates them: fix what it reports; "
                 f"{_AGAIN}"
             )
         case AlterConfigs():
             return (
-                "records are mirrored on, the copy keeps the configs that it has: give the topic configs at the source that the target "
+                "records are still mirrored and the copy keeps its configs: give the topic configs at the source that the target "
                 f"accepts, or name them in the mirror's config.properties.exclude; {_AGAIN}"
             )
         case DeleteCopy():
-            return "give `antipode links reset` again"
+            return "run `antipode links reset` again"
         case _:
             assert_never(action)

@@ -113,7 +113,7 @@ class ThinnedMatch:
         if header.producer_epoch > epoch:
             raise HistoryMismatch(
                 f"the target's batch at offset {header.base_offset} is of a later epoch than the stored position, "
-                "so that its sequence does not say how many records came before"
+                "so its sequence does not show how many records came before"
             )
         mirrored = self._mirrored.get(header.producer_id, 0)
         index = (header.base_sequence - sequence) & SEQUENCE_MASK
@@ -232,7 +232,7 @@ class ThinnedMatch:
             if copy.before <= before or left.room - copy.before < gone or without > missing:
                 raise HistoryMismatch(
                     f"the source's record at offset {left.source_offset} and the target's at {copy.target_offset} "
-                    "are the same and do not lie in the order of the others"
+                    "are the same, but not in the order of the other records"
                 )
             before, found_before, gone, without = copy.before, copy.found_before, left.room - copy.before, 0
         missing = (self._mirrored_count - before) - (len(self._copies) - found_before)

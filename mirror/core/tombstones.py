@@ -44,6 +44,6 @@ def tombstone_doubt(facts: FlowFacts, run: BatchRun, *, now_ms: int) -> str:
     if not is_doubtful:
         return ""
     return (
-        f"the mirror was behind for {behind}, the source keeps tombstones for {kept_ms} ms: keys deleted meanwhile may live on at the "
-        f"target until {WAY_OUT}"
+        f"the mirror was behind for {behind}, the source keeps tombstones for {kept_ms} ms: keys deleted in that time may remain "
+        f"at the target until {WAY_OUT}"
     )

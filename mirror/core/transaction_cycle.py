@@ -93,7 +93,7 @@ class TransactionCycle:
     def enter(self, now_ms: float) -> bool:
         """A writer begins; True when it is the first one, and with it a transaction."""
         if not self.may_enter:
-            raise InvariantBroken(f"nobody may write while the transaction is {self.phase.value}")
+            raise InvariantBroken(f"no writer may write while the transaction is {self.phase.value}")
         is_first = self.phase is Phase.IDLE
         if is_first:
             self.phase, self._began_at_ms = Phase.FILLING, now_ms
@@ -162,7 +162,7 @@ class TransactionCycle:
     def end(self) -> None:
         """What is noted of the transaction is on its way, and then its end."""
         if not self.may_end:
-            raise InvariantBroken(f"{self.writers} are writing in the transaction that is to be ended")
+            raise InvariantBroken(f"{self.writers} are still writing in the transaction that must end")
         self.phase = Phase.ENDING
 
     def committed(self) -> None:

@@ -132,7 +132,7 @@ async def test_a_daemon_that_cannot_carry_offsets_is_named_although_another_one_
             assert not any((await client.commit("board", offsets)).values())
         failing = await eventually(lambda: problem_at_standby(clients), 30_000)
         (port,) = [address.rpartition(":")[2] for address in addresses if await partitions_of(address) == [0]]
-        assert f":{port} does not carry offsets: board: the target refuses offsets: flights-0" in failing
+        assert f":{port} does not carry offsets: board: the target refuses offset commits: flights-0" in failing
         was_behind_ms = (await at_standby(clients)).mirror_heard_ms
         assert was_behind_ms is not None
         # The other daemon goes on saying that it carries its part.

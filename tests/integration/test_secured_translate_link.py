@@ -205,7 +205,7 @@ async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_
             assert not [part for part in said if part not in partition.reason], partition
             return True
 
-        hidden = ("topic_authorization_failed", "it is not known whether it is still there", "keeps its copy")
+        hidden = ("topic_authorization_failed", "the mirror cannot tell whether it still exists", "keeps its copy")
         await delete_topic_acls(client, rights)
         await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden), 30_000)
         mirror.kill()
@@ -225,7 +225,7 @@ async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_
         await create_topic_acls(client, rights)
         await wait_equal(secured.plain, target, "withdrawn")
         await client.delete_topics(["withdrawn"])
-        await eventually(lambda: is_in("RESET", "is not at the source (any more)"), 30_000)
+        await eventually(lambda: is_in("RESET", "is no longer at the source"), 30_000)
 
 
 async def test_a_cluster_without_an_authorizer_is_named_in_the_mirror_s_status(

@@ -149,7 +149,7 @@ async def test_a_group_reset_at_the_source_while_the_mirror_was_down_goes_back_u
         mirror.start()
         await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 5}), 60_000)
         at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
-        reason = f"{topic}-0: 5 at the source; it was reset at the source, but has moved at the target by itself"
+        reason = f"{topic}-0: 5 at the source; the group was reset at the source, but has also moved at the target"
 
         async def is_told() -> bool:
             described = await antipode("links", "describe", topic, *at)

@@ -138,7 +138,7 @@ async def test_records_of_a_third_site_are_refused_where_nothing_would_keep_them
         await client.produce(notes, 0, encode_batch([note]))
         passing = encode_batch([Record(None, b"far", 1)], producer_id=brought_by, producer_epoch=0, base_sequence=0)
         await client.produce("passing", 0, passing)
-    await link.wait_faulted(link.start_mirror(), "came into being at far")
+    await link.wait_faulted(link.start_mirror(), "was first written at far")
 
 
 async def committed_in(bootstrap: str, topic: str) -> list[list[bytes]]:

@@ -443,7 +443,9 @@ class Consumer:
         subscriptions, malformed = wanted_topics(joined.members)
         for member, reason in malformed.items():
             self.last_problem = f"member {member} gets nothing, its metadata is malformed: {reason}"
-            _log.warning("a member of the group gets nothing", group=self.options.group_id, reason=self.last_problem)
+            _log.warning(
+                "a member of the group gets no partitions", group=self.options.group_id, reason=self.last_problem
+            )
         counts = await self._counts(sorted({topic for wanted in subscriptions.values() for topic in wanted}))
         parts = ASSIGNORS[joined.protocol](subscriptions, counts)
         return {member: encode_assignment(places) for member, places in parts.items()}
@@ -499,7 +501,7 @@ class Consumer:
         refused = {place: code for place, code in outcomes.items() if code}
         if refused:
             told = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
-            raise CommitRefused(f"group {group_id} does not take the offsets of {told}")
+            raise CommitRefused(f"group {group_id} cannot commit offsets of {told}")
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -298,7 +298,7 @@ class Producer:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._end(ProducerClosed(f"the producer broke: {error!r}"))
+            self._end(ProducerClosed(f"the producer failed: {error!r}"))
 
     def _refreshed(self) -> None:
         self._partitioner.refreshed()

@@ -259,7 +259,7 @@ class Reader:
         skipped = max(0, offset - lost.offset)
         self.skipped_offsets[place] = self.skipped_offsets.get(place, 0) + skipped
         _log.warning(
-            "a position is not in the log",
+            "a read position is out of range",
             partition=f"{place[0]}-{place[1]}",
             position=lost.offset,
             log=f"{log_start} to {log_end}",
@@ -287,7 +287,7 @@ class Reader:
             elif at == NO_OFFSET:
                 self.readings.lost_offset(reading)
             else:
-                _log.warning("the log was cut below what was read", place=str(reading.place), diverges_at=at)
+                _log.warning("the log was truncated below the read position", place=str(reading.place), diverges_at=at)
                 self.readings.begin(reading.place, Start(Position(at)))
 
     async def _halt(self, reading: Reading, problem: Exception) -> None:

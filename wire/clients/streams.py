@@ -122,7 +122,7 @@ class Stream:
             async with asyncio.timeout(None if self._timeout_ms < 0 else self._timeout_ms / 1000):
                 found = await self._queue.get()
         except TimeoutError as error:
-            raise ConsumerTimeout(f"nothing came within {self._timeout_ms} ms") from error
+            raise ConsumerTimeout(f"no record arrived within {self._timeout_ms} ms") from error
         if isinstance(found, _End):
             self._queue.put_nowait(END)
             if self._failure is not None:

@@ -238,7 +238,7 @@ class ZooKeeperConsumer:
         beside those that are there; OperationalFailure when another member has this consumer's id; ValueError for a filter.
         """
         if self._registration is not None:
-            raise StreamsExist("a consumer makes its streams once; those that it made go on")
+            raise StreamsExist("a consumer creates its streams only once; the existing streams continue")
         registration = ConsumerRegistration(
             subscription=dict(subscription), pattern=pattern, timestamp_ms=self._clock.now_ms()
         )
@@ -318,7 +318,7 @@ class ZooKeeperConsumer:
     # Group
 
     async def _register(self) -> None:
-        assert self._registration is not None, "streams are made first"
+        assert self._registration is not None, "create the streams before this call"
         path = id_path(self.options.group_id, self.consumer_id)
         await self._zookeeper.ensure_path(ids_path(self.options.group_id))
         deadline_ms = self._clock.monotonic_ms() + 2 * self.options.session_timeout_ms
@@ -375,7 +375,7 @@ class ZooKeeperConsumer:
     async def _stop_cut_off(self) -> None:
         if not self._is_cut_off or self.reading:
             self._is_cut_off = True
-            _log.warning("ZooKeeper is not heard: nothing is read until it is", group=self.options.group_id)
+            _log.warning("ZooKeeper is unreachable: reading is paused until it answers", group=self.options.group_id)
             await self._stop_fetchers()
 
     async def _watch(self) -> None:
@@ -426,9 +426,7 @@ class ZooKeeperConsumer:
                 except Exception as error:
                     # A hook of the application may raise anything; what it was is raised with the last attempt.
                     reason = error
-                    _log.info(
-                        "a rebalance did not succeed", group=self.options.group_id, attempt=attempt, reason=str(error)
-                    )
+                    _log.info("a rebalance failed", group=self.options.group_id, attempt=attempt, reason=str(error))
                     await self._stop_fetchers()
                     if self._has_released:
                         with contextlib.suppress(*FAILURES):

@@ -27,9 +27,7 @@ from wire.tls.core.reading import CONVERSION, Format, format_of, read_key_store
 HIDDEN: Final = "(hidden)"
 _NOT_SET: Final = "(not set)"
 _TRUST, _KEY, _KEY_PASSWORD = "ssl.truststore", "ssl.keystore", "ssl.key.password"
-_TYPES: Final = (
-    f"JKS or PKCS12 (each reads both, as in Java) or PEM; without it the file tells. Other kinds: {CONVERSION}"
-)
+_TYPES: Final = f"JKS or PKCS12 (each reads both, as in Java) or PEM; without it the file's content decides. Other kinds: {CONVERSION}"
 
 
 class TlsSettings(Settings):

@@ -402,7 +402,7 @@ def test_the_command_says_what_goes_together(broker: LoneBroker) -> None:
     assert "name topics" in told(code=2)
     assert "--partition goes with one topic" in told(topic, "--partition", "1", "--group", "g", code=2)
     assert "no regular expression" in told("--whitelist", "(", code=2)
-    assert "'never' is no reset policy" in told(topic, "--reset", "never", code=2)
+    assert "'never' is not a reset policy" in told(topic, "--reset", "never", code=2)
     assert "has no partition 9" in told(topic, "--partition", "9", code=1)
     assert "not there: nothing-here" in told("nothing-here", "--max-messages", "1", code=1)
     lost = told(topic, "--partition", "0", "--offset", "99", "--reset", "fail", code=1)

@@ -97,7 +97,7 @@ async def test_a_topic_deleted_at_the_source_is_a_reset_and_one_deleted_at_both_
         await eventually(world.is_equal)
         world.source.delete("orders")
         await eventually(lambda: mirror.board.row(FIRST).facts.state is FlowState.RESET)
-        assert "is not at the source (any more); the target keeps it" in mirror.board.row(FIRST).facts.reason
+        assert "is no longer at the source; the target keeps it" in mirror.board.row(FIRST).facts.reason
         await eventually(lambda: describe(mirror.parts).state == "RESET")
         world.target.delete("orders")
         await eventually(lambda: FIRST not in list(mirror.board))

@@ -116,15 +116,18 @@ def test_keys_that_count_for_nothing_are_told_and_no_others() -> None:
     assert [(one.key, one.fate.value, one.explanation) for one in verdicts_on(LEAST | given)] == [
         ("num.stream", "unknown", "is num.streams meant?"),
         ("queue.enqueueTimeout.ms", "not honoured", "queue.enqueue.timeout.ms counts, which is in the file too"),
-        ("groups", "not honoured", "it is for link.mode=translate"),
+        ("groups", "not honoured", "it applies only to link.mode=translate"),
         ("something.else", "unknown", "no setting of a mirror"),
     ]
     (verdict,) = verdicts_on(TRANSLATE | {"site.agents": "h:1"})
-    assert (verdict.key, verdict.explanation) == ("site.agents", "it is for link.mode=exact")
+    assert (verdict.key, verdict.explanation) == ("site.agents", "it applies only to link.mode=exact")
     (verdict,) = verdicts_on(TRANSLATE | {"topic.naming.table": "a=b"})
-    assert (verdict.key, verdict.explanation) == ("topic.naming.table", "it counts with topic.naming.policy=table")
+    assert (verdict.key, verdict.explanation) == (
+        "topic.naming.table",
+        "it applies only with topic.naming.policy=table",
+    )
     (verdict,) = verdicts_on(LEAST | {"antipode.sharing.zookeeper.connect": "z:1"})
-    assert verdict.explanation == "it counts with antipode.sharing.enabled=true"
+    assert verdict.explanation == "it applies only with antipode.sharing.enabled=true"
     session = {"antipode.sharing.session.timeout.ms": "3000"}
     assert not verdicts_on(TRANSLATE | {"antipode.target.transactions": "false"} | session)
     for other in (LEAST, TRANSLATE):

@@ -236,7 +236,7 @@ async def test_offsets_that_the_target_refuses_are_told(world: MemoryWorld) -> N
     async with mirroring(world) as mirror:
         await eventually(lambda: world.target.group_offsets.get("live") == world.source.group_offsets["live"])
         told = {
-            "billing": "the target refuses offsets: orders-0 group_authorization_failed, orders-1 group_authorization_failed"
+            "billing": "the target refuses offset commits: orders-0 group_authorization_failed, orders-1 group_authorization_failed"
         }
         await eventually(lambda: dict(describe(mirror.parts).group_problems) == told)
         world.target.commit_errors.clear()
@@ -330,7 +330,7 @@ async def test_a_group_that_moved_at_the_target_stays_there_when_it_was_reset_at
     world.target.group_offsets["billing"][FIRST] = GroupOffset(12)
     world.source.group_offsets["billing"][FIRST] = GroupOffset(2)
     async with mirroring(world) as mirror:
-        left = "orders-0: 2 at the source; it was reset at the source, but has moved at the target by itself"
+        left = "orders-0: 2 at the source; the group was reset at the source, but has also moved at the target"
         await eventually(lambda: dict(describe(mirror.parts).groups_left_ahead) == {"billing": left})
         assert world.target.group_offsets["billing"][FIRST] == GroupOffset(12)
         world.source.group_offsets["billing"][FIRST] = GroupOffset(14)
@@ -344,7 +344,9 @@ async def test_of_a_group_ahead_at_the_target_it_is_told_that_nobody_knows_wheth
     world = open_world
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(12), SECOND: GroupOffset(9)}}
     async with mirroring(world) as mirror:
-        await eventually(lambda: "nobody knows" in dict(describe(mirror.parts).groups_left_ahead).get("billing", ""))
+        await eventually(
+            lambda: "the mirror cannot tell" in dict(describe(mirror.parts).groups_left_ahead).get("billing", "")
+        )
         world.source.group_offsets["billing"][FIRST] = GroupOffset(4)
         await rounds_go_by(world)
         assert world.target.group_offsets["billing"][FIRST] == GroupOffset(12)

@@ -61,7 +61,7 @@ def test_what_the_link_does_not_carry_is_named(translator: OffsetTranslator) -> 
         translator.downstream(TARGET, 0, 1)
     with pytest.raises(OperationalFailure, match=r"carries no topic 'orders'; there: a\.orders"):
         translator.upstream(SOURCE, 0, 1)
-    with pytest.raises(OperationalFailure, match="noted nothing of orders-1 yet"):
+    with pytest.raises(OperationalFailure, match="stored no offsets of orders-1 yet"):
         translator.downstream(SOURCE, 1, 1)
 
 
@@ -107,6 +107,6 @@ def test_an_answer_without_the_source_says_that_it_is_of_this_link_alone(transla
 
 def test_records_that_came_round_by_another_site_have_no_answer() -> None:
     with pytest.raises(
-        OperationalFailure, match="records of b came by way of another site: at which offsets nobody has noted"
+        OperationalFailure, match="records of b came through another site: the link has not stored their offsets"
     ):
-        both_ways(13, UnknownPlace("records of b came by way of another site")).downstream(SOURCE, 0, 5)
+        both_ways(13, UnknownPlace("records of b came through another site")).downstream(SOURCE, 0, 5)

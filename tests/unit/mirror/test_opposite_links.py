@@ -72,5 +72,5 @@ async def test_the_link_between_the_same_two_topics_is_the_opposite_one_and_is_r
 async def test_records_that_came_by_way_of_a_third_site_are_at_no_known_place(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes(monkeypatch)
     notes.note("elsewhere-here", origin="there", source_id=ELSEWHERE, mirrored=5)
-    with pytest.raises(UnknownPlace, match="by way of another site"):
+    with pytest.raises(UnknownPlace, match="through another site"):
         await notes.opposite()

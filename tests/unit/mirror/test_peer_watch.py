@@ -79,7 +79,7 @@ async def test_partitions_in_the_share_of_a_daemon_with_other_filters_are_shown_
             assert figures() == [1, 1, 0]
             assert differing.reason in caplog.text
             assert "key=whitelist value=orders daemon=m2 value_there=payments" in caplog.text
-            assert "nobody mirrors orders-0: it lies with daemon m2" in caplog.text
+            assert "no daemon mirrors orders-0: it is assigned to daemon m2" in caplog.text
             ownership.others = (share("m2", ALL_SLOTS - {slot_of(SECOND)}, whitelist="orders"),)
             await eventually(lambda: figures() == [0, 0, 0])
 
@@ -96,7 +96,7 @@ async def test_the_others_are_told_what_this_daemon_fails_at_for_as_long_as_it_d
     world.source.group_offsets = {"billing": {SECOND: GroupOffset(3)}}
     world.target.commit_errors["billing"] = ErrorCode.group_authorization_failed
     async with shared(world, CollectorRegistry()) as (_, ownership):
-        told = "billing: the target refuses offsets: orders-1 group_authorization_failed"
+        told = "billing: the target refuses offset commits: orders-1 group_authorization_failed"
         await eventually(lambda: ownership.own.problem == told)
         world.target.commit_errors.clear()
         await eventually(lambda: not ownership.own.problem)

@@ -133,7 +133,7 @@ async def test_what_is_not_known_of_the_source_is_not_taken_for_equal(monkeypatc
         monkeypatch.setattr(world.source, "epoch_ends", silent)
         refused = await reset(mirror)
         assert refused.outcome is ResetOutcome.REFUSED
-        assert "what the source has of it is not known: orders-0: no answer" in refused.reason
+        assert "the source's log of it is not known: orders-0: no answer" in refused.reason
 
 
 class Comparing:
@@ -152,7 +152,7 @@ class Comparing:
     ("found", "kept_from"),
     [
         (Comparison(), 12),
-        (Comparison(finding="the batch at offset 9 is another one"), 0),
+        (Comparison(finding="the batch at offset 9 differs"), 0),
         (Comparison(finding="no answer", is_known=False), 0),
     ],
     ids=["equal", "differs", "unknown"],

@@ -48,7 +48,7 @@ async def test_a_topic_made_again_is_named_with_both_ids_and_mirrored_from_its_s
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
         world.source.delete("orders")
-        await is_in(mirror, FlowState.RESET, "is not at the source (any more)")
+        await is_in(mirror, FlowState.RESET, "is no longer at the source")
         world.source.add("orders", 1, number=7)
         world.source.produce("orders", 0, 2)
         await is_in(
@@ -72,7 +72,7 @@ async def test_a_topic_that_the_source_hides_keeps_its_copy_and_goes_on_when_it_
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
         world.source.hidden.add("orders")
-        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "it is not known whether it is still there")
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "the mirror cannot tell whether it still exists")
         assert describe(mirror.parts).state == "SOURCE_UNAVAILABLE"
         await eventually(lambda: mirror.board.lag(FIRST).records == UNKNOWN)
         (refused,) = await reset(mirror)
@@ -85,7 +85,7 @@ async def test_a_topic_that_the_source_hides_keeps_its_copy_and_goes_on_when_it_
         await eventually(lambda: mirror.topics.synced_at_ms > rounds_at_ms + 100)
         assert states(mirror) == {FlowState.PAUSED}
         mirror.pauses.resume(["orders"])
-        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "it is not known whether it is still there")
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "the mirror cannot tell whether it still exists")
         assert world.target.ids["orders"] == UUID(int=1)
         world.source.produce("orders", 0, 2)
         world.source.hidden.clear()
@@ -105,7 +105,7 @@ async def test_a_topic_that_is_hidden_when_the_mirror_starts_is_shown_and_mirror
         world.source.delete("orders")
         await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "topic_authorization_failed")
         world.source.hidden.clear()
-        await is_in(mirror, FlowState.RESET, "is not at the source (any more)")
+        await is_in(mirror, FlowState.RESET, "is no longer at the source")
         world.source.hidden.add("orders")
         await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "topic_authorization_failed")
 
@@ -120,7 +120,7 @@ async def test_a_topic_that_a_list_just_lacks_is_not_taken_for_deleted() -> None
         (refused,) = await reset(mirror)
         assert (refused.outcome, refused.reason) == (
             ResetOutcome.REFUSED,
-            "topic orders was not shown by the source just now",
+            "topic orders was missing from the source's last metadata",
         )
         assert states(mirror) == {FlowState.MIRRORING}
         world.source.produce("orders", 0, 2)
@@ -133,7 +133,7 @@ async def test_what_is_mirrored_or_away_already_is_left_alone() -> None:
         await eventually(world.is_equal)
         (refused,) = await reset(mirror, ".*")
         assert refused.outcome is ResetOutcome.REFUSED
-        assert "is MIRRORING: only RESET, FAULTED, GAP and missing tombstones are cured" in refused.reason
+        assert "is MIRRORING: only RESET, FAULTED, GAP and missing tombstones are repaired" in refused.reason
         assert world.is_equal()
         assert await reset(mirror, "unheard-of") == []
         with pytest.raises(InvalidPattern):
@@ -164,7 +164,7 @@ async def test_a_copy_that_cannot_be_counted_or_that_the_controller_keeps_stays(
 
         monkeypatch.setattr(world.target, "log_ends", silent)
         (refused,) = await reset(mirror)
-        assert refused.reason == "what would go with the copy cannot be counted: orders-0: no answer"
+        assert refused.reason == "the records that the reset would remove cannot be counted: orders-0: no answer"
         assert world.target.ids["orders"] == UUID(int=1)
 
 
@@ -271,7 +271,7 @@ async def test_a_copy_that_may_lack_tombstones_is_shown_counted_and_made_anew_wh
     labels = {"link": "a-b", "topic": "orders", "partition": "0"}
     async with mirroring(world, registry=registry) as mirror:
         await eventually(lambda: registry.get_sample_value("antipode_mirror_missing_tombstones", labels) == 1)
-        await eventually(lambda: "keys deleted meanwhile may live on" in describe(mirror.parts).partitions[0].reason)
+        await eventually(lambda: "keys deleted in that time may remain" in describe(mirror.parts).partitions[0].reason)
         del world.source.logs[FIRST].batches[0]
         (done,) = await reset(mirror)
         assert done.outcome is ResetOutcome.PUT_AWAY

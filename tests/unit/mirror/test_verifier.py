@@ -100,7 +100,7 @@ async def test_a_batch_that_compaction_made_smaller_is_compared_by_record() -> N
 
 async def test_another_record_where_the_source_compacts_differs() -> None:
     found = await compared(Log(batch(1, b"2"), policy="compact"), Log(batch(0, b"1"), batch(1, b"other")))
-    assert (found.verdict, found.finding) == ("differs", "the record at offset 1 is another one than the source's")
+    assert (found.verdict, found.finding) == ("differs", "the record at offset 1 differs from the source's")
 
 
 async def test_a_record_that_a_compacted_standby_lacks_is_for_reconcile_to_judge() -> None:
@@ -122,9 +122,7 @@ async def test_a_translate_link_s_compacted_topic_is_compared_by_record_at_the_p
     found = await translated(cleaned, target, *runs)
     assert (found.verdict, found.records) == ("equal", 3)
     other = Log(second_of_two, batch(2, b"3", b"other"), policy="compact")
-    assert (
-        await translated(other, target, *runs)
-    ).finding == "the record at offset 10 is another one than the source's"
+    assert (await translated(other, target, *runs)).finding == "the record at offset 10 differs from the source's"
 
 
 async def test_what_a_translate_link_s_target_may_have_compacted_away_is_counted() -> None:

@@ -71,7 +71,7 @@ def test_batches_are_walked_with_their_positions() -> None:
 @pytest.mark.parametrize("cut", [1, 11, 12, 16, 17, 60, 61])
 def test_cut_off_batch_is_refused_unless_a_partial_tail_is_expected(cut: int) -> None:
     buffer = batch_of() + batch_of(base_offset=103)[:cut]
-    with pytest.raises(InvalidBatch, match="cut off"):
+    with pytest.raises(InvalidBatch, match="incomplete"):
         list(iterate_headers(buffer))
     assert len(list(iterate_headers(buffer, may_end_in_partial=True))) == 1
 

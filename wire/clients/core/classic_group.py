@@ -66,7 +66,7 @@ def unusable_filter(registration: ConsumerRegistration) -> str:
         try:
             matches_filter("", expression, is_blacklist=False)
         except (re.error, OverflowError, RecursionError) as error:
-            return f"{expression!r} is no regular expression: {error}"
+            return f"{expression!r} is not a regular expression: {error}"
     return ""
 
 

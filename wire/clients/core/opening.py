@@ -62,7 +62,7 @@ def records_in(
         if header.is_control or header.base_offset in left_out or header.next_offset <= first_offset:
             continue
         if not verify_crc(records, position, header):
-            raise InvalidBatch(f"the checksum of the batch at offset {header.base_offset} does not fit", position)
+            raise InvalidBatch(f"the checksum of the batch at offset {header.base_offset} does not match", position)
         for record in decode_batch(records, position, header):
             if end_offset is not None and record.offset >= end_offset:
                 return

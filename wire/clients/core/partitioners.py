@@ -101,7 +101,7 @@ def checked(partition: int, choice: Choice) -> int:
     if isinstance(partition, int) and 0 <= partition < choice.partition_count:
         return partition
     raise PartitionOutOfRange(
-        f"the partitioner chose partition {partition!r} of {choice.topic}; accepted are 0 to {choice.partition_count - 1}"
+        f"the partitioner returned partition {partition!r} of {choice.topic}; accepted are 0 to {choice.partition_count - 1}"
     )
 
 

@@ -44,7 +44,7 @@ def parse_reset_policy(text: str) -> ResetPolicy:
         return ResetPolicy(text)
     except ValueError as error:
         accepted = ", ".join([*ResetPolicy, *_OLD_NAMES])
-        raise ValueError(f"{text!r} is no reset policy: accepted are {accepted}") from error
+        raise ValueError(f"{text!r} is not a reset policy: accepted are {accepted}") from error
 
 
 class PositionLost(Exception):
@@ -57,8 +57,8 @@ class LogTruncated(PositionLost):
     def __init__(self, place: tuple[str, int], position: Position, diverges_at: int | None) -> None:
         where = "an unknown offset" if diverges_at is None else f"offset {diverges_at}"
         super().__init__(
-            f"{place[0]}-{place[1]} was cut below what was read (offset {position.offset} of epoch "
-            f"{position.leader_epoch}): it differs from {where} on"
+            f"{place[0]}-{place[1]} was truncated below the read position (offset {position.offset} of epoch "
+            f"{position.leader_epoch}): the logs differ from {where} on"
         )
         self.diverges_at = diverges_at
 

@@ -68,12 +68,12 @@ def read_java_key_store(data: bytes, password: str | None) -> KeyStore:
     magic, version, count = _HEADER.unpack_from(data)
     entries, digest = data[_HEADER.size : -_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if magic != MAGIC or version not in _VERSIONS:
-        raise UnusableStore(f"it is no JKS store of version 1 or 2: it begins {data[:8].hex()}")
+        raise UnusableStore(f"it is not a JKS store of version 1 or 2: it begins with {data[:8].hex()}")
     if password is not None:
         salted = password.encode("utf-16-be", "surrogatepass") + _WHITENER + data[:-_DIGEST_BYTES]
         if not hmac.compare_digest(_sha1(salted), digest):
             _read_entries(_Reader(entries, version), count)  # what is cut short is better said so
-            raise WrongPassword("its digest is another one: the password is wrong, or the file was changed")
+            raise WrongPassword("its digest does not match: the password is wrong, or the file was changed")
     return _read_entries(_Reader(entries, version), count)
 
 
@@ -81,7 +81,7 @@ def unlocked(locked: bytes, password: str) -> bytes:
     """A private key, PKCS #8 in DER: it stands under a stream of SHA-1 digests, behind a salt and before a digest of it. WrongPassword."""
     _, protector, octets = locked.partition(_KEY_PROTECTOR)
     if not protector or octets[:1] != b"\x04" or len(octets) <= 2 * _DIGEST_BYTES:
-        raise UnusableStore("a key is locked in a way that is not JKS's")
+        raise UnusableStore("a key is encrypted with an algorithm other than that of JKS")
     length_bytes = octets[1] & 0x7F if octets[1] & 0x80 else 0
     content, encoded = octets[2 + length_bytes :], password.encode("utf-16-be", "surrogatepass")
     link, under, check = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
@@ -91,7 +91,7 @@ def unlocked(locked: bytes, password: str) -> bytes:
         stream += link
     plain = bytes(left ^ right for left, right in zip(under, stream, strict=False))
     if not hmac.compare_digest(_sha1(encoded + plain), check):
-        raise WrongPassword("it does not open the key")
+        raise WrongPassword("it does not decrypt the key")
     return plain
 
 

@@ -249,7 +249,7 @@ class World:
                 )
         elif problem is TargetRefusal.OFFSET_MISMATCH and self.window.follows_a_failure(entry):
             self.window.fail(entry)
-            self.submit(TargetWaiting(generation=entry.generation, reason="batches before these were not taken"))
+            self.submit(TargetWaiting(generation=entry.generation, reason="the target refused earlier batches"))
         else:
             self.window.fail(entry)
             self.submit(AppendRefused(generation=entry.generation, refusal=problem, reason=problem.value))

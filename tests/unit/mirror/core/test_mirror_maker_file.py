@@ -155,7 +155,7 @@ def test_a_site_may_take_only_the_flows_that_end_there() -> None:
     assert [config.link_name for config in load_configs(file, targets=["primary"])] == ["backup-primary"]
     with pytest.raises(ConfigurationError, match=r"--clusters.*backup, primary"):
         load_configs(file, targets=["elsewhere"])
-    with pytest.raises(ConfigurationError, match="no file of MirrorMaker"):
+    with pytest.raises(ConfigurationError, match="requires a MirrorMaker 2 file"):
         load_configs({"link.name": "a-b", "site.agents": "x:1"}, targets=["b"])
 
 

@@ -71,7 +71,7 @@ def test_a_partition_in_the_share_of_a_daemon_that_does_not_carry_it_is_nobodys(
     ]
     found = untaken([PAYMENTS, ORDERS, PartitionKey("orders", 1)], others)
     assert found == (Untaken(ORDERS, "m2"),)
-    assert found[0].sentence == "nobody mirrors orders-0: it lies with daemon m2, whose filters do not carry it"
+    assert found[0].sentence == "no daemon mirrors orders-0: it is assigned to daemon m2, whose filters exclude it"
 
 
 def test_filters_of_an_exact_link_are_the_links_own() -> None:

@@ -84,7 +84,7 @@ def test_a_member_with_an_unusable_filter_is_left_out_and_the_others_are_not(str
     }
     sound, left_out = sound_members(registered, ["t"], strategy=strategy)
     assert list(sound) == ["good", "other"]
-    assert "'t(' is no regular expression" in left_out["bad"]
+    assert "'t(' is not a regular expression" in left_out["bad"]
 
 
 def test_round_robin_keeps_to_what_the_first_member_wants() -> None:

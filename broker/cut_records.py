@@ -3,8 +3,8 @@
 A leader that is cut off from its followers goes on taking acks=1 until it hears of its successor; what it took then, and what
 followers had of it, is cut when it follows. Before that the batches are copied, as they are, to `0.cut.<topic>-<partition>.log`
 beside the partitions' folders, where no broker looks for logs and Kafka's own dump tool can read it; a topic's name that is too long for
-that is shortened (`quarantine.truncated_name`). A copy is bounded for each partition; what does not fit, or cannot be written, is counted as not kept. It is not forced to disk. A cut that was interrupted copies
-again: a batch may be in the file twice.
+that is shortened (`quarantine.truncated_name`). A copy is bounded for each partition; what does not fit, or cannot be written, is counted
+as not kept. It is not forced to disk. A cut that was interrupted copies again: a batch may be in the file twice.
 
 Called on the event loop: by `following.py` before a cut, by `replicas.py` when a topic is deleted. Figures are read from other threads.
 """

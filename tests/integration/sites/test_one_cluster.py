@@ -289,8 +289,7 @@ def test_leaders_elected_through_any_broker_are_named_by_every_broker(pair: Pair
         (partition,) = pair.metadata(pair.some(), topic).topics[0].partitions
         turned = list(reversed(partition.replica_nodes))
         moved = {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "replicas": turned}]}]}
-        at_a = parse_host_port(pair.addresses["a"][0])
-        answer = pair.call(ALTER_REASSIGNMENTS, 0, {**moved, "timeout": TIMEOUT}, at_a)
+        answer = pair.call(ALTER_REASSIGNMENTS, 0, {**moved, "timeout": TIMEOUT})
         assert answer.error_code == ErrorCode.none, answer
         (replicas,) = {tuple(found.partitions[0].replica_nodes) for found in _found(pair, topic)}
         assert replicas == tuple(turned)

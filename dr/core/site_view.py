@@ -54,7 +54,7 @@ def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
     """Why no view can be given to a peer; empty when one can.
 
     A link that cannot be understood may be the one that joins the two sites. A view without the topics of that link would have clients of
-    the peer believe that they are gone; without an answer the peer keeps the view that it has.
+    the peer take them for deleted; without an answer the peer keeps the view that it has.
     """
     if not asking_site or links_between(facts.links.values(), facts.site, asking_site):
         return ""

@@ -112,7 +112,7 @@ class Controller:
 
 def services(site_a: SiteA, controller: Controller) -> Any:
     async def tell(*_: Any) -> None:
-        """Nobody is to be told."""
+        """No peer hears of it."""
 
     return SimpleNamespace(
         image=image_of_b(), active_site=site_a, controller=controller, peer_news=SimpleNamespace(tell=tell)

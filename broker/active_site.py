@@ -1,7 +1,7 @@
 """Administration of topics that the other site of a link leads: requests are handed on to a broker there, answers handed back.
 
-Clients see the brokers of both sites as one cluster and send CreateTopics, DeleteTopics, CreatePartitions and the config requests to
-whichever they like, so a passive site must not turn them away. Used by the handlers of these requests, when everything that a
+Clients see the brokers of both sites as one cluster and send CreateTopics, DeleteTopics, CreatePartitions, reassignments and the config
+requests to whichever they like, so a passive site must not turn them away. Used by the handlers of these requests, when everything that a
 request names is led elsewhere. A request about topics of several sites is answered in parts, one for each site (`in_parts`). What was
 handed on once is not handed on again, so that two sites that take each other for the active one cannot play ball with it.
 """
@@ -14,8 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
+from kio.schema.errors import ErrorCode
+
 from broker.core.access import passive_link_for_new_topic
 from broker.core.cluster_image import ClusterImage
+from broker.entities import allowed_ms
 from broker.services import RequestContext
 from runtime.addresses import HostPort
 from runtime.logs import get_logger
@@ -40,7 +43,11 @@ HANDED_ON_CLIENT_ID: Final = "antipode-handed-on"
 """What a peer asks for its clients carries this client id."""
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
-"""In all, over every broker that is tried: less than the ten seconds after which a person at a command gives up."""
+"""In all, over every broker that is tried, for a request that names no time: less than the ten seconds after which a person at a
+command gives up."""
+CLIENT_TIMEOUT_MS_MAX: Final = 300_000
+ANSWERED_WITHIN_MS: Final = 3_000
+"""How long after the client's own time the other site may answer: it also waits for its brokers, and for those of this site, to know."""
 
 
 class ActiveSite:
@@ -56,17 +63,26 @@ class ActiveSite:
         request: Any,
         topics: Collection[str],
         *,
-        timeout_ms: float = TIMEOUT_MS,
+        timeout_ms: float | None = None,
     ) -> Any | None:
-        """The active site's answer, None when the request is this site's business or nobody there answers in time."""
+        """The active site's answer, None when the request is this site's business or nobody there answers in time.
+
+        Without `timeout_ms` that is the time which the client allows, if its request names one.
+        """
         if context.client_id == HANDED_ON_CLIENT_ID:
             return None
         return await self._handed_on(active_brokers(image, topics), context, request, timeout_ms)
 
     async def ask_site(
-        self, image: ClusterImage, site: str, context: RequestContext, request: Any, *, timeout_ms: float = TIMEOUT_MS
+        self,
+        image: ClusterImage,
+        site: str,
+        context: RequestContext,
+        request: Any,
+        *,
+        timeout_ms: float | None = None,
     ) -> Any | None:
-        """The answer of some broker of the site, None when nobody there answers in time."""
+        """The answer of some broker of the site, None when nobody there answers in time; `timeout_ms` as above."""
         if context.client_id == HANDED_ON_CLIENT_ID:
             return None
         return await self._handed_on(site_brokers(image, site), context, request, timeout_ms)
@@ -83,12 +99,14 @@ class ActiveSite:
         return () if found is None else found.topics.values()
 
     async def _handed_on(
-        self, addresses: Iterable[HostPort], context: RequestContext, request: Any, timeout_ms: float
+        self, addresses: Iterable[HostPort], context: RequestContext, request: Any, timeout_ms: float | None
     ) -> Any | None:
-        async def ask(connection: Connection) -> Any:
-            return await _ask_the_same(connection, context, request)
+        within_ms = answer_within_ms(request) if timeout_ms is None else timeout_ms
 
-        return await self._first_answer(addresses, context.api_key, ask, timeout_ms)
+        async def ask(connection: Connection) -> Any:
+            return await _ask_the_same(connection, context, request, timeout_ms=within_ms)
+
+        return await self._first_answer(addresses, context.api_key, ask, within_ms)
 
     async def _first_answer(
         self,
@@ -113,12 +131,20 @@ class ActiveSite:
         await self._pool.close()
 
 
-async def _ask_the_same(connection: Connection, context: RequestContext, request: Any) -> Any:
+def answer_within_ms(request: Any) -> float:
+    """How long the other site may take to answer."""
+    timeout = getattr(request, "timeout", None)
+    if timeout is None:
+        return TIMEOUT_MS
+    return min(allowed_ms(timeout), CLIENT_TIMEOUT_MS_MAX) + ANSWERED_WITHIN_MS
+
+
+async def _ask_the_same(connection: Connection, context: RequestContext, request: Any, *, timeout_ms: float) -> Any:
     version = connection.version_for(context.api_key, highest=context.api_version)
     if version != context.api_version:
         raise UnsupportedApi(f"version {context.api_version}", node=str(connection.address), api_key=context.api_key)
     body = schemas.encode(request)
-    answer = await connection.request(context.api_key, version, [body], body_size=len(body))
+    answer = await connection.request(context.api_key, version, [body], body_size=len(body), timeout_ms=timeout_ms)
     return schemas.decode(schemas.response_type(context.api_key, version), answer.frame, answer.body_position)
 
 
@@ -151,7 +177,8 @@ async def in_parts(
     fields = {results: tuple(result for answer in answers for result in getattr(answer, results))}
     if hasattr(answers[0], "throttle_time"):
         fields["throttle_time"] = max(answer.throttle_time for answer in answers)
-    return replace(answers[0], **fields)
+    failed = (answer for answer in answers if getattr(answer, "error_code", ErrorCode.none) is not ErrorCode.none)
+    return replace(next(failed, answers[0]), **fields)
 
 
 def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:

@@ -2,9 +2,9 @@
 
 A leader that is cut off from its followers goes on taking acks=1 until it hears of its successor; what it took then, and what
 followers had of it, is cut when it follows. Before that the batches are copied, as they are, to `0.cut.<topic>-<partition>.log`
-beside the partitions' folders, where no broker looks for logs and Kafka's own dump tool can read it. A copy is bounded for each
-partition; what does not fit, or cannot be written, is counted as not kept. It is not forced to disk. A cut that was interrupted copies
-again: a batch may be in the file twice.
+beside the partitions' folders, where no broker looks for logs and Kafka's own dump tool can read it; a topic's name that is too long for
+that is shortened (`quarantine.truncated_name`). A copy is bounded for each partition; what does not fit, or cannot be written, is counted
+as not kept. It is not forced to disk. A cut that was interrupted copies again: a batch may be in the file twice.
 
 Called on the event loop: by `following.py` before a cut, by `replicas.py` when a topic is deleted. Figures are read from other threads.
 """
@@ -21,7 +21,7 @@ from typing import Final
 from broker.log.batch_scan import BatchScan
 from broker.log.errors import CorruptLog, StorageError
 from broker.log.partition_log import PartitionLog
-from broker.quarantine import PREFIX, Quarantine
+from broker.quarantine import Quarantine, truncated_name
 from runtime.disk import Disk, write_all
 from runtime.logs import get_logger
 
@@ -129,4 +129,4 @@ def _remove_now(disk: Disk, path: str) -> None:
 
 def path_of(cut: PartitionLog) -> str:
     """The file beside the log's folder that keeps what is cut from it."""
-    return f"{os.path.dirname(cut.directory)}/{PREFIX}{cut.topic}-{cut.partition}.log"
+    return f"{os.path.dirname(cut.directory)}/{truncated_name(cut.topic, cut.partition)}"

@@ -1,7 +1,8 @@
 """Configs of single groups on a client's behalf: at the site that coordinates the group, checked, stored and published by the controller.
 
 A request that names groups only, all of which another site coordinates, is handed on to that site. Each site keeps its own configs of
-groups; links do not carry them. Shared by DescribeConfigs, IncrementalAlterConfigs and AlterConfigs.
+groups; the mirror of an exact link carries those of its groups (`mirror/group_config_sync.py`). Shared by DescribeConfigs,
+IncrementalAlterConfigs and AlterConfigs.
 """
 
 from __future__ import annotations

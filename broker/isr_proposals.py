@@ -29,6 +29,8 @@ log = get_logger(__name__)
 
 RETRY_MS: Final = 100
 SHRINK_PASSES_PER_LAG: Final = 2
+PARTITIONS_PER_TURN: Final = 500
+"""How many partitions are looked at before others have the loop."""
 
 
 class IsrProposals:
@@ -107,7 +109,10 @@ class IsrProposals:
             await asyncio.sleep(lag_ms_max / SHRINK_PASSES_PER_LAG / 1000)
             self._drop_joining()
             now_ms = self._clock.monotonic_ms()
-            for hosted in self._replicas:
+            for number, hosted in enumerate(self._replicas, 1):
+                if number % PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                    now_ms = self._clock.monotonic_ms()
                 isr = hosted.state.shrunk_isr(now_ms=now_ms, lag_ms_max=lag_ms_max)
                 if isr is not None:
                     self._propose(hosted, isr)

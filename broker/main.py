@@ -422,6 +422,8 @@ class Broker:
             reports = await asyncio.to_thread(self._logs.load, lambda _: defaults)
         except StorageError as error:
             raise OperationalFailure(str(error)) from error
+        for sentence in self._logs.notes:
+            log.warning("log directory was not left in order", note=sentence)
         _log_recovery(reports)
 
     def _known_cluster_id(self) -> str | None:

@@ -16,7 +16,8 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
 from typing import Final
 from uuid import UUID
 
@@ -29,6 +30,9 @@ PREFIX: Final = "0.cut."
 """Kafka's dump tool reads a number in front of the first dot."""
 BYTES_MAX_KEY: Final = "antipode.cut.records.max.bytes"
 PIECE_BYTES: Final = 1 << 20
+_NAME_BYTES_MAX: Final = 255
+_LEADING_CHARACTERS: Final = 200
+"""So much of a topic's name, and a digest of it, stands in a file's name that would be too long with all of it."""
 BATCHES, ACCOUNT = ".log", ".json"
 
 
@@ -148,7 +152,7 @@ class Quarantine:
     def _used_bytes(self, directory: str, log: PartitionLog, topic_id: bytes) -> int:
         """Bytes that are kept of this partition."""
         files = self._disk.entries(directory)
-        place, truncated = _place(topic_id, log.partition), f"{PREFIX}{log.topic}-{log.partition}{BATCHES}"
+        place, truncated = _place(topic_id, log.partition), truncated_name(log.topic, log.partition)
         whole = {file.name.removesuffix(ACCOUNT) for file in files if file.name.endswith(ACCOUNT)}
         return sum(
             file.size_bytes
@@ -159,12 +163,17 @@ class Quarantine:
             )
         )
 
-    def entries(self, directories: Iterable[str]) -> list[Entry]:
-        """Everything that is kept in these log directories, truncated records included, by name. OSError."""
-        return sorted(
-            (one for directory in directories for one in (*self._kept_in(directory), *self._truncated_in(directory))),
-            key=lambda one: one.name,
+    def entries(self, directories: Iterable[str], *, topics: Iterable[str] = ()) -> list[Entry]:
+        """Everything that is kept in these log directories, truncated records included, by name. OSError.
+
+        Of truncated records whose file could not have the topic's whole name, the topic is named if it is among `topics`.
+        """
+        whole_names = {_short_topic(topic): topic for topic in topics if len(topic) > _LEADING_CHARACTERS}
+        found = (
+            one for directory in directories for one in (*self._kept_in(directory), *self._truncated_in(directory))
         )
+        named = (replace(one, topic=whole_names.get(one.topic, one.topic)) for one in found)
+        return sorted(named, key=lambda one: one.name)
 
     def _kept_in(self, directory: str) -> list[Entry]:
         return [
@@ -234,3 +243,14 @@ class Quarantine:
 def _place(topic_id: bytes, partition: int) -> str:
     """What the names of a partition's entries begin with."""
     return f"{PREFIX}@{topic_id.hex()}-{partition}-"
+
+
+def truncated_name(topic: str, partition: int) -> str:
+    """The name of the file that keeps what a log loses inside its site."""
+    name = f"{PREFIX}{topic}-{partition}{BATCHES}"
+    return name if len(name) <= _NAME_BYTES_MAX else f"{PREFIX}{_short_topic(topic)}-{partition}{BATCHES}"
+
+
+def _short_topic(topic: str) -> str:
+    """No topic has this name, for the sake of its tilde."""
+    return f"{topic[:_LEADING_CHARACTERS]}~{blake2b(topic.encode(), digest_size=8).hexdigest()}"

@@ -44,7 +44,7 @@ from wire.topic_configs import InvalidTopicConfig
 log = get_logger(__name__)
 state_change = state_change_logger()
 
-TURN_MS_MAX: Final = 5.0
+TURN_MS_MAX: Final = 2.0
 """How long `apply` may hold the loop at a time."""
 
 PartitionKey = tuple[str, int]

@@ -107,16 +107,25 @@ async def _site(client: SiteClient) -> dict[str, Any]:
     from runtime.process import OperationalFailure
 
     try:
-        view = await client.view()
+        found = await client.look()
     except OperationalFailure as failure:
         return {"is_reachable": False, "problem": str(failure)}
+    view = found.view
     described = await _controller(client.agents)
     return {
         "is_reachable": True,
         "brokers": sorted(broker.node_id for broker in view.brokers),
         "controller": view.controller_id,
         "cluster_id": view.cluster_id,
-        "quarantines": [{"kind": one.kind, "name": one.name, "problem": one.problem} for one in described.quarantines],
+        "quarantines": [
+            {"kind": kind, "name": name, "problem": problem}
+            for (kind, name), problem in sorted(
+                {
+                    **{(one.kind, one.name): one.problem for one in found.unreadable},
+                    **{(one.kind, one.name): one.problem for one in described.quarantines},
+                }.items()
+            )
+        ],
         "waiting_deletions": [
             {"topic": one.topic, "absent_brokers": list(one.absent_brokers)}
             for one in described.deletions
@@ -216,7 +225,8 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
         if site["is_reachable"] and site["controller"] == NOBODY:
             found.append(f"site {name} has no controller")
         found += [
-            f"site {name}: {one['kind']} {one['name']} is in quarantine until ZooKeeper is mended: {one['problem']}"
+            f"site {name}: {one['kind']} {one['name']}".rstrip()
+            + f" is in quarantine until ZooKeeper is mended: {one['problem']}"
             for one in site.get("quarantines", ())
         ]
         for one in site.get("waiting_deletions", ()):

@@ -20,7 +20,7 @@ from dr.channels import Channels
 from dr.core.evidence import NOT_ASKED
 from dr.core.link_checks import overlap_problems, record_problems
 from dr.core.protection import UnprotectedTopic, unprotected_topics
-from dr.core.site_view import site_view
+from dr.core.site_view import site_view, unknown_link
 from dr.core.sync_policies import altered
 from dr.link_survey import survey_topics
 from dr.links_store import LinkConflict, LinksStore, LinkUnknown
@@ -114,10 +114,17 @@ class SiteAgentService(SiteAgentServicer):
     @_answers
     async def GetSiteView(self, request: site.GetSiteViewRequest, _: Context) -> site.GetSiteViewReply:  # noqa: N802
         """How this site looks to the one that asks."""
+        facts = self._parts.cache.facts
+        if problem := unknown_link(facts, asking_site=request.asking_site):
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, problem)
         view = self._view(request.asking_site)
+        unreadable = [
+            site.UnreadableZnode(kind=place.kind, name=place.name, problem=problem)
+            for place, problem in sorted(facts.unreadable.items())
+        ]
         if request.known_version == view.version:
-            return site.GetSiteViewReply(is_unchanged=True)
-        return site.GetSiteViewReply(view=view)
+            return site.GetSiteViewReply(is_unchanged=True, unreadable=unreadable)
+        return site.GetSiteViewReply(view=view, unreadable=unreadable)
 
     def _view(self, asking_site: str) -> SiteView:
         cache = self._parts.cache

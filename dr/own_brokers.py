@@ -137,10 +137,12 @@ class OwnBrokers:
                     raise
                 return node_id, None, problem_of(error)
 
-        brokers = sorted(self._cache.facts.brokers.items())
-        return list(
-            await asyncio.gather(*(one(node, registration.grpc_address) for node, (registration, _) in brokers))
-        )
+        facts = self._cache.facts
+        brokers = sorted(facts.brokers.items())
+        answers = await asyncio.gather(*(one(node, registration.grpc_address) for node, (registration, _) in brokers))
+        # such a broker lives, and where it is reached is not known
+        unasked = [(int(place.name), None, text) for place, text in facts.unreadable.items() if place.kind == "broker"]
+        return [*answers, *unasked]
 
 
 def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:

@@ -24,6 +24,7 @@ from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewStandsRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import GetSiteViewRequest
 from wire.links import other_site, supersedes
+from wire.znodes import MalformedZnode
 
 INTERVAL_MS = 1000
 IMPATIENT_INTERVAL_MS = 100
@@ -134,9 +135,16 @@ class PeerWatch:
         try:
             for own in links:
                 if own.name in theirs:
-                    await self._compare(own, theirs[own.name])
+                    await self._compare_readable(own, theirs[own.name])
         finally:  # what the links' comparison stumbles over keeps nobody from finding the peer's brokers
             await self._push_view(peer)
+
+    async def _compare_readable(self, own: LinkRecord, theirs: LinkRecord) -> None:
+        try:
+            await self._compare(own, theirs)
+        except MalformedZnode as error:
+            # the other links have their turn
+            self._log.warning("link cannot be compared with the peer's", link=own.name, problem=str(error))
 
     async def _ask(self, name: str, peer: Peer, links: Iterable[LinkRecord]) -> bool:
         addresses = dict.fromkeys(address for link in links for address in link.sites[name].agents)

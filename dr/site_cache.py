@@ -1,19 +1,22 @@
 """A site's ZooKeeper as this process last saw it, kept by watches: brokers, controller, links, topics that matter to peers, their states.
 
 Each znode is read once and again only after its watch fired, whatever asks for the view and however often. While the session is
-cut off the last contents stand; kazoo fires every watch then, so all is read again after the reconnect. Owned by the site agent.
+cut off the last contents stand; kazoo fires every watch then, so all is read again after the reconnect. A znode that cannot be understood
+costs its own topic, broker or link, which the facts name as unreadable: a topic or broker is left out, and a link is what it was when it
+could be understood last, or left out. Owned by the site agent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
+from typing import TypeAlias
 
 from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError, SessionExpiredError
 from kazoo.protocol.states import WatchedEvent
 
-from dr.core.site_view import SiteFacts, matters_to_peers
+from dr.core.site_view import Place, SiteFacts, matters_to_peers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
@@ -29,6 +32,9 @@ CUT_OFF = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 
 READS_AT_ONCE = 200
 
+Assignments: TypeAlias = dict[str, znodes.TopicAssignment]
+States: TypeAlias = dict[tuple[str, int], tuple[znodes.StoredPartitionState, int]]
+
 
 class SiteCache:
     """Follow one site's ZooKeeper; `facts` is what it says now."""
@@ -43,6 +49,8 @@ class SiteCache:
         self._wake = asyncio.Event()
         self._loops = Supervisor()
         self._facts: SiteFacts | None = None
+        self._understood: dict[str, LinkRecord] = {}
+        self._unreadable: dict[Place, str] = {}
         self._listeners: list[Callable[[], None]] = []
         self.changes = 0
 
@@ -52,7 +60,7 @@ class SiteCache:
 
     async def start(self) -> None:
         """Read everything once, then follow."""
-        await until_answered(self._look)
+        await until_answered(self._refresh)
         self._loops.start("site cache", self._follow)
 
     async def stop(self) -> None:
@@ -66,19 +74,11 @@ class SiteCache:
             self._wake.clear()
             async for attempt in jittered_backoff(retry_on=CUT_OFF):
                 with attempt:
-                    await self._look()
-
-    async def _look(self) -> None:
-        try:
-            await self._refresh()
-        except znodes.MalformedZnode as error:
-            # whoever asks is told so too; what is written next is read all the same
-            self._facts = None
-            log.error("the site cannot be understood", path=error.path, problem=error.problem)  # noqa: TRY400
+                    await self._refresh()
 
     @property
     def facts(self) -> SiteFacts:
-        """The decoded contents. MalformedZnode when somebody wrote what cannot be understood."""
+        """The decoded contents. MalformedZnode when the cluster's id cannot be understood."""
         if self._facts is None:
             self._facts = self._decoded()
         return self._facts
@@ -89,34 +89,55 @@ class SiteCache:
         return tuple(self._children.get(znodes.TOPICS, ()))
 
     def _decoded(self) -> SiteFacts:
-        cluster, controller = self._data.get(znodes.CLUSTER_ID), self._data.get(znodes.CONTROLLER)
-        topics = {}
-        states = {}
-        for topic in self._watched_topics():
+        unreadable: dict[Place, str] = {}
+        cluster = self._data.get(znodes.CLUSTER_ID)
+        links = self._links(unreadable)
+        topics, states = self._topics(links.values(), unreadable)
+        brokers = self._brokers(unreadable)
+        controller_id = self._controller_id(unreadable)
+        for place in unreadable.keys() - self._unreadable.keys():
+            log.warning("a znode cannot be understood", kind=place.kind, name=place.name, problem=unreadable[place])
+        for place in self._unreadable.keys() - unreadable.keys():
+            log.info("a znode can be understood again, or is gone", kind=place.kind, name=place.name)
+        self._unreadable = unreadable
+        return SiteFacts(
+            site=self._site,
+            cluster_id=znodes.decode_cluster_id(cluster[0]) if cluster else "",
+            controller_id=controller_id,
+            brokers=brokers,
+            links=links,
+            topics=topics,
+            states=states,
+            unreadable=unreadable,
+        )
+
+    def _controller_id(self, unreadable: dict[Place, str]) -> int:
+        stored = self._data.get(znodes.CONTROLLER)
+        if stored is None:
+            return -1
+        try:
+            return znodes.decode_controller(stored[0]).controller_id
+        except znodes.MalformedZnode as error:
+            unreadable[Place("controller", "")] = str(error)
+            return -1
+
+    def _topics(self, links: Collection[LinkRecord], unreadable: dict[Place, str]) -> tuple[Assignments, States]:
+        topics: Assignments = {}
+        states: States = {}
+        for topic in self._watched_topics(links):
             stored = self._data.get(znodes.topic_path(topic))
             if stored is None:
                 continue
             try:
                 assignment, states_of = self._topic(topic, stored[0])
             except znodes.MalformedZnode as error:
-                # the controller has such a topic in quarantine; the others are shown
-                log.error("a topic is left out", path=error.path, problem=error.problem)  # noqa: TRY400
+                unreadable[Place("topic", topic)] = str(error)
                 continue
             topics[topic] = assignment
             states.update(states_of)
-        return SiteFacts(
-            site=self._site,
-            cluster_id=znodes.decode_cluster_id(cluster[0]) if cluster else "",
-            controller_id=znodes.decode_controller(controller[0]).controller_id if controller else -1,
-            brokers=self._brokers(),
-            links=self._links(),
-            topics=topics,
-            states=states,
-        )
+        return topics, states
 
-    def _topic(
-        self, topic: str, payload: bytes
-    ) -> tuple[znodes.TopicAssignment, dict[tuple[str, int], tuple[znodes.StoredPartitionState, int]]]:
+    def _topic(self, topic: str, payload: bytes) -> tuple[znodes.TopicAssignment, States]:
         assignment = znodes.decode_topic(topic, payload)
         states = {}
         for index in assignment.partitions:
@@ -125,28 +146,39 @@ class SiteCache:
                 states[topic, index] = (znodes.decode_partition_state(topic, index, state[0]), state[1].version)
         return assignment, states
 
-    def _brokers(self) -> dict[int, tuple[znodes.BrokerRegistration, int]]:
+    def _brokers(self, unreadable: dict[Place, str]) -> dict[int, tuple[znodes.BrokerRegistration, int]]:
         brokers = {}
         for node_id in self._node_ids():
             stored = self._data.get(znodes.broker_path(node_id))
-            if stored is not None:
+            if stored is None:
+                continue
+            try:
                 brokers[node_id] = (znodes.decode_broker(node_id, stored[0]), stored[1].czxid)
+            except znodes.MalformedZnode as error:
+                unreadable[Place("broker", str(node_id))] = str(error)
         return brokers
 
     def _node_ids(self) -> list[int]:
         """Registered brokers; a name that is no node id was written by no broker, and the controller passes it over, too."""
         return [int(name) for name in self._children.get(znodes.BROKER_IDS, ()) if name.isdecimal()]
 
-    def _links(self) -> dict[str, LinkRecord]:
+    def _links(self, unreadable: dict[Place, str] | None = None) -> dict[str, LinkRecord]:
         links = {}
         for name in self._children.get(znodes.LINKS, ()):
             stored = self._data.get(znodes.link_path(name))
-            if stored is not None:
+            if stored is None:
+                continue
+            try:
                 links[name] = znodes.decode_link(name, stored[0])
+            except znodes.MalformedZnode as error:
+                if unreadable is not None:
+                    unreadable[Place("link", name)] = str(error)
+                if name in self._understood:
+                    links[name] = self._understood[name]
+        self._understood = links
         return links
 
-    def _watched_topics(self) -> list[str]:
-        links = list(self._links().values())
+    def _watched_topics(self, links: Collection[LinkRecord]) -> list[str]:
         return [topic for topic in self.topic_names if topic == OFFSETS_TOPIC or matters_to_peers(links, topic)]
 
     def _wanted(self) -> set[str]:
@@ -154,12 +186,12 @@ class SiteCache:
         wanted = {znodes.CLUSTER_ID, znodes.CONTROLLER}
         wanted.update(map(znodes.broker_path, self._node_ids()))
         wanted.update(znodes.link_path(name) for name in self._children.get(znodes.LINKS, ()))
-        for topic in self._watched_topics():
+        for topic in self._watched_topics(self._links().values()):
             path = znodes.topic_path(topic)
             wanted.add(path)
             stored = self._data.get(path)
             if stored is not None:
-                partitions = znodes.decode_topic(topic, stored[0]).partitions
+                partitions = _partitions(topic, stored[0])
                 wanted.update(znodes.partition_state_path(topic, index) for index in partitions)
         return wanted
 
@@ -244,3 +276,11 @@ class SiteCache:
     def _data_changed(self, path: str, _: WatchedEvent | None) -> None:
         self._dirty.add(path)
         self._wake.set()
+
+
+def _partitions(topic: str, payload: bytes) -> Iterable[int]:
+    """None where the assignment cannot be understood: the topic is left out then."""
+    try:
+        return znodes.decode_topic(topic, payload).partitions
+    except znodes.MalformedZnode:
+        return ()

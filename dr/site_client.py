@@ -45,8 +45,12 @@ class SiteClient:
 
     async def view(self, *, asking_site: str = "") -> SiteView:
         """The site as it looks to `asking_site`."""
+        return (await self.look(asking_site=asking_site)).view
+
+    async def look(self, *, asking_site: str = "") -> site.GetSiteViewReply:
+        """The view, and which znodes of the site cannot be understood."""
         reply: site.GetSiteViewReply = await self._call("GetSiteView", site.GetSiteViewRequest(asking_site=asking_site))
-        return reply.view
+        return reply
 
     async def links(self) -> site.ListLinksReply:
         """Every link, with the answering agent's word on its peers."""

@@ -1,4 +1,4 @@
-"""SitePort and GroupPort over the raw-batch client: topics, positions and groups of one site. Nothing is decided here.
+"""SitePort, GroupPort and GroupConfigPort over the raw-batch client: topics, positions and groups of one site. Nothing is decided here.
 
 Client errors become `Unreachable` when they concern a broker or the site, and the partition's answer when they concern one.
 """
@@ -15,6 +15,7 @@ from mirror.core.offsets import GroupOffset
 from mirror.core.partitions import PartitionKey
 from mirror.core.plan import Absence
 from mirror.ports import (
+    ConfigRefused,
     GroupReading,
     GroupStates,
     Leader,
@@ -35,9 +36,10 @@ from wire.broker_requests import (
     TopicPartition,
 )
 from wire.client import KafkaClient
-from wire.client_errors import KafkaClientError
+from wire.client_errors import BrokerError, KafkaClientError
 from wire.connection import ConnectionOptions
 from wire.fetch_requests import DEBUGGING_CONSUMER
+from wire.group_config_requests import alter_group_configs, group_configs
 from wire.group_words import GroupWord
 from wire.log_histories import EpochEnd
 
@@ -187,6 +189,20 @@ class KafkaSite:
     async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
         """Have a broker know what this daemon has carried of groups' offsets, and what it cannot carry."""
         await reached(self._client.tell_mirror_word(word, link=link, link_epoch=link_epoch))
+
+    async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """By group what is set on it."""
+        return await reached(group_configs(self._client))
+
+    async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
+        """Set configs of a group and take others off."""
+        try:
+            await reached(alter_group_configs(self._client, group, to_set=to_set, to_remove=to_remove))
+        except Unreachable as error:
+            cause = error.__cause__
+            if isinstance(cause, BrokerError) and cause.code is ErrorCode.invalid_config:
+                raise ConfigRefused(str(cause)) from error
+            raise
 
     async def close(self) -> None:
         """Drop all connections."""

@@ -22,6 +22,7 @@ from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.config import LinkMode, MirrorConfig
 from mirror.core.health import Health
 from mirror.dialing import Dialing
+from mirror.group_config_sync import GroupConfigSync
 from mirror.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
 from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
@@ -246,6 +247,12 @@ class MirrorDaemon:
             link=lambda: standing if self.mirror is None else self.mirror.link(),
             interval_ms=config.group_sync_interval_ms,
         )
+        group_configs = GroupConfigSync(
+            source=source_site,
+            target=target_site,
+            link=lambda: standing if self.mirror is None else self.mirror.link(),
+            interval_ms=config.config_sync_interval_ms,
+        )
         self._closing += [source_site, target_site, actor, source_client, target_client]
         return Ports(
             source=source_site,
@@ -265,7 +272,7 @@ class MirrorDaemon:
             open_progress=lambda: KafkaProgress(source, dialing.source),
             open_append=lambda: KafkaAppend(target, dialing.appends(in_flight_max=config.in_flight_max)),
             read_link=self._links.read,
-            workers={"transactional-ids": transactional_ids.run},
+            workers={"transactional-ids": transactional_ids.run, "group-configs": group_configs.run},
             tallies=dialing.tallies,
             verifier=ExactVerifier(source_client, target_client),
             quarantine=KafkaQuarantine(target_client),

@@ -289,6 +289,22 @@ class GroupReading:
     from_target: Mapping[str, Collection[PartitionKey]] = field(default_factory=dict)
 
 
+class ConfigRefused(Exception):
+    """The site does not take a config."""
+
+
+class GroupConfigPort(Protocol):
+    """One site's configs of single groups."""
+
+    async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """By group what is set on it. Unreachable when the site does not answer."""
+        ...
+
+    async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
+        """Set configs of a group and take others off. ConfigRefused, Unreachable."""
+        ...
+
+
 class GroupPort(Protocol):
     """One site's consumer groups."""
 

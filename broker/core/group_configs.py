@@ -39,6 +39,15 @@ GROUP_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 }
 
 
+_NOT_HERE: Final[Mapping[str, str]] = {
+    "consumer.assignment.interval.ms": "a group's assignment is worked out with the heartbeat that needs it",
+    "consumer.assignor.offload.enable": "a group's assignment is worked out with the heartbeat that needs it",
+    "share.": "there are no share groups",
+    "streams.": "there are no groups of the streams protocol",
+}
+"""Configs that Apache Kafka has and this broker cannot follow, by what their names begin with, and why."""
+
+
 class Bounds(NamedTuple):
     """The broker's value for groups without one of their own, and what may be set for a group."""
 
@@ -88,14 +97,19 @@ def changed(stored: Mapping[str, str], changes: Iterable[PropertyChange], bounds
         if value is None:
             raise RefusedGroupConfig(ErrorCode.invalid_request, f"Null value not supported for : {name}")
         if name not in GROUP_CONFIGS:
-            message = f"Unknown group config name: {name}; accepted: {', '.join(GROUP_CONFIGS)}"
-            raise RefusedGroupConfig(ErrorCode.invalid_config, message)
+            raise RefusedGroupConfig(ErrorCode.invalid_config, _why_unknown(name))
         if operation is not Operation.SET:
             message = f"Can't {operation.name} to key {name} because its type is not LIST."
             raise RefusedGroupConfig(ErrorCode.invalid_config, message)
         result[name] = value
     _check(result, bounds)
     return result
+
+
+def _why_unknown(name: str) -> str:
+    reason = next((reason for begin, reason in _NOT_HERE.items() if name.startswith(begin)), "")
+    said = f"{name} would have no effect, {reason}" if reason else f"Unknown group config name: {name}"
+    return f"{said}; accepted: {', '.join(GROUP_CONFIGS)}"
 
 
 def _check(configs: Mapping[str, str], bounds: GroupBounds) -> None:

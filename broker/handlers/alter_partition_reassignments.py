@@ -1,7 +1,8 @@
 """AlterPartitionReassignments: other replicas for partitions, or the end of a change that is under way (KIP-455); forwarded.
 
-Behaviour: null replicas cancel, an empty list is refused; each partition is answered for itself. Where replicas are is each site's own
-business, so links do not matter. Versions: 0 to 1. Not done: nothing.
+Behaviour: null replicas cancel, an empty list is refused; each partition is answered for itself. Replicas of topics that another site
+leads are moved there (`active_site.py`), while that does not answer, and for programs of our own always, those of the copies here.
+Versions: 0 to 1. Not done: nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.active_site import in_parts
 from broker.entities import allowed_ms, builder
 from broker.handlers.reassignments import by_topic
 from broker.services import BrokerServices, RequestContext
@@ -24,6 +26,12 @@ MAX_VERSION = 1
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an AlterPartitionReassignments request."""
     build = builder(API_KEY, context.api_version)
+    if not context.is_own_tool:
+        names = [topic.name for topic in request.topics]
+        answer = await in_parts(handle, services, context, request, entries="topics", results="responses", names=names)
+        answer = answer or await services.active_site.answer(services.image, context, request, names)
+        if answer is not None:
+            return answer
     may_change_factor = getattr(request, "allow_replication_factor_change", True)
     wanted = pb.AlterReassignmentsRequest(
         must_keep_replication_factor=not may_change_factor,

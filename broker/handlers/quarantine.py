@@ -13,7 +13,6 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.quarantine import Quarantine
 from broker.services import BrokerServices, RequestContext
 from wire.private import PRIVATE_VERSIONS
 from wire.quarantine_messages import DELETE, LIST, QUARANTINE, READ, QuarantineEntry, QuarantineResponse
@@ -26,16 +25,18 @@ async def handle(services: BrokerServices, _context: RequestContext, request: An
     """Answer a Quarantine request."""
     directories = [directory.path for directory in services.logs.directories]
     try:
-        return await asyncio.to_thread(_answer, services.replicas.cuts.quarantine, directories, request)
+        return await asyncio.to_thread(_answer, services, directories, request)
     except LookupError as error:
         return QuarantineResponse(error_code=ErrorCode.resource_not_found, error_message=str(error))
     except OSError as error:
         return QuarantineResponse(error_code=ErrorCode.kafka_storage_error, error_message=str(error))
 
 
-def _answer(quarantine: Quarantine, directories: Sequence[str], request: Any) -> QuarantineResponse:
+def _answer(services: BrokerServices, directories: Sequence[str], request: Any) -> QuarantineResponse:
+    quarantine = services.replicas.cuts.quarantine
     if request.action == LIST:
-        entries = tuple(QuarantineEntry(**asdict(entry)) for entry in quarantine.entries(directories))
+        found = quarantine.entries(directories, topics=services.image.topics)
+        entries = tuple(QuarantineEntry(**asdict(entry)) for entry in found)
         return QuarantineResponse(error_code=ErrorCode.none, entries=entries)
     if request.action == READ:
         records = quarantine.read(directories, request.name, request.position)

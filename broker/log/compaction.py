@@ -80,10 +80,10 @@ def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
 async def swap_in(
     log: PartitionLog, plan: CleaningPlan, result: CleaningResult, descriptors: DescriptorCache, now_ms: int
 ) -> bool:
-    """Put the cleaned segments in the place of the originals; False, and what is left of them dropped, when those are gone or cut."""
+    """Put the cleaned segments in the place of the originals; False when those are gone, cut or about to be: what is left is dropped."""
     truncation_count = log.truncation_count
     for number, cleaned in enumerate(result.segments):
-        replaced = _replaced(log, cleaned)
+        replaced = _replaced(log, cleaned) if log.swaps.may_begin else None
         if replaced is None:
             await in_thread(partial(discard, plan, result.segments[number:], descriptors.disk))
             return False
@@ -142,23 +142,21 @@ class Swap:
 
     async def run(self) -> None:
         """Do all steps, those with the disk in threads. StorageError when the disk fails."""
-        self._log.finish_swap = self.finish
-        try:
-            while self._done_count < len(self._steps) and not self._log.is_abandoned:
-                number = self._done_count
-                if self._steps[number] in (self._take_over, self._use_names):
-                    self._do(number)
-                else:
-                    await in_thread(partial(self._do, number))
-        except asyncio.CancelledError:
-            self.finish()
-            raise
-        except StorageError:
-            # a log that is deleted meanwhile has no files to rename
-            if not self._log.is_abandoned:
+        with self._log.swaps.under_way(self.finish):
+            try:
+                while self._done_count < len(self._steps) and not self._log.is_abandoned:
+                    number = self._done_count
+                    if self._steps[number] in (self._take_over, self._use_names):
+                        self._do(number)
+                    else:
+                        await in_thread(partial(self._do, number))
+            except asyncio.CancelledError:
+                self.finish()
                 raise
-        finally:
-            self._log.finish_swap = None
+            except StorageError:
+                # a log that is deleted meanwhile has no files to rename
+                if not self._log.is_abandoned:
+                    raise
 
     def finish(self) -> None:
         """Do the steps that are left, holding the caller."""

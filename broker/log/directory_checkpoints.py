@@ -25,7 +25,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.threads import in_thread
 from runtime.disk import Disk
 
-LINES_PER_TURN: Final = 500
+LINES_PER_TURN: Final = 200
 """How many logs are asked before others have the loop."""
 
 ValueOf = Callable[[PartitionLog], int | None]
@@ -160,11 +160,13 @@ class DirectoryCheckpoints:
         draft = file.begin()
         try:
             self._keep_unopened(file, draft)
-            for number, (key, log) in enumerate(tuple(self._logs.items()), 1):
+            # the keys alone: pairs would be as many new objects for the garbage collector to go through
+            for number, key in enumerate(tuple(self._logs), 1):
                 if number % LINES_PER_TURN == 0:
                     await asyncio.sleep(0)
-                # a log that was deleted meanwhile may have a successor already
-                value = file.value(log) if self._logs.get(key) is log else None
+                # that of a log that was deleted meanwhile, or of its successor, is up to date as well
+                log = self._logs.get(key)
+                value = file.value(log) if log is not None else None
                 if value is not None:
                     draft.offsets[key] = value
             await in_thread(lambda: file.write(draft))

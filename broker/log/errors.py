@@ -10,7 +10,7 @@ import errno as errno_names
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_OUR_OWN_LIMITS = (errno_names.EMFILE, errno_names.ENFILE, errno_names.ENOMEM)
+_OUR_OWN_LIMITS = (errno_names.EMFILE, errno_names.ENFILE, errno_names.ENOMEM, errno_names.ENAMETOOLONG)
 
 
 class StorageError(Exception):
@@ -24,7 +24,7 @@ class StorageError(Exception):
 
     @property
     def is_disk_failure(self) -> bool:
-        """Whether the disk refused: the whole log directory is in doubt then, not one file's content, nor this process's limits."""
+        """Whether the disk refused: the whole log directory is in doubt then, not one file's content, nor a limit that was met."""
         return isinstance(self.__cause__, OSError) and self.__cause__.errno not in _OUR_OWN_LIMITS
 
     @property

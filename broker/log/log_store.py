@@ -182,6 +182,11 @@ class LogStore:
         self._logs[key] = log
         self._homes[key] = directory
 
+    @property
+    def notes(self) -> list[str]:
+        """What opening and loading found that is not of one log: a sentence each."""
+        return [note for directory in self.directories for note in directory.notes]
+
     # -- failing ----------------------------------------------------------------------------------------------------
 
     def note_failure(self, error: StorageError) -> None:

@@ -40,7 +40,7 @@ from broker.log.segments import Segments
 from broker.log.source_seen import SourceSeen
 from broker.log.timestamps import TimestampOffset, first_record_at
 from broker.log.transaction_index import AbortedTransaction
-from broker.log.truncation import truncation
+from broker.log.truncation import Swaps, truncation
 from runtime.disk import Buffer
 from wire.record_batch import BatchHeader
 
@@ -116,8 +116,7 @@ class PartitionLog:
         self.removals = PendingRemovals(self._disk, directory, self.folder, sync_names=self._durability.sync_names)
         self._durability.settle = self.removals.settle
         self.is_abandoned = False
-        self.finish_swap: Callable[[], None] | None = None
-        """While a compacted segment is swapped in: does what is left of that."""
+        self.swaps = Swaps()
         self._snapshot_offset = loaded.snapshot_offset
         self.compacted_to = self.log_start_offset
         self._take_config()
@@ -315,10 +314,8 @@ class PartitionLog:
 
     def _note_aborted(self, completed: CompletedTransaction) -> None:
         if completed.is_aborted:
-            stable = self._producers.last_stable_offset_after(completed)
-            self._index_aborted(
-                AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-            )
+            stable, first = self._producers.last_stable_offset_after(completed), completed.first_offset
+            self._index_aborted(AbortedTransaction(completed.producer_id, first, completed.last_offset, stable))
 
     def _index_aborted(self, aborted: AbortedTransaction) -> None:
         try:
@@ -448,7 +445,7 @@ class PartitionLog:
 
     def truncation(self, offset: int) -> AbstractAsyncContextManager[None]:
         """Truncate to `offset` or restart there in its body, once more asking whether to, and the loop is not held; see `truncation.py`."""
-        return truncation(self._segments, self._durability, self.removals, offset, self.log_end_offset)
+        return truncation(self, self._segments, self._durability, offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything at or above `offset`, and the whole batch that spans it; leader epochs that wrote nothing below it too.
@@ -460,29 +457,35 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             self._epochs.truncate_from_end(offset)
             return
-        if self.finish_swap is not None:
-            self.finish_swap()
+        self.swaps.finish()
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
         keep = self._segments.last_kept(offset)
         # back to where the segment begins: the next one may begin at the cut, and recovery must look at this one nevertheless
         self._durability.begin_cut(self._segments.all[keep].base_offset)
-        self.removals.drop(self._segments, keep + 1)
-        self._segments.active.truncate_to(offset)
-        self._segments.active.mark_dirty()
-        self._segments.forget_reads()
+        self._cut_within(keep, offset)
         self.log_end_offset = self._segments.active.next_offset
         self._after_cut()
 
+    def _cut_within(self, keep: int, offset: int) -> None:
+        self.removals.drop(self._segments.remove_from(keep + 1))
+        self._segments.active.truncate_to(offset)
+        self._segments.active.mark_dirty()
+        self._segments.forget_reads()
+
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log is empty and begins and ends at `offset`."""
+        """Drop everything; the log is empty and begins and ends at `offset`, in the segment that has this name if there is one."""
         self._durability.refuse_when_failed()
-        if self.finish_swap is not None:
-            self.finish_swap()
+        self.swaps.finish()
         self._durability.begin_cut(offset)
-        self.removals.drop(self._segments, 0, base_offset_wanted=offset)
-        self._segments.add(create_segment(self.directory, offset, self._descriptors, self.config, now_ms=0))
+        keep = self._segments.index_of(offset)
+        if self._segments.all[keep].base_offset == offset:
+            self._cut_within(keep, offset)
+            self.removals.drop(self._segments.remove_first(keep))
+        else:
+            self.removals.drop(self._segments.remove_from(0))
+            self._segments.add(create_segment(self.directory, offset, self._descriptors, self.config, now_ms=0))
         self.log_start_offset = self.log_end_offset = offset
         self._epochs.clear()
         self._after_cut()
@@ -522,7 +525,7 @@ class PartitionLog:
             high_watermark=self._high_watermark,
             log_start_offset=self.log_start_offset,
         )
-        if not expiry.segment_count or self.finish_swap is not None:
+        if not expiry.segment_count or self.swaps.is_under_way:
             return ""
         if expiry.segment_count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)

@@ -55,17 +55,11 @@ class PendingRemovals:
 
     # -- truncation -------------------------------------------------------------------------------------------------
 
-    def drop(self, segments: Segments, first: int, *, base_offset_wanted: int = -1) -> None:
-        """Give up the newest segments, from `first` on, for good; `settle` must follow before anything is appended.
-
-        It does at once where a new segment wants the name of one of them.
-        """
-        dropped = segments.remove_from(first)
+    def drop(self, dropped: list[Segment]) -> None:
+        """Give up segments that were taken off the list for good; `settle` must follow before anything is appended."""
         if dropped:
             self._add(dropped, 0)
             self._drops += 1
-        if any(segment.base_offset == base_offset_wanted for segment in dropped):
-            self.settle()
 
     def drop_file(self, path: str) -> None:
         """The same for one file."""

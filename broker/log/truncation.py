@@ -1,16 +1,19 @@
 """Truncating a log without holding the event loop: what a crash must find is written in threads, before and after the decision.
 
-Before: the recovery point on disk goes back to where recovery has to look again, so that no later crash leaves what is appended then
-unchecked. After: the files that were dropped are renamed and the directory is forced to disk. Between the two stands the truncation
-itself, at once and on the loop. The log does the last part itself, holding the loop, when it is written to, flushed or closed earlier.
+Before: a compacted segment that is being swapped in gets there, and the recovery point on disk goes back to where recovery has to look
+again, so that no later crash leaves what is appended then unchecked. After: the files that were dropped are renamed and the directory is
+forced to disk. Between the two stands the truncation itself, at once and on the loop. The log does the last part itself, holding the loop,
+when it is written to, flushed or closed earlier.
 
 Caller: broker/log/partition_log.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Protocol
 
 from broker.log.durability import Durability
 from broker.log.removal import PendingRemovals
@@ -18,13 +21,68 @@ from broker.log.segments import Segments
 from broker.log.threads import in_thread
 
 
+class Swaps:
+    """Whether a compacted segment is being swapped into a log (`compaction.py`), and whether another one may be."""
+
+    def __init__(self) -> None:
+        self._finish: Callable[[], None] | None = None
+        self._ended = asyncio.Event()
+        self._holders = 0
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether one is swapped in now."""
+        return self._finish is not None
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether no truncation waits for the end of swaps."""
+        return not self._holders
+
+    @contextmanager
+    def under_way(self, finish: Callable[[], None]) -> Iterator[None]:
+        """While the body runs one is swapped in; `finish` does the steps that are left, holding the caller."""
+        self._finish = finish
+        self._ended.clear()
+        try:
+            yield
+        finally:
+            self._finish = None
+            self._ended.set()
+
+    def finish(self) -> None:
+        """Do what is left of the one that is under way, holding the caller."""
+        if self._finish is not None:
+            self._finish()
+
+    @asynccontextmanager
+    async def ended(self) -> AsyncIterator[None]:
+        """While the body runs none is under way, and none begins."""
+        self._holders += 1
+        try:
+            while self.is_under_way:
+                await self._ended.wait()
+            yield
+        finally:
+            self._holders -= 1
+
+
+class Truncated(Protocol):
+    """What is asked of the log."""
+
+    log_end_offset: int
+    swaps: Swaps
+    removals: PendingRemovals
+
+
 @asynccontextmanager
-async def truncation(
-    segments: Segments, durability: Durability, removals: PendingRemovals, offset: int, end_offset: int
-) -> AsyncIterator[None]:
+async def truncation(log: Truncated, segments: Segments, durability: Durability, offset: int) -> AsyncIterator[None]:
     """The body truncates to `offset`, or looks again and does not. Raises StorageError before the body or after it."""
-    recover_from = offset if offset >= end_offset else min(offset, segments.all[segments.last_kept(offset)].base_offset)
-    async with durability.lowered(recover_from):
-        yield
-    if removals.needs_settling:
-        await in_thread(removals.settle)
+    async with log.swaps.ended():
+        recover_from = offset
+        if offset < log.log_end_offset:
+            recover_from = min(offset, segments.all[segments.last_kept(offset)].base_offset)
+        async with durability.lowered(recover_from):
+            yield
+    if log.removals.needs_settling:
+        await in_thread(log.removals.settle)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.internal_topics import OFFSETS_TOPIC
@@ -18,6 +19,13 @@ from wire.znodes import NO_LEADER, BrokerRegistration, StoredPartitionState, Top
 
 VERSION_BYTES = 7
 """A version fits a positive int64."""
+
+
+class Place(NamedTuple):
+    """A znode by what it says something of: a topic, a broker, a link or the controller."""
+
+    kind: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +39,8 @@ class SiteFacts:
     links: Mapping[str, LinkRecord] = field(default_factory=dict)
     topics: Mapping[str, TopicAssignment] = field(default_factory=dict)
     states: Mapping[tuple[str, int], tuple[StoredPartitionState, int]] = field(default_factory=dict)
+    unreadable: Mapping[Place, str] = field(default_factory=dict)
+    """Why znodes cannot be understood."""
 
 
 def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[LinkRecord]:
@@ -38,6 +48,20 @@ def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[Lin
     return sorted(
         (link for link in links if {link.source_site, link.target_site} == {one, other}), key=lambda link: link.name
     )
+
+
+def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
+    """Why no view can be given to a peer; empty when one can.
+
+    A link that cannot be understood may be the one that joins the two sites. A view without the topics of that link would have clients of
+    the peer take them for deleted; without an answer the peer keeps the view that it has.
+    """
+    if not asking_site or links_between(facts.links.values(), facts.site, asking_site):
+        return ""
+    lost = (
+        problem for place, problem in facts.unreadable.items() if place.kind == "link" and place.name not in facts.links
+    )
+    return next(lost, "")
 
 
 def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:

@@ -27,8 +27,9 @@ def open_log(directory: object, disk: Disk | None = None, **options: Any) -> Par
     os.makedirs(str(directory), exist_ok=True)
     names = ("is_clean", "recovery_point", "log_start_offset", "now_ms", "topic_id", "roll_jitter")
     opening = {name: options.pop(name) for name in names if name in options}
+    topic = options.pop("topic", "t")
     chosen = options.pop("config", None) or config(**options)
-    log = PartitionLog(str(directory), DescriptorCache(disk or RealDisk()), chosen, topic="t", partition=0, **opening)
+    log = PartitionLog(str(directory), DescriptorCache(disk or RealDisk()), chosen, topic=topic, partition=0, **opening)
     _opened.append(log)
     return log
 

@@ -9,6 +9,7 @@ took, counted from when each was due, and which disk operations held the event l
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -17,10 +18,13 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+from runtime.garbage import look_for_garbage_rarely
 from runtime.logs import configure
 from runtime.process import run_daemon
 from tests.support.log_batches import batch
+from tests.support.loop_holds import Holds
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
 from tests.support.thread_noting_disk import ThreadNotingDisk
@@ -38,15 +42,33 @@ def run_broker(fsync_ms: float, noted: str, properties: dict[str, str]) -> int:
     disk = ThreadNotingDisk(fsync_s=fsync_ms / 1000)
     broker.main.RealDisk = lambda: disk  # type: ignore[assignment,attr-defined]
     configure("slow-disk", level="WARNING")
-    threading.Thread(target=_keep_noting, args=(disk, Path(noted)), daemon=True).start()
-    return run_daemon(lambda stop: run(properties, stop))
+    holds = Holds()
+    threading.Thread(target=_keep_noting, args=(disk, holds, Path(noted)), daemon=True).start()
+
+    async def watched(stop: asyncio.Event) -> None:
+        look_for_garbage_rarely()
+        holds.start()
+        await run(properties, stop)
+
+    return run_daemon(watched)
 
 
-def _keep_noting(disk: ThreadNotingDisk, noted: Path) -> None:
+def _keep_noting(disk: ThreadNotingDisk, holds: Holds, noted: Path) -> None:
     """The broker is killed in the end: a stop would force thousands of logs to the slow disk."""
+    is_reset = False
     while True:
         time.sleep(1)
-        noted.with_suffix(".new").write_text(json.dumps(disk.on_loop))
+        if not is_reset and noted.with_suffix(".begin").exists():
+            is_reset = True
+            disk.on_loop.clear()
+            holds.clear()
+        figures = {
+            "on_loop": disk.on_loop,
+            "worked_ms": holds.worked_ms,
+            "collections_ms": holds.collections_ms,
+            "stacks": holds.stacks.most_common(25),
+        }
+        noted.with_suffix(".new").write_text(json.dumps(figures))
         noted.with_suffix(".new").replace(noted)
 
 
@@ -93,6 +115,8 @@ def measure(partitions: int, deleted: int, fsync_ms: float, seconds: float) -> N
             for number in range((partitions - deleted) // TOPIC_PARTITIONS):
                 create(client, f"kept-{number}", TOPIC_PARTITIONS)
             create(client, "deleted", deleted)
+        noted.with_suffix(".begin").touch()
+        time.sleep(3)  # what holds the loop is counted from here on
         taken_ms = produce_steadily(broker.port, seconds, "deleted")
         time.sleep(3)  # the file that is read below is then newer than the last request
         left = [name for name in os.listdir(broker.data) if name.startswith("deleted-")]
@@ -101,8 +125,18 @@ def measure(partitions: int, deleted: int, fsync_ms: float, seconds: float) -> N
     figures = {share: taken_ms[min(int(len(taken_ms) * share), len(taken_ms) - 1)] for share in (0.5, 0.99, 0.999, 1.0)}
     print({f"p{100 * share:g}": f"{value:.1f} ms" for share, value in figures.items()}, "requests:", len(taken_ms))
     print("directories of the deleted topic left:", len(left))
-    on_loop = json.loads(noted.read_text()) if noted.exists() else []
+    report(json.loads(noted.read_text()))
+
+
+def report(noted: dict[str, Any]) -> None:
+    """What held the loop."""
+    on_loop, turns = noted["on_loop"], sorted(noted["worked_ms"], reverse=True)
     print("disk operations on the event loop:", len(on_loop), on_loop[:12])
+    print(f"long turns of the loop: {len(turns)}; of the longest the loop's own work and the time on the wall (ms):")
+    print([(round(worked_ms, 1), round(wall_ms, 1)) for worked_ms, wall_ms in turns[:12]])
+    print("garbage collections (generation, ms):", sorted(noted["collections_ms"], key=lambda one: -one[1])[:12])
+    for stack, samples in noted["stacks"]:
+        print(samples, stack)
 
 
 if __name__ == "__main__":

@@ -17,12 +17,24 @@ class GetSiteViewRequest(_message.Message):
     def __init__(self, asking_site: _Optional[str] = ..., known_version: _Optional[int] = ...) -> None: ...
 
 class GetSiteViewReply(_message.Message):
-    __slots__ = ("is_unchanged", "view")
+    __slots__ = ("is_unchanged", "view", "unreadable")
     IS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
     is_unchanged: bool
     view: _cluster_pb2.SiteView
-    def __init__(self, is_unchanged: _Optional[bool] = ..., view: _Optional[_Union[_cluster_pb2.SiteView, _Mapping]] = ...) -> None: ...
+    unreadable: _containers.RepeatedCompositeFieldContainer[UnreadableZnode]
+    def __init__(self, is_unchanged: _Optional[bool] = ..., view: _Optional[_Union[_cluster_pb2.SiteView, _Mapping]] = ..., unreadable: _Optional[_Iterable[_Union[UnreadableZnode, _Mapping]]] = ...) -> None: ...
+
+class UnreadableZnode(_message.Message):
+    __slots__ = ("kind", "name", "problem")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    problem: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class ListLinksRequest(_message.Message):
     __slots__ = ()

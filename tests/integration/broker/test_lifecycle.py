@@ -61,6 +61,16 @@ def test_after_kill_9_everything_acknowledged_is_there(start_broker: Callable[..
         assert client.produce("t", records()).base_offset == acknowledged
 
 
+def test_a_damaged_checkpoint_is_named_at_the_next_start(start_broker: Callable[..., LoneBroker]) -> None:
+    broker = start_broker()
+    broker.process.stop()
+    (broker.data / "replication-offset-checkpoint").write_text("7\nnonsense\n")
+    broker.restart()
+    text = broker.process.log_text()
+    assert "replication-offset-checkpoint" in text
+    assert "it is ignored" in text
+
+
 def test_a_stop_answers_those_who_wait(start_broker: Callable[..., LoneBroker]) -> None:
     broker = start_broker()
     with RawClient(broker.port) as client:

@@ -6,6 +6,7 @@ waited for (the other site did not answer within a second, on a busy machine) do
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,9 @@ from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.log_batches import batch
 from tests.support.raw_client import RawClient
+from wire.client import KafkaClient
+from wire.connection import ConnectionOptions
+from wire.group_config_requests import group_configs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -32,7 +36,7 @@ WITHIN_S = 30
 ROUNDS = 6
 LIST_OFFSETS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS = 2, 19, 20, 21, 32, 37
 ELECT_LEADERS, ALTER_CONFIGS, ALTER_REASSIGNMENTS, DESCRIBE_PARTITIONS = 43, 44, 45, 75
-TOPIC_RESOURCE, SET, EARLIEST = 2, 0, -2
+TOPIC_RESOURCE, GROUP_RESOURCE, SET, EARLIEST = 2, 32, 0, -2
 GIVEN_UP = re.compile(
     "answers no longer wait for a peer|could not be handed on.*no answer within|was not told of changes"
 )
@@ -289,8 +293,7 @@ def test_leaders_elected_through_any_broker_are_named_by_every_broker(pair: Pair
         (partition,) = pair.metadata(pair.some(), topic).topics[0].partitions
         turned = list(reversed(partition.replica_nodes))
         moved = {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "replicas": turned}]}]}
-        at_a = parse_host_port(pair.addresses["a"][0])
-        answer = pair.call(ALTER_REASSIGNMENTS, 0, {**moved, "timeout": TIMEOUT}, at_a)
+        answer = pair.call(ALTER_REASSIGNMENTS, 0, {**moved, "timeout": TIMEOUT})
         assert answer.error_code == ErrorCode.none, answer
         (replicas,) = {tuple(found.partitions[0].replica_nodes) for found in _found(pair, topic)}
         assert replicas == tuple(turned)
@@ -363,3 +366,23 @@ def test_librdkafka_and_kafka_python_go_on_at_the_other_site_with_what_they_did_
     finally:
         for client in python.values():
             client.close()
+
+
+def test_the_config_of_a_group_reaches_the_standby_and_holds_there(pair: Pair) -> None:
+    name = "consumer.session.timeout.ms"
+    config = {"name": name, "config_operation": SET, "value": "46000"}
+    resource = {"resource_type": GROUP_RESOURCE, "resource_name": "configured", "configs": [config]}
+    (result,) = pair.call(ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False}).responses
+    assert result.error_code == ErrorCode.none, result
+
+    async def at(site: str) -> dict[str, str]:
+        """What this site's own ZooKeeper has: a client would be led to the active site."""
+        addresses = [parse_host_port(address) for address in pair.addresses[site]]
+        client = KafkaClient(addresses, ConnectionOptions(), site_local=True)
+        try:
+            return (await group_configs(client)).get("configured", {})
+        finally:
+            await client.close()
+
+    for site in SITES:
+        eventually_sync(lambda site=site: asyncio.run(at(site)) == {name: "46000"})

@@ -24,16 +24,16 @@ from wire.records import decode_records
 ROOM = 1 << 20
 
 
-def follower(directory: Path, *values: bytes) -> HostedPartition:
-    """A follower of partition t-0 with a batch for each value."""
-    log = open_log(directory / "t-0")
+def follower(directory: Path, *values: bytes, topic: str = "t") -> HostedPartition:
+    """A follower of the topic's partition 0 with a batch for each value."""
+    log = open_log(directory / f"{topic}-0", topic=topic)
     for value in values:
         log.append_as_leader(batch([value], timestamp_ms=NOW_MS), leader_epoch=1, now_ms=NOW_MS)
     state = Partition(node_id=1, log_end_offset=log.log_end_offset)
     image = PartitionImage(index=0, leader=2, leader_epoch=2, partition_epoch=0, replicas=(2, 1), isr=(2, 1))
     state.change(image, now_ms=0)
     return HostedPartition(
-        topic="t", topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
+        topic=topic, topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
     )
 
 
@@ -129,3 +129,24 @@ def test_what_was_cut_from_a_copy_stays_when_the_copy_is_deleted(tmp_path: Path)
     cut(cuts, hosted, 1)
     cuts.forget(hosted.log, is_copy=True)
     assert kept(tmp_path) == [b"b"]
+
+
+@pytest.mark.parametrize("length", [243, 244, 249])
+def test_what_is_cut_from_the_log_of_the_longest_topic_is_kept_and_listed(tmp_path: Path, length: int) -> None:
+    topic = "t" * length
+    cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b", b"c", topic=topic)
+    cut(cuts, hosted, 1)
+    found = Path(path_of(hosted.log))
+    assert [record.value for record in decode_records(found.read_bytes())] == [b"b", b"c"]
+    (entry,) = cuts.quarantine.entries([str(tmp_path)], topics=["other", topic])
+    assert (entry.topic, entry.partition, entry.kind, entry.name) == (topic, 0, "truncated", found.name[:-4])
+    (without_topics,) = cuts.quarantine.entries([str(tmp_path)])
+    assert topic.startswith(without_topics.topic[:200])
+    assert len(cuts.quarantine.read([str(tmp_path)], entry.name, 0)) > 0
+    cuts.forget(hosted.log, is_copy=False)
+    assert not found.exists()
+
+
+def test_two_topics_whose_long_names_begin_alike_have_files_of_their_own(tmp_path: Path) -> None:
+    first, second = (follower(tmp_path, b"a", topic="t" * 248 + last) for last in "xy")
+    assert path_of(first.log) != path_of(second.log)

@@ -16,6 +16,7 @@ from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ConfirmLinkReply, PeerViewStandsReply, UpdatePeerViewReply
 from wire.control.cluster_pb2 import LinkRecord, LinkSite, SiteView
 from wire.control.site_pb2 import GetSiteViewReply
+from wire.znodes import MalformedZnode
 
 LINK = LinkRecord(
     name="a-b",
@@ -114,3 +115,24 @@ async def test_the_own_broker_learns_at_every_look_that_a_view_which_it_has_stil
     for _ in range(3):
         await watch.tick()
     assert (len(home.views), home.stood) == (1, ["b", "b"])
+
+
+async def test_a_link_whose_znode_is_malformed_keeps_no_other_link_to_the_peer_from_its_turn() -> None:
+    home = Home()
+    second = LinkRecord()
+    second.CopyFrom(LINK)
+    second.name = "a-b-2"
+
+    async def on_level(record: LinkRecord) -> None:
+        if record.name == "a-b":
+            raise MalformedZnode("/antipode/links/a-b", "it is no link")
+
+    watch = watching(home, on_level)
+    watch._cache = SimpleNamespace(facts=SimpleNamespace(links={"a-b": LINK, "a-b-2": second}))  # type: ignore[assignment]
+
+    async def both(_: Any, *, timeout: float) -> GetSiteViewReply:  # noqa: ASYNC109
+        return GetSiteViewReply(view=SiteView(site="b", version=1, links=[LINK, second]))
+
+    home.GetSiteView = both  # type: ignore[method-assign]
+    await watch.tick()
+    assert home.confirmed == ["a-b", "a-b-2"]

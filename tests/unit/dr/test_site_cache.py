@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoAuthError, NoNodeError
 from kazoo.protocol.states import WatchedEvent
 
+from dr.channels import Channels
+from dr.core.site_view import Place, unknown_link
+from dr.own_brokers import OwnBrokers
 from dr.site_cache import SiteCache
 from runtime.zookeeper import NodeStat
+from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from wire import znodes
 from wire.control.cluster_pb2 import LinkRecord
@@ -79,44 +84,99 @@ class Nodes:
         self._watches[path](WatchedEvent("CHANGED", "CONNECTED", path))
 
 
-async def test_a_znode_that_cannot_be_understood_is_told_to_whoever_asks_and_does_not_end_the_watch() -> None:
-    path = znodes.link_path(LINK.name)
+OTHER_LINK = LinkRecord(
+    name="a-c", source_site="a", target_site="c", active_site="a", epoch=1, topic_whitelist=["t.*"], is_routed=True
+)
+BROKER = znodes.BrokerRegistration(node_id=1, endpoints=(), grpc_address="h:1")
+TOPIC = znodes.TopicAssignment(topic_id=bytes(range(16)), partitions={0: (1,)})
+
+
+def site_of_two() -> Nodes:
+    """A site with two links, brokers and topics."""
     nodes = Nodes()
-    nodes.nodes[path] = znodes.encode_link(LINK)
+    nodes.nodes[znodes.CONTROLLER] = znodes.encode_controller(CONTROLLER)
+    for link in (LINK, OTHER_LINK):
+        nodes.nodes[znodes.link_path(link.name)] = znodes.encode_link(link)
+    for node in (1, 2):
+        nodes.nodes[znodes.broker_path(node)] = znodes.encode_broker(replace(BROKER, node_id=node))
+    for topic in ("t1", "t2"):
+        nodes.nodes[znodes.topic_path(topic)] = znodes.encode_topic(TOPIC)
+    return nodes
+
+
+PLACES = [
+    (znodes.CONTROLLER, Place("controller", "")),
+    (znodes.link_path("a-b"), Place("link", "a-b")),
+    (znodes.broker_path(2), Place("broker", "2")),
+    (znodes.topic_path("t2"), Place("topic", "t2")),
+]
+
+
+@pytest.mark.parametrize(("path", "place"), PLACES)
+async def test_a_malformed_znode_costs_what_it_is_of_until_it_is_mended(path: str, place: Place) -> None:
+    nodes = site_of_two()
     cache = SiteCache("a", nodes)  # type: ignore[arg-type]
     await cache.start()
     try:
-        assert cache.facts.links[LINK.name].epoch == 1
-
-        nodes.put(path, b"not a link")
-        await eventually(lambda: _is_refused(cache))
-
-        mended = LinkRecord()
-        mended.CopyFrom(LINK)
-        mended.epoch = 2
-        nodes.put(path, znodes.encode_link(mended))
-        await eventually(lambda: not _is_refused(cache) and cache.facts.links[LINK.name].epoch == 2)
+        before = cache.facts
+        assert before.unreadable == {}
+        sound = nodes.nodes[path]
+        nodes.put(path, b"no such thing")
+        await eventually(lambda: list(cache.facts.unreadable) == [place])
+        assert path in cache.facts.unreadable[place]
+        assert cache.facts.links == before.links, "a link stays what it was"
+        assert set(cache.facts.brokers) == ({1} if place.kind == "broker" else {1, 2})
+        assert set(cache.facts.topics) == ({"t1"} if place.kind == "topic" else {"t1", "t2"})
+        # what else changes is followed
+        nodes.add(znodes.broker_path(3), znodes.encode_broker(replace(BROKER, node_id=3)))
+        await eventually(lambda: 3 in cache.facts.brokers)
+        nodes.put(path, sound)
+        await eventually(lambda: cache.facts.unreadable == {})
+        assert (cache.facts.links, cache.facts.topics) == (before.links, before.topics)
     finally:
         await cache.stop()
 
 
-def _is_refused(cache: SiteCache) -> bool:
-    try:
-        return cache.facts is None
-    except znodes.MalformedZnode:
-        return True
-
-
-async def test_an_agent_starts_although_a_znode_cannot_be_understood_and_hears_of_its_repair() -> None:
-    path = znodes.link_path(LINK.name)
-    nodes = Nodes()
-    nodes.nodes[path] = b"not a link"
+@pytest.mark.parametrize(("path", "place"), PLACES)
+async def test_an_agent_starts_although_a_znode_cannot_be_understood_and_hears_of_its_repair(
+    path: str, place: Place
+) -> None:
+    nodes = site_of_two()
+    sound, nodes.nodes[path] = nodes.nodes[path], b"no such thing"
     cache = SiteCache("a", nodes)  # type: ignore[arg-type]
     await cache.start()
     try:
-        assert _is_refused(cache)
-        nodes.put(path, znodes.encode_link(LINK))
-        await eventually(lambda: not _is_refused(cache))
+        assert list(cache.facts.unreadable) == [place]
+        assert set(cache.facts.links) == ({"a-c"} if place.kind == "link" else {"a-b", "a-c"})
+        nodes.put(path, sound)
+        await eventually(lambda: cache.facts.unreadable == {} and set(cache.facts.links) == {"a-b", "a-c"})
+    finally:
+        await cache.stop()
+
+
+async def test_a_peer_is_refused_a_view_while_the_link_to_it_was_never_understood() -> None:
+    nodes = site_of_two()
+    nodes.nodes[znodes.link_path("a-b")] = b"no such thing"
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert znodes.link_path("a-b") in unknown_link(cache.facts, asking_site="b")
+        assert unknown_link(cache.facts, asking_site="c") == ""
+        assert unknown_link(cache.facts, asking_site="") == ""
+    finally:
+        await cache.stop()
+
+
+async def test_a_broker_whose_registration_cannot_be_understood_is_reported_and_never_passed_over() -> None:
+    nodes = site_of_two()
+    nodes.nodes[znodes.broker_path(1)] = b"no such thing"
+    del nodes.nodes[znodes.broker_path(2)]
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        brokers = OwnBrokers(cache, Channels(), ManualClock())
+        (problem,) = await brokers.wait_enforced(LINK, timeout_ms=0)
+        assert znodes.broker_path(1) in problem
     finally:
         await cache.stop()
 
@@ -144,7 +204,7 @@ async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(pat
         mended.CopyFrom(LINK)
         mended.epoch = 2
         nodes.put(own, znodes.encode_link(mended))
-        await eventually(lambda: not _is_refused(cache) and cache.facts.links[LINK.name].epoch == 2)
+        await eventually(lambda: cache.facts.links[LINK.name].epoch == 2)
     finally:
         await cache.stop()
 

@@ -41,6 +41,18 @@ def test_configs_are_set_and_removed() -> None:
         (put(SESSION_TIMEOUT, "-1"), ErrorCode.invalid_config, "Value must be at least 1"),
         (put(SESSION_TIMEOUT, None), ErrorCode.invalid_request, "Null value not supported for"),
         (put("foo", "1"), ErrorCode.invalid_config, "Unknown group config name: foo"),
+        (
+            put("share.session.timeout.ms", "45000"),
+            ErrorCode.invalid_config,
+            "there are no share groups; accepted: consumer.",
+        ),
+        (
+            put("streams.num.standby.replicas", "1"),
+            ErrorCode.invalid_config,
+            "there are no groups of the streams protocol",
+        ),
+        (put("consumer.assignment.interval.ms", "1000"), ErrorCode.invalid_config, "would have no effect"),
+        (put("consumer.assignor.offload.enable", "true"), ErrorCode.invalid_config, "would have no effect"),
         (PropertyChange(SESSION_TIMEOUT, Operation.APPEND, "1"), ErrorCode.invalid_config, "Can't APPEND to key"),
     ],
 )

@@ -146,7 +146,7 @@ async def test_a_log_that_is_cut_while_a_segment_is_swapped_in_finishes_the_swap
     await log.flush()
     disk.rename_gate.clear()
     compacting = asyncio.create_task(logs.compact())
-    await eventually(lambda: log.finish_swap is not None)
+    await eventually(lambda: log.swaps.is_under_way)
     disk.rename_gate.set()  # the truncation waits for the thread
     log.truncate_fully_and_start_at(0)
     await compacting
@@ -155,6 +155,63 @@ async def test_a_log_that_is_cut_while_a_segment_is_swapped_in_finishes_the_swap
     log.append_as_leader(batch([(b"k", b"new")], timestamp_ms=NOW_MS), leader_epoch=0, now_ms=NOW_MS)
     logs.abandon()
     assert len(data_records(opened(tmp_path, RealDisk()).get("t", 0))) == len(data_records(log))
+
+
+async def test_a_truncation_waits_for_the_segment_that_is_swapped_in_and_leaves_the_loop_free(tmp_path: Path) -> None:
+    disk = ThreadNotingDisk()
+    logs = opened(tmp_path, disk)
+    log = create(logs, is_compacted=True, is_deleted=False, segment_bytes=1000)
+    for number in range(200):
+        # each segment has keys of its own: none is merged with another
+        records = batch([(b"k%d" % (number % 4 + number // 9 * 4), b"v%d" % number)], timestamp_ms=NOW_MS)
+        log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    await log.flush()
+    disk.on_loop.clear()
+    disk.rename_gate.clear()
+    compacting = asyncio.create_task(logs.compact())
+    await eventually(lambda: log.swaps.is_under_way)
+
+    async def truncate() -> None:
+        async with log.truncation(150):
+            log.truncate_to(150)
+
+    truncating = asyncio.create_task(truncate())
+    assert (await asyncio.wait([truncating], timeout=0.05))[0] == set()
+    assert log.log_end_offset == 200
+    disk.rename_gate.set()
+    await asyncio.gather(truncating, compacting)
+    assert disk.on_loop == []
+    assert log.log_end_offset == 150
+    assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith((".swap", ".cleaned"))]
+    before = [(record.key, record.value) for record in data_records(log)]
+    logs.abandon()
+    again = opened(tmp_path, RealDisk()).get("t", 0)
+    assert again is not None
+    assert [(record.key, record.value) for record in data_records(again)] == before
+
+
+def segment_starts(path: Path) -> list[int]:
+    return sorted(int(name[:-4]) for name in os.listdir(path / "t-0") if name.endswith(".log"))
+
+
+@pytest.mark.parametrize("which", [0, 3, -1])
+async def test_a_restart_where_a_segment_begins_leaves_the_loop_free(tmp_path: Path, which: int) -> None:
+    disk = ThreadNotingDisk()
+    logs, log = cut_log(tmp_path, disk)
+    offset = segment_starts(tmp_path)[which]
+    disk.on_loop.clear()
+    async with log.truncation(offset):
+        log.truncate_fully_and_start_at(offset)
+        assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (offset, offset, 0)
+    assert disk.on_loop == []
+    assert segment_starts(tmp_path) == [offset]
+    fill(log, 3, leader_epoch=2)
+    assert disk.on_loop == []
+    logs.abandon()
+    again = opened(tmp_path, RealDisk()).get("t", 0)
+    assert again is not None
+    assert (again.log_start_offset, again.log_end_offset, len(data_records(again))) == (offset, offset + 6, 6)
 
 
 def cut_log(path: Path, disk: Disk) -> tuple[LogStore, PartitionLog]:
@@ -237,6 +294,7 @@ async def test_a_crash_between_the_steps_of_a_truncation_leaves_the_log_as_befor
     found = again.get("t", 0)
     assert found is not None
     assert found.log_end_offset in ({10, 40} if restart_at is None else {restart_at, 40})
+    assert all(record.value is not None for record in data_records(found))
     assert len(data_records(found)) == found.log_end_offset - found.log_start_offset
     again.close()
 

@@ -206,6 +206,18 @@ async def test_wishing_a_log_where_it_is_ends_its_move(tmp_path):
     logs.close()
 
 
+async def test_a_topic_whose_name_is_too_long_for_a_move_costs_no_directory(tmp_path):
+    logs = opened(tmp_path)
+    topic = "t" * 249
+    log = logs.open_or_create(topic, 0, topic_id=ID, config=LogConfig())
+    logs.wish_home(topic, 0, other_directory(logs, log))
+    (sentence,) = await logs.move()
+    assert "is given up" in sentence
+    assert (logs.offline, logs.moves) == ({}, {})
+    assert logs.get(topic, 0) is log
+    logs.close()
+
+
 def test_a_wish_for_a_partition_that_is_not_here_yet_is_kept_in_mind(tmp_path):
     logs = opened(tmp_path)
     assert logs.wish_home("t", 5, logs.directories[1]) is False

@@ -1,0 +1,72 @@
+"""Full collections of garbage are short however many objects a daemon has, and no garbage stays for ever."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from runtime import garbage
+from runtime.garbage import SurvivorsLeftAlone
+
+
+class Cycle:
+    """An object that only a collection frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def survivors() -> Iterator[SurvivorsLeftAlone]:
+    """In force for the time of a test."""
+    found = SurvivorsLeftAlone()
+    gc.callbacks.append(found)
+    try:
+        yield found
+    finally:
+        gc.callbacks.remove(found)
+        gc.unfreeze()
+        gc.collect()
+
+
+def is_looked_at(one: object) -> bool:
+    """Whether a full collection would go through the object."""
+    return any(found is one for found in gc.get_objects())
+
+
+def test_a_full_collection_passes_over_what_survived_an_earlier_one(survivors: SurvivorsLeftAlone) -> None:
+    survivors.begin()
+    old = Cycle()
+    gc.collect()
+    assert not is_looked_at(old)
+    young = Cycle()
+    assert is_looked_at(young)
+
+
+def test_garbage_that_survived_no_collection_goes_with_the_next(survivors: SurvivorsLeftAlone) -> None:
+    survivors.begin()
+    seen = weakref.ref(Cycle())
+    gc.collect()
+    assert seen() is None
+
+
+def test_garbage_among_what_was_left_alone_goes_once_the_objects_have_doubled(
+    survivors: SurvivorsLeftAlone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "OBJECTS_LEFT_ALONE_MIN", 0)
+    survivors.begin()
+    old = Cycle()
+    gc.collect()
+    seen = weakref.ref(old)
+    del old
+    gc.collect()
+    assert seen() is not None
+    alive = [Cycle() for _ in range(survivors.left_alone)]
+    gc.collect()
+    assert seen() is not None
+    gc.collect()
+    assert seen() is None
+    assert len(alive) > 0

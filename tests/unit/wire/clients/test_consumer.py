@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.log_batches import marker
 from tests.support.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
+from wire.broker_requests import CommittedOffset, Committer
 from wire.byte_reader import Malformed
 from wire.client import KafkaClient
 from wire.client_errors import BrokerError
@@ -556,3 +558,36 @@ async def test_a_member_whose_heartbeats_break_joins_again(monkeypatch: pytest.M
         await eventually(lambda: member.joins == 2)
         reading.cancel()
         await asyncio.wait([reading])
+
+
+async def test_offsets_are_committed_by_polls_alone_and_by_the_first_one_after_the_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NC-06."""
+    commits: list[int] = []
+
+    async def commit(_: str, offsets: Mapping[Place, CommittedOffset], __: Committer) -> dict[Place, ErrorCode]:
+        commits.append(offsets[P0].offset)
+        return {P0: ErrorCode.none}
+
+    clock = ManualClock()
+    reader = ReaderOptions(policy=ResetPolicy.FAIL, max_wait_ms=20, leader_backoff_ms=5)
+    options = ConsumerOptions(group_id="g", auto_commit_interval_ms=5000, reader=reader)
+    async with ScriptedCluster() as cluster:
+        cluster.fill(0, 3)
+        async with Consumer(lambda: KafkaClient(cluster.bootstrap), options, clock) as consumer:
+            monkeypatch.setattr(consumer._group_client, "commit", commit)
+            consumer.assign({P0: FROM_0})
+            assert await read(consumer, 3) == [0, 1, 2]
+            clock.advance(4999)
+            await consumer.poll(0)
+            assert not consumer._commits
+            clock.advance(60_000)
+            fetches = cluster.count(FETCH)
+            await eventually(lambda: cluster.count(FETCH) > fetches + 3)
+            assert not commits
+            await consumer.poll(0)
+            await eventually(lambda: commits == [3])
+            await consumer.poll(0)
+            assert commits == [3]
+            assert not consumer._commits

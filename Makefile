@@ -23,6 +23,8 @@ FAULTS ?=
 FIRST ?= 1
 JOBS ?= $(shell nproc)
 SCENARIO ?=
+SECONDS ?= 60
+TARGET ?=
 
 .PHONY: help
 help: ## List the targets
@@ -105,6 +107,11 @@ sim: setup ## The simulated site under COUNT=2000 seeds of random faults; SEED= 
 .PHONY: properties
 properties: setup ## Property tests of the machines with COUNT=2000 random histories each
 	ANTIPODE_EXAMPLES=$(COUNT) $(PYTEST) -q tests/property --timeout=3600
+
+.PHONY: fuzz
+fuzz: setup ## Coverage-guided fuzzing with atheris (installed on demand): SECONDS=60 for each target, TARGET=requests for one
+	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet "atheris>=3"
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(TARGET),--target $(TARGET))
 
 .PHONY: bench
 bench: setup-java ## Benchmarks, each beside Apache Kafka and MirrorMaker 2 in the same run

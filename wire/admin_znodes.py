@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from wire.json_documents import parse_json
 from wire.znodes import ADMIN, MalformedZnode
 
 REASSIGN_PARTITIONS = f"{ADMIN}/reassign_partitions"
@@ -44,7 +45,7 @@ def decode_election(payload: bytes) -> list[NamedPartition]:
 
 def _entries(path: str, payload: bytes) -> list[dict[str, Any]]:
     try:
-        document = json.loads(payload)
+        document = parse_json(payload)
     except ValueError as error:
         raise MalformedZnode(path, f"not JSON: {error}") from error
     entries = document.get("partitions") if isinstance(document, dict) else None

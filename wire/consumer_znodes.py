@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from wire.json_documents import parse_json
 from wire.znodes import MalformedZnode
 
 CONSUMERS: Final = "/consumers"
@@ -69,10 +70,10 @@ def encode_registration(registration: ConsumerRegistration) -> bytes:
 def decode_registration(path: str, payload: bytes) -> ConsumerRegistration:
     """What a consumer's node says. MalformedZnode."""
     try:
-        document = json.loads(payload)
+        document = parse_json(payload)
         subscription = {str(topic): int(count) for topic, count in document["subscription"].items()}
         pattern, timestamp_ms = str(document.get("pattern", STATIC)), int(document.get("timestamp", 0))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise MalformedZnode(path, f"not a consumer's registration: {error}") from error
     if pattern not in PATTERNS:
         raise MalformedZnode(path, f"pattern is {pattern!r}, accepted are {', '.join(PATTERNS)}")

@@ -22,6 +22,7 @@ from google.protobuf import json_format
 
 from wire.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, quota_text
 from wire.control.cluster_pb2 import LinkRecord
+from wire.json_documents import is_number_text, parse_json
 from wire.links import InvalidPattern, check_pattern, patterns_of
 
 BROKERS = "/brokers"
@@ -296,7 +297,7 @@ def _bracketed(host: str) -> str:
 def _decode_endpoint(fields: _Fields, text: str, protocols: Mapping[str, Any]) -> BrokerEndpoint:
     listener, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not (separator and colon and port.isdecimal()):
+    if not (separator and colon and not port.startswith("-") and is_number_text(port)):
         fields.fail(f"endpoint {text!r} is not LISTENER://host:port")
     protocol = protocols.get(listener, "PLAINTEXT")
     if not isinstance(protocol, str):
@@ -533,7 +534,7 @@ class _Fields:
     @classmethod
     def parse(cls, path: str, payload: bytes) -> _Fields:
         try:
-            document = json.loads(payload)
+            document = parse_json(payload)
         except ValueError as error:
             raise MalformedZnode(path, f"not JSON: {error}") from error
         if not isinstance(document, dict):
@@ -553,9 +554,7 @@ class _Fields:
 
     def number(self, name: str, default: int = _REQUIRED) -> int:
         value = self._value(name, default)
-        if isinstance(value, str) and value.removeprefix("-").isdecimal():
-            return int(value)
-        return self._integer(name, value)
+        return self._integer(name, int(value) if isinstance(value, str) and is_number_text(value) else value)
 
     def _integer(self, name: str, value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -591,7 +590,7 @@ class _Fields:
     def replicas(self, name: str, default: Mapping[str, Any] = _REQUIRED) -> dict[int, tuple[int, ...]]:
         partitions: dict[int, tuple[int, ...]] = {}
         for index, replicas in self.mapping(name, default).items():
-            if not index.isdecimal():
+            if index.startswith("-") or not is_number_text(index):
                 self.fail(f"field {name!r} has the partition {index!r}, not a whole number")
             partitions[int(index)] = tuple(
                 self._integer(f"{name}.{index}", node) for node in self._list(name, replicas)

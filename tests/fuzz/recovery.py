@@ -1,0 +1,64 @@
+"""A log directory with mutated files is opened: the log says what it lost, and what it kept can be read and continued."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.support.log_batches import batch
+from tests.support.logs_on_disk import NOW_MS, abandon_opened_logs, open_log, read_all
+
+SEGMENT_BYTES = 400
+
+
+@cache
+def _files() -> dict[str, bytes]:
+    """The files of a sound log of several segments, with producers and two leader epochs, by name."""
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-log-"))
+    try:
+        log = open_log(folder, segment_bytes=SEGMENT_BYTES)
+        for number in range(10):
+            records = batch([b"%d" % number], producer_id=1, sequence=number, timestamp_ms=NOW_MS + number)
+            log.append_as_leader(records, leader_epoch=number // 5, now_ms=NOW_MS)
+        log.close()
+        return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+    finally:
+        abandon_opened_logs()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(data: bytes) -> None:
+    """The first byte chooses a file, the second what of it is kept, and the others take the place of what follows."""
+    if len(data) < 2:
+        return
+    files = _files()
+    name = sorted(files)[data[0] % len(files)]
+    kept_bytes = len(files[name]) * data[1] // 255
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-log-"))
+    try:
+        for other, content in files.items():
+            (folder / other).write_bytes(content)
+        damaged = files[name][:kept_bytes] + data[2:] + files[name][kept_bytes + len(data) - 2 :]
+        (folder / name).write_bytes(damaged)
+        log = open_log(folder, segment_bytes=SEGMENT_BYTES)
+        offsets = [header.base_offset for header in read_all(log)]
+        assert offsets == sorted(offsets)
+        end = log.log_end_offset
+        log.append_as_leader(batch([b"next"]), leader_epoch=2**30, now_ms=NOW_MS)
+        assert log.log_end_offset == end + 1
+    finally:
+        abandon_opened_logs()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def seeds() -> Sequence[bytes]:
+    """Each file, with a piece of it replaced."""
+    return [
+        bytes((index, kept)) + content
+        for index in range(len(_files()))
+        for kept in (0, 90, 255)
+        for content in (b"\0" * 30, b"\xff" * 8)
+    ]

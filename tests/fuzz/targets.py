@@ -1,0 +1,32 @@
+"""The targets by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.fuzz import batches, frames, recovery, requests, znodes
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+
+
+class Target(NamedTuple):
+    """What is run with each input, and the messages that inputs are derived from."""
+
+    run: Callable[[bytes], None]
+    seeds: Callable[[], Sequence[bytes]]
+
+
+TARGETS: Final = {
+    "batches": Target(batches.run, batches.seeds),
+    "frames": Target(frames.run, frames.seeds),
+    "recovery": Target(recovery.run, recovery.seeds),
+    "requests": Target(requests.run, requests.seeds),
+    "znodes": Target(znodes.run, znodes.seeds),
+}
+
+
+def kept_inputs(target: str) -> list[Path]:
+    """Inputs that once showed a defect in the target."""
+    return sorted((CORPUS / target).glob("*"))

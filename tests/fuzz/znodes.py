@@ -1,0 +1,58 @@
+"""Payloads of every kind of znode that a process decodes: what cannot be understood is a MalformedZnode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from wire import admin_znodes, consumer_znodes, znodes
+
+DECODERS: Final[Sequence[Callable[[bytes], Any]]] = (
+    lambda payload: znodes.decode_broker(1, payload),
+    znodes.decode_controller,
+    znodes.decode_controller_epoch,
+    lambda payload: znodes.decode_topic("t", payload),
+    lambda payload: znodes.decode_replicas("t", payload),
+    lambda payload: znodes.decode_partition_state("t", 0, payload),
+    lambda payload: znodes.decode_topic_config("t", payload),
+    lambda payload: znodes.quotas_in("/config/clients/c", payload),
+    lambda payload: znodes.decode_config_change("/config/changes/1", payload),
+    znodes.decode_cluster_id,
+    znodes.decode_producer_id_block,
+    lambda payload: znodes.decode_link("a-b", payload),
+    admin_znodes.decode_reassignments,
+    admin_znodes.decode_election,
+    lambda payload: consumer_znodes.decode_registration("/consumers/g/ids/c", payload),
+    lambda payload: consumer_znodes.decode_offset("/consumers/g/offsets/t/0", payload),
+)
+
+
+def run(data: bytes) -> None:
+    """Every decoder is given the payload: few bytes decide which of them gets far."""
+    for decode in DECODERS:
+        try:
+            decode(data)
+        except znodes.MalformedZnode:
+            continue
+
+
+def seeds() -> Sequence[bytes]:
+    """One payload of each kind."""
+    return [
+        (
+            b'{"version":5,"host":"h","port":9,"endpoints":["CLIENT://h:9"],"listener_security_protocol_map":{"CLIENT":"PLAINTEXT"},'
+            b'"grpc_address":"h:1","rack":"r","timestamp":"17","jmx_port":-1}'
+        ),
+        b'{"version":1,"brokerid":1,"timestamp":"17","grpc_address":"h:1"}',
+        b"42",
+        b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}',
+        b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":3,"isr":[1,2]}',
+        b'{"version":1,"config":{"cleanup.policy":"compact","producer_byte_rate":"1000.0"}}',
+        b'{"version":2,"entity_path":"topics/orders"}',
+        b'{"version":1,"entity_type":"topics","entity_name":"orders"}',
+        b'{"version":"1","id":"cluster"}',
+        b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}',
+        b'{"name":"a-b","active_site":"a","epoch":"3","whitelist":[".*"],"blacklist":["__.*"]}',
+        b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}',
+        b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":"17"}',
+    ]

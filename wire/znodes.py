@@ -285,7 +285,7 @@ def decode_broker(node_id: int, payload: bytes) -> BrokerRegistration:
         endpoints=endpoints,
         grpc_address=fields.text("grpc_address", ""),
         rack=fields.text("rack", ""),
-        timestamp_ms=fields.number("timestamp", 0),
+        timestamp_ms=fields.number("timestamp", 0, bits=64),
         jmx_port=fields.number("jmx_port", -1),
     )
 
@@ -324,7 +324,7 @@ def decode_controller(payload: bytes) -> ControllerRegistration:
     fields = _Fields.parse(CONTROLLER, payload)
     return ControllerRegistration(
         controller_id=fields.number("brokerid"),
-        timestamp_ms=fields.number("timestamp", 0),
+        timestamp_ms=fields.number("timestamp", 0, bits=64),
         grpc_address=fields.text("grpc_address", ""),
     )
 
@@ -487,8 +487,8 @@ def decode_producer_id_block(payload: bytes) -> ProducerIdBlock:
     fields = _Fields.parse(PRODUCER_ID_BLOCK, payload)
     return ProducerIdBlock(
         broker_id=fields.number("broker"),
-        first_producer_id=fields.number("block_start"),
-        last_producer_id=fields.number("block_end"),
+        first_producer_id=fields.number("block_start", bits=64),
+        last_producer_id=fields.number("block_end", bits=64),
     )
 
 
@@ -552,13 +552,13 @@ class _Fields:
             self.fail(f"field {name!r} is missing")
         return default
 
-    def number(self, name: str, default: int = _REQUIRED) -> int:
+    def number(self, name: str, default: int = _REQUIRED, *, bits: int = 32) -> int:
         value = self._value(name, default)
-        return self._integer(name, int(value) if isinstance(value, str) and is_number_text(value) else value)
+        return self._integer(name, int(value) if isinstance(value, str) and is_number_text(value) else value, bits=bits)
 
-    def _integer(self, name: str, value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            self.fail(f"field {name!r} is {value!r}, not a whole number")
+    def _integer(self, name: str, value: object, *, bits: int = 32) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not -(1 << bits - 1) <= value < 1 << bits - 1:
+            self.fail(f"field {name!r} is {value!r}, not a whole number of {bits} bits")
         return value
 
     def text(self, name: str, default: str = _REQUIRED) -> str:
@@ -592,7 +592,7 @@ class _Fields:
         for index, replicas in self.mapping(name, default).items():
             if index.startswith("-") or not is_number_text(index):
                 self.fail(f"field {name!r} has the partition {index!r}, not a whole number")
-            partitions[int(index)] = tuple(
+            partitions[self._integer(name, int(index))] = tuple(
                 self._integer(f"{name}.{index}", node) for node in self._list(name, replicas)
             )
         return partitions

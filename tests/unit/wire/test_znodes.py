@@ -92,6 +92,7 @@ def test_link_record_comes_back_whole_and_ignores_fields_of_a_newer_writer() -> 
         (b'{"leader":true,"leader_epoch":0,"isr":[1],"controller_epoch":1}', "'leader' is True"),
         (b'{"leader":1,"leader_epoch":0,"isr":"1","controller_epoch":1}', "not a list"),
         (b'{"leader":1,"leader_epoch":0,"isr":[1.5],"controller_epoch":1}', "not a whole number"),
+        (b'{"leader":2147483648,"leader_epoch":0,"isr":[1],"controller_epoch":1}', "not a whole number of 32 bits"),
     ],
 )
 def test_a_malformed_state_is_named_by_path_and_field(payload: bytes, problem: str) -> None:

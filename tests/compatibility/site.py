@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from kio.schema.errors import ErrorCode
+
 from tests.support.eventually import eventually_sync
 from tests.support.site_comparison import batches
 from wire.broker_requests import LATEST_TIMESTAMP, CommittedOffset

@@ -105,6 +105,6 @@ async def _looked_up(host: str) -> tuple[str, ...]:
         found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConfigurationError(
-            KEY, host, f"no address is known of it ({error}); accepted: host:count[,host:count...]"
+            KEY, host, f"the host name has no address ({error}); accepted: host:count[,host:count...]"
         ) from error
     return tuple(dict.fromkeys(str(place[0]) for *_, place in found))

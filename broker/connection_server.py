@@ -154,7 +154,7 @@ class ConnectionServer:
         others = [connection for connection in self.connections if connection.listener != self._exempt_listener]
         others.sort(key=lambda connection: (not connection.is_idle, connection.used_at_ms))
         for connection in others[:excess]:
-            connection.close("there are more connections than there may be")
+            connection.close("max.connections is exceeded")
 
     def _is_too_fast(self, plain: socket.socket, host: str) -> bool:
         """True when the address makes connections too fast: this one is closed, but not before a moment has passed (KIP-612)."""
@@ -254,7 +254,7 @@ class ConnectionServer:
             # A large frame over a poor line is longer under way than anybody may be idle.
             connection.used_at_ms = now_ms
         if connection.holds_memory and self.memory.waiting_count and progress < PROGRESS_BYTES_MIN:
-            connection.close("a half-sent request kept memory that others wait for", is_fault=True)
+            connection.close("a slow, incomplete request held memory that other connections wait for", is_fault=True)
 
     # --- ending
 

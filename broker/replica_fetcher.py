@@ -163,7 +163,7 @@ class ReplicaFetcher:
     async def stop(self) -> None:
         """Fetch nothing any more."""
         await self._loops.stop()
-        self._disconnect("the follower stops")
+        self._disconnect("the fetcher stops")
 
     # --- the loop
 
@@ -177,7 +177,7 @@ class ReplicaFetcher:
     async def _begin_anew(self, reason: str) -> None:
         self.is_broken = True
         log.error("following broke and begins anew", leader=self.source, partitions=len(self), reason=reason)
-        self._disconnect("the follower begins anew")
+        self._disconnect("the fetcher restarts")
 
     async def _round(self) -> None:
         self._has_changed.clear()
@@ -240,7 +240,7 @@ class ReplicaFetcher:
     async def _wait_for_work(self) -> None:
         """Until a partition comes, or the pause of one is over."""
         if not self._followed:
-            self._disconnect("nothing is followed")
+            self._disconnect("no partitions to fetch")
         now_ms = self._clock.monotonic_ms()
         paused = [self._followed[key].resume_at_ms for key in self._paused]
         await self._pause(max(min(paused) - now_ms, 1.0) if paused else None)
@@ -308,7 +308,7 @@ class ReplicaFetcher:
         """The fetch that is under way has not been answered in time: there is more to ask for."""
         self._interruption = None
         self._is_given_up = True
-        self._disconnect("there is more to ask for")
+        self._disconnect("new partitions to fetch")
 
     def _request(self, session: SessionRequest[SessionKey, Position]) -> FetchRequest:
         settings = self._settings

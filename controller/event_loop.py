@@ -153,7 +153,7 @@ class ActiveController:
         try:
             await self._writer.create_missing_parents(self.cluster)
         except KazooException as error:
-            raise Deposed(f"the layout of topics could not be completed: {error!r}") from error
+            raise Deposed(f"parent znodes of topics could not be created: {error!r}") from error
 
     async def _serve_and_watch(self) -> None:
         try:
@@ -164,7 +164,7 @@ class ActiveController:
         except BaseExceptionGroup as group:
             cause = group.exceptions[0]
             if isinstance(cause, KazooException):
-                raise Deposed(f"ZooKeeper could not be written: {cause!r}") from group
+                raise Deposed(f"a write to ZooKeeper failed: {cause!r}") from group
             raise cause from group
 
     async def _serve(self) -> None:
@@ -175,7 +175,7 @@ class ActiveController:
                 reply = await self._handle(command)
             except BaseException as error:
                 if not future.done():
-                    future.set_exception(Deposed(f"the controller gave up: {error!r}"))
+                    future.set_exception(Deposed(f"the controller failed: {error!r}"))
                 raise
             if not future.done():
                 future.set_result(reply)

@@ -200,7 +200,7 @@ def _append(
 
 def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
     if is_internal_topic(topic):
-        raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators write to {topic}")
+        raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators may write to {topic}")
     if acks not in _ACKS:
         raise PartitionFailure(ErrorCode.invalid_required_acks)
     if partition.records is None:

@@ -78,7 +78,7 @@ class HostAddresses:
             try:
                 await self.look_up([host])
             except ConfigurationError as error:
-                log.warning("limit of connections has no effect", key=KEY, host=host, reason=str(error))
+                log.warning("connection limit of a host has no effect", key=KEY, host=host, reason=str(error))
         then()
 
     def _addresses(self, host: str) -> tuple[str, ...]:

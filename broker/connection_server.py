@@ -118,7 +118,7 @@ class ConnectionServer:
                 self._is_known_to_be_full = False
                 return
             except OSError as error:
-                log.warning("connections cannot be accepted for a moment", reason=error.strerror)
+                log.warning("connections could not be accepted; retrying", reason=error.strerror)
                 self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
             if not self._is_too_fast(plain, str(address[0])):
@@ -139,7 +139,9 @@ class ConnectionServer:
         self._waiting_for_room.append(listening)
         if not self._is_known_to_be_full:
             self._is_known_to_be_full = True
-            log.warning("connections wait until others close", key="max.connections", value=len(self.connections))
+            log.warning(
+                "connection limit reached: new connections wait", key="max.connections", value=len(self.connections)
+            )
 
     def _accept_where_there_is_room(self) -> None:
         waiting, self._waiting_for_room = self._waiting_for_room, []
@@ -162,7 +164,7 @@ class ConnectionServer:
         if not hold_ms:
             return False
         self.throttled_count += 1
-        log.debug("connection refused: they come too fast", client=host, hold_ms=hold_ms)
+        log.debug("connection refused: the address exceeds its connection rate", client=host, hold_ms=hold_ms)
         if len(self._held) >= HELD_CONNECTIONS_MAX:
             plain.close()
         else:

@@ -147,7 +147,7 @@ class Membership:
         except NoNodeError:
             return ""
         except (KazooException, TimeoutError) as error:
-            log.warning("the active controller cannot be looked up", reason=type(error).__name__)
+            log.warning("the active controller could not be read from ZooKeeper", reason=type(error).__name__)
             return ""
         except znodes.MalformedZnode as error:
             log.warning("the active controller is unknown", reason=str(error))

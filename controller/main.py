@@ -142,7 +142,7 @@ class ControllerCandidate:
                 reason = await self._govern(zookeeper, candidacy, tenure)
             except (Deposed, KazooException, znodes.MalformedZnode) as error:
                 reason = str(error) or repr(error)
-                _log.error("the tenure failed", controller_epoch=tenure.epoch, problem=reason)
+                _log.error("controller tenure failed", controller_epoch=tenure.epoch, problem=reason)
             except Exception as error:
                 reason = f"internal error of the controller: {error!r}"
                 note_death(

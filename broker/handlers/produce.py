@@ -273,7 +273,7 @@ def _finish(services: BrokerServices, exchange: Exchange, request: ProduceReques
     if request.acks == ACKS_NONE:
         if done.error_count:
             exchange.count_errors(_errors_in(done.topics))
-            exchange.abort("a produce request without acks failed")
+            exchange.abort("a produce request with acks=0 failed")
         else:
             _rest_ms(services, exchange)
             exchange.answer_nothing()

@@ -149,7 +149,7 @@ async def _ask_the_same(connection: Connection, context: RequestContext, request
 
 
 def _log_failure(api_key: int, reason: str, **where: str) -> None:
-    log.warning("a request could not be handed on", api_key=api_key, reason=reason, **where)
+    log.warning("a request could not be forwarded", api_key=api_key, reason=reason, **where)
 
 
 async def in_parts(

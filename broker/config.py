@@ -127,7 +127,9 @@ class BrokerSettings(Settings):
         alias="listeners", min_length=1, description="accepted: NAME://host:port[,NAME://host:port...]"
     )
     advertised_listeners: Listeners = Field(
-        default=(), alias="advertised.listeners", description="accepted: as listeners; names from listeners"
+        default=(),
+        alias="advertised.listeners",
+        description="accepted: the form of listeners, with names from listeners",
     )
     listener_protocols: Annotated[dict[str, str], BeforeValidator(_protocols)] = Field(
         default={}, alias="listener.security.protocol.map", description="accepted: NAME:PLAINTEXT[,NAME:PLAINTEXT...]"
@@ -150,7 +152,9 @@ class BrokerSettings(Settings):
 
     site_name: str = Field(default="", alias="antipode.site.name", description="accepted: the site's name, such as a")
     cluster_id: str = Field(
-        default="", alias="antipode.cluster.id", description="accepted: the id that linked sites share, or nothing"
+        default="",
+        alias="antipode.cluster.id",
+        description="accepted: the cluster id that linked sites share, or an empty value",
     )
     site_number: int = Field(
         default=0,
@@ -211,7 +215,7 @@ class BrokerSettings(Settings):
     inter_broker_listener: str = Field(
         default="",
         alias="inter.broker.listener.name",
-        description="accepted: a name from listeners; nothing for the first one",
+        description="accepted: a name from listeners, or an empty value for the first one",
     )
     replica_lag_ms_max: int = Field(default=30_000, alias="replica.lag.time.max.ms", ge=100)
     replica_fetch_wait_ms_max: int = Field(default=500, alias="replica.fetch.wait.max.ms", ge=1)
@@ -357,7 +361,7 @@ def _check_listeners(settings: BrokerSettings) -> None:
             raise ConfigurationError(
                 "listener.security.protocol.map",
                 f"{name}:{protocol}",
-                f"accepted: {PLAINTEXT}; listeners have no other protocol",
+                f"accepted: {PLAINTEXT}; listeners support no other protocol",
             )
 
 

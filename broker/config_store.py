@@ -81,7 +81,7 @@ class ZooKeeperConfigStore:
         try:
             return znodes.decode_config(path, found[0])
         except znodes.MalformedZnode as error:
-            log.warning("stored broker configs are left out", reason=str(error))
+            log.warning("malformed broker configs in ZooKeeper are ignored", reason=str(error))
             return {}
 
     def _on_changed(self, _: WatchedEvent) -> None:

@@ -78,7 +78,7 @@ class HostAddresses:
             try:
                 await self.look_up([host])
             except ConfigurationError as error:
-                log.warning("limit of connections has no effect", key=KEY, host=host, reason=str(error))
+                log.warning("connection limit of a host has no effect", key=KEY, host=host, reason=str(error))
         then()
 
     def _addresses(self, host: str) -> tuple[str, ...]:
@@ -105,6 +105,6 @@ async def _looked_up(host: str) -> tuple[str, ...]:
         found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConfigurationError(
-            KEY, host, f"no address is known of it ({error}); accepted: host:count[,host:count...]"
+            KEY, host, f"the host name has no address ({error}); accepted: host:count[,host:count...]"
         ) from error
     return tuple(dict.fromkeys(str(place[0]) for *_, place in found))

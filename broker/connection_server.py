@@ -118,7 +118,7 @@ class ConnectionServer:
                 self._is_known_to_be_full = False
                 return
             except OSError as error:
-                log.warning("connections cannot be accepted for a moment", reason=error.strerror)
+                log.warning("connections could not be accepted; retrying", reason=error.strerror)
                 self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
             if not self._is_too_fast(plain, str(address[0])):
@@ -139,7 +139,9 @@ class ConnectionServer:
         self._waiting_for_room.append(listening)
         if not self._is_known_to_be_full:
             self._is_known_to_be_full = True
-            log.warning("connections wait until others close", key="max.connections", value=len(self.connections))
+            log.warning(
+                "connection limit reached: new connections wait", key="max.connections", value=len(self.connections)
+            )
 
     def _accept_where_there_is_room(self) -> None:
         waiting, self._waiting_for_room = self._waiting_for_room, []
@@ -154,7 +156,7 @@ class ConnectionServer:
         others = [connection for connection in self.connections if connection.listener != self._exempt_listener]
         others.sort(key=lambda connection: (not connection.is_idle, connection.used_at_ms))
         for connection in others[:excess]:
-            connection.close("there are more connections than there may be")
+            connection.close("max.connections is exceeded")
 
     def _is_too_fast(self, plain: socket.socket, host: str) -> bool:
         """True when the address makes connections too fast: this one is closed, but not before a moment has passed (KIP-612)."""
@@ -162,7 +164,7 @@ class ConnectionServer:
         if not hold_ms:
             return False
         self.throttled_count += 1
-        log.debug("connection refused: they come too fast", client=host, hold_ms=hold_ms)
+        log.debug("connection refused: the address exceeds its connection rate", client=host, hold_ms=hold_ms)
         if len(self._held) >= HELD_CONNECTIONS_MAX:
             plain.close()
         else:
@@ -254,7 +256,7 @@ class ConnectionServer:
             # A large frame over a poor line is longer under way than anybody may be idle.
             connection.used_at_ms = now_ms
         if connection.holds_memory and self.memory.waiting_count and progress < PROGRESS_BYTES_MIN:
-            connection.close("a half-sent request kept memory that others wait for", is_fault=True)
+            connection.close("a slow, incomplete request held memory that other connections wait for", is_fault=True)
 
     # --- ending
 

@@ -366,7 +366,7 @@ class Connection:
         """Both ways in compressed chunks from here on; call it right after the answer that says so."""
         self._send_held()
         if self._outgoing and not self.is_closed:
-            self.close("the answer before compression could not be sent")
+            self.close("the response before compression could not be sent")
         if not self.is_closed:
             self._channel = CompressedChannel(self._channel, level=level)
 
@@ -468,7 +468,7 @@ class Connection:
             while left:
                 sent = self._channel.send_file(part.fd, position, left)
                 if not sent:
-                    raise OSError(errno.EIO, "the log file ended before the records that it must hold")
+                    raise OSError(errno.EIO, "the log file ends before the end of its records")
                 position += sent
                 left -= sent
                 self.progress_bytes += sent

@@ -81,7 +81,9 @@ class CutRecords:
         try:
             return self._copy(cut, max(offset, cut.log_start_offset), path)
         except (OSError, StorageError) as error:
-            log.warning("cut records are not kept", topic=cut.topic, partition=cut.partition, reason=str(error))
+            log.warning(
+                "truncated records could not be kept", topic=cut.topic, partition=cut.partition, reason=str(error)
+            )
             return 0
 
     def _copy(self, cut: PartitionLog, offset: int, path: str) -> int:

@@ -85,9 +85,9 @@ class DynamicConfigs:
                     self._merged({**usable, name: value}, {})
                     usable[name] = value
                 else:
-                    log.warning("stored broker config cannot change without a restart and is left out", key=name)
+                    log.warning("stored broker config needs a restart and is ignored", key=name)
             except (ConfigurationError, InvalidTopicConfig) as error:
-                log.warning("stored broker config is not usable and left out", key=name, reason=str(error))
+                log.warning("invalid stored broker config is ignored", key=name, reason=str(error))
         return usable
 
     def _merged(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> BrokerSettings:

@@ -95,7 +95,7 @@ def cut_to(cuts: CutRecords, hosted: HostedPartition, offset: int, *, reason: st
     cuts.record(hosted.log, made)
     tell = state_change.warning if offset < high_watermark else state_change.info
     tell(
-        "log is cut",
+        "log truncated",
         topic=hosted.topic,
         partition=hosted.index,
         log_end_offset=end,
@@ -114,7 +114,7 @@ def resume_in_range(cuts: CutRecords, hosted: HostedPartition, found: OutOfRange
         cut_to(cuts, hosted, found.offset, reason="the leader's log ends there", now_ms=now_ms)
         return
     state_change.warning(
-        "log starts anew where the leader's begins",
+        "log restarts at the leader's log start offset",
         topic=hosted.topic,
         partition=hosted.index,
         log_end_offset=hosted.log.log_end_offset,
@@ -133,4 +133,4 @@ async def flush_if_demanded(hosted: HostedPartition) -> None:
     try:
         await hosted.log.flush()
     except StorageError as error:
-        log.warning("follower cannot flush", topic=hosted.topic, partition=hosted.index, reason=str(error))
+        log.warning("follower could not flush its log", topic=hosted.topic, partition=hosted.index, reason=str(error))

@@ -25,14 +25,14 @@ _ZOOKEEPER: Final = "the controller is elected through ZooKeeper"
 _NO_PLUGINS: Final = "classes of Java are not loaded"
 _PROMETHEUS: Final = "metrics are read over HTTP, at antipode.metrics.listener"
 _LISTENERS: Final = "addresses are given by listeners and advertised.listeners"
-_ZOOKEEPER_PLAIN: Final = "ZooKeeper is spoken to in plaintext and without access lists"
-_SESSION: Final = "zookeeper.session.timeout.ms says how long a silent broker counts as alive"
-_TRANSACTIONS: Final = "partitions are verified at the coordinator each time, which is asked again without a pause"
-_PURGATORY: Final = "requests that are answered leave nothing behind that had to be purged"
+_ZOOKEEPER_PLAIN: Final = "connections to ZooKeeper are plaintext and without access lists"
+_SESSION: Final = "zookeeper.session.timeout.ms decides how long a silent broker counts as alive"
+_TRANSACTIONS: Final = "each transaction's partitions are verified at the coordinator, and retries have no pause"
+_PURGATORY: Final = "answered requests leave nothing to purge"
 _SOCKETS: Final = "connections between brokers have the system's buffers, and replica.socket.timeout.ms"
 _NO_TIERS: Final = "there is no tiered storage"
 _AT_ONCE: Final = "a group's assignment is worked out with the heartbeat that needs it"
-_BATCHED: Final = "what a coordinator decides while an append is under way goes out in the next one"
+_BATCHED: Final = "records that a coordinator decides on during an append are in the next append"
 
 _WITHOUT_EFFECT: Final = {
     "group.coordinator.threads": _LOOP,
@@ -54,9 +54,9 @@ _WITHOUT_EFFECT: Final = {
     "offsets.topic.compression.codec": "offsets are stored without compression",
     "offsets.commit.required.acks": "offsets are committed when all in-sync replicas have them",
     "transaction.state.log.load.buffer.size": "transactions are loaded in pieces of a fixed size",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted at the moment when its time is over",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "a transaction is aborted at the moment of its timeout",
     "transaction.two.phase.commit.enable": "there is no two-phase commit (KIP-939)",
-    "producer.id.expiration.check.interval.ms": "producers are forgotten at each look for old segments, log.retention.check.interval.ms",
+    "producer.id.expiration.check.interval.ms": "expired producers are removed at each retention check, log.retention.check.interval.ms",
     "process.roles": _ZOOKEEPER,
     "controller.listener.names": _ZOOKEEPER,
     "port": _LISTENERS,
@@ -83,9 +83,9 @@ _WITHOUT_EFFECT: Final = {
     "metadata.max.idle.interval.ms": _ZOOKEEPER,
     "metadata.max.retention.bytes": _ZOOKEEPER,
     "metadata.max.retention.ms": _ZOOKEEPER,
-    "server.max.startup.time.ms": "a broker that waits at its start says for what, and goes on waiting",
-    "unclean.leader.election.interval.ms": "an election that is allowed is held at once",
-    "log.dir.failure.timeout.ms": "the controller is asked until it knows of a log directory that failed",
+    "server.max.startup.time.ms": "a broker that waits at its start logs the reason and keeps waiting",
+    "unclean.leader.election.interval.ms": "an allowed election takes place at once",
+    "log.dir.failure.timeout.ms": "a failed log directory is reported until the controller has the report",
     "cordoned.log.dirs": "log directories are not closed for new partitions",
     "add.partitions.to.txn.retry.backoff.max.ms": _TRANSACTIONS,
     "add.partitions.to.txn.retry.backoff.ms": _TRANSACTIONS,
@@ -104,7 +104,7 @@ _WITHOUT_EFFECT: Final = {
     "socket.connection.setup.timeout.ms": _SOCKETS,
     "socket.connection.setup.timeout.max.ms": _SOCKETS,
     "socket.listen.backlog.size": "1024 connections may wait to be accepted",
-    "replica.lag.max.messages": "replica.lag.time.max.ms alone says who is in sync: a burst would put a healthy follower out",
+    "replica.lag.max.messages": "replica.lag.time.max.ms alone decides which replicas are in sync: a burst would remove a healthy follower",
     "follower.fetch.last.tiered.offset.enable": _NO_TIERS,
     "log.local.retention.bytes": _NO_TIERS,
     "log.local.retention.ms": _NO_TIERS,
@@ -123,7 +123,7 @@ _WITHOUT_EFFECT: Final = {
 _FAMILIES_WITHOUT_EFFECT: Final = {
     "controller.quorum.": _ZOOKEEPER,
     "metadata.log.": _ZOOKEEPER,
-    "listener.name.": "what is set counts for every listener",
+    "listener.name.": "the setting applies to every listener",
     "sasl.": _PLAIN,
     "ssl.": _PLAIN,
     "zookeeper.ssl.": _ZOOKEEPER_PLAIN,
@@ -136,7 +136,7 @@ _FAMILIES_WITHOUT_EFFECT: Final = {
     "group.streams.": "there are no streams groups",
     "metrics.": _PROMETHEUS,
     "kafka.metrics.": _PROMETHEUS,
-    "telemetry.": "metrics of clients are not taken",
+    "telemetry.": "metrics of clients are not collected",
 }
 
 

@@ -100,7 +100,7 @@ Read = Callable[[GaugeSources], float]
 GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
         "kafka_server_kafkaserver_brokerstate",
-        "0 not running, 1 starting, 2 recovering logs, 3 running, 6 handing leaderships over, 7 shutting down",
+        "0 not running, 1 starting, 2 recovering logs, 3 running, 6 controlled shutdown, 7 shutting down",
         lambda parts: parts.state(),
     ),
     (
@@ -142,12 +142,12 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "antipode_broker_sync_blocking_partitions",
-        "Of these, partitions whose link has the policy block: a lost standby stops acknowledgements without end",
+        "Partitions of sync links with policy block led here: no acknowledgements while the standby is lost",
         lambda parts: sum(not hold.may_degrade for hold in parts.replicas.standby_holds()),
     ),
     (
         "antipode_broker_sync_degraded_partitions",
-        "Of those that wait, partitions that showed records which the standby may not have",
+        "Partitions of sync links led here that made records visible which the standby may not have",
         lambda parts: sum(hold.is_degraded for hold in parts.replicas.standby_holds()),
     ),
     (
@@ -167,7 +167,7 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "kafka_log_logcleanermanager_time_since_last_run_seconds",
-        "Since the last pass over compacted logs ended",
+        "Time since the last pass over compacted logs ended",
         lambda parts: parts.seconds_since_cleaning(),
     ),
     (
@@ -177,17 +177,17 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "kafka_server_replicafetchermanager_maxlag",
-        "Records that the furthest follower here lacks",
+        "Largest lag of a follower here, in records",
         lambda parts: parts.fetchers.max_lag(),
     ),
     (
         "kafka_server_replicafetchermanager_failedpartitionscount",
-        "Partitions that cannot be followed just now",
+        "Partitions that followers here cannot fetch now",
         lambda parts: parts.fetchers.failing_count(),
     ),
     (
         "kafka_server_replicafetchermanager_deadthreadcount",
-        "Fetchers that a defect has stopped; each begins anew after a moment",
+        "Fetchers stopped by an internal error; each restarts after a pause",
         lambda parts: parts.fetchers.broken_count(),
     ),
     (
@@ -197,7 +197,7 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "kafka_server_followerreplication_byte_rate",
-        "Bytes per second of throttled replicas taken from leaders",
+        "Bytes per second of throttled replicas received from leaders",
         lambda parts: parts.replicas.follower_throttle.rate_per_second(parts.clock.monotonic_ms()),
     ),
     (
@@ -232,7 +232,7 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "kafka_network_socketserver_memorypooldepleted_connections",
-        "Connections that are not read from because there is no room for their requests",
+        "Connections that are not read because the memory for requests is full",
         lambda parts: parts.connections.memory.waiting_count,
     ),
     (
@@ -256,12 +256,12 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "kafka_server_sessionexpirelistener_zookeeperexpires",
-        "Sessions in ZooKeeper that ended: the broker was not registered until it had another",
+        "ZooKeeper sessions that expired; the broker is not registered until it has a new one",
         lambda parts: parts.session_changes[SessionState.LOST],
     ),
     (
         "kafka_server_sessionexpirelistener_zookeepersyncconnects",
-        "Connections to ZooKeeper that were made again",
+        "Reconnections to ZooKeeper",
         lambda parts: parts.session_changes[SessionState.CONNECTED],
     ),
     (
@@ -271,17 +271,17 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "antipode_broker_cut_records",
-        "Records cut from logs here because the leader that they follow has another history; control records count",
+        "Records truncated from logs here because the leader has another history, including control records",
         lambda parts: parts.replicas.cuts.total.records,
     ),
     (
         "antipode_broker_cut_bytes",
-        "Bytes of these",
+        "Bytes truncated from logs here because the leader has another history",
         lambda parts: parts.replicas.cuts.total.bytes,
     ),
     (
         "antipode_broker_cut_unkept_bytes",
-        "Bytes of these that are not in a file of cut records either",
+        "Truncated bytes that are not in a file of truncated records either",
         lambda parts: parts.replicas.cuts.total.bytes - parts.replicas.cuts.total.kept_bytes,
     ),
     (
@@ -326,7 +326,7 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
-        "Fetch sessions that made room for others",
+        "Fetch sessions evicted to make room for others",
         lambda parts: parts.fetch_sessions().eviction_count,
     ),
 )

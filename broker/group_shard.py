@@ -124,7 +124,9 @@ class GroupShard(StateShard[Command, Reply, Decision]):
             fact = group_records.decode(record.key, record.value, producer=producer)
         except Malformed as error:
             # One record that nobody can read must not take all groups of the partition away.
-            log.warning("group record passed over", partition=self.partition, offset=record.offset, reason=str(error))
+            log.warning(
+                "unreadable group record skipped", partition=self.partition, offset=record.offset, reason=str(error)
+            )
             return
         if fact is not None:
             self.groups.apply(fact)

@@ -80,9 +80,7 @@ async def _replicated(replicas: Replicas) -> None:
         async with asyncio.timeout(REPLICATED_WITHIN_S):
             await replicas.produces.emptied()
     except TimeoutError:
-        log.warning(
-            "records that producers wait for are not replicated yet: they are refused, and may be kept all the same"
-        )
+        log.warning("replication took too long: waiting producers get an error, but their records may be kept")
 
 
 async def _ask(controller: ControllerClient, request: pb.ControlledShutdownRequest, attempt: int) -> bool:
@@ -91,13 +89,13 @@ async def _ask(controller: ControllerClient, request: pb.ControlledShutdownReque
         async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
             reply = await controller.controlled_shutdown(request)
     except (ControllerUnavailable, TimeoutError) as error:
-        log.warning("leaderships cannot be handed over", reason=str(error) or "the controller does not answer")
+        log.warning("controlled shutdown failed", reason=str(error) or "the controller does not answer")
         return True
     if reply.error_code:
-        log.warning("leaderships are not handed over", code=ErrorCode(reply.error_code).name)
+        log.warning("controlled shutdown refused", code=ErrorCode(reply.error_code).name)
         return True
     if not reply.remaining_count:
-        log.info("leaderships are handed over")
+        log.info("controlled shutdown moved all leaderships")
         return True
-    log.warning("no replica in sync can take over", partitions=reply.remaining_count, attempt=attempt + 1)
+    log.warning("no in-sync replica can become leader", partitions=reply.remaining_count, attempt=attempt + 1)
     return False

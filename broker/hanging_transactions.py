@@ -59,7 +59,7 @@ class HangingTransactions:
                 for producer in _left_open(hosted, image):
                     await self._markers.append(hosted, _abort(producer))
                     log.warning(
-                        "transaction aborted: its coordinator is at the site that was active before",
+                        "transaction aborted: its coordinator is at the formerly active site",
                         topic=hosted.topic,
                         partition=hosted.index,
                         producer_id=producer.producer_id,

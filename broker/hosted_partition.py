@@ -190,7 +190,9 @@ class HostedPartition:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
         if replica_id >= 0:
             if replica_id not in self.state.followers:
-                raise PartitionFailure(ErrorCode.not_leader_or_follower, f"broker {replica_id} has no replica of it")
+                raise PartitionFailure(
+                    ErrorCode.not_leader_or_follower, f"broker {replica_id} has no replica of the partition"
+                )
         elif self.read_error is not ErrorCode.none and replica_id != TOOL_REPLICA_ID:
             raise PartitionFailure(self.read_error)
 

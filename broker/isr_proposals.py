@@ -127,7 +127,11 @@ class IsrProposals:
             try:
                 await self._send()
             except ControllerUnavailable as error:
-                log.warning("in-sync replicas cannot be changed now", partitions=len(self._open), reason=str(error))
+                log.warning(
+                    "in-sync replicas could not be proposed to the controller",
+                    partitions=len(self._open),
+                    reason=str(error),
+                )
                 self._has_news.set()
                 await asyncio.sleep(RETRY_MS / 1000)
 
@@ -154,8 +158,8 @@ class IsrProposals:
         if not request.partitions:
             return
         reply = await self._controller.alter_partitions(request)
-        refused = LogLines(__name__, "proposed in-sync replicas are refused")
-        changed = LogLines(STATE_CHANGE, "in-sync replicas")
+        refused = LogLines(__name__, "controller refused proposed in-sync replicas")
+        changed = LogLines(STATE_CHANGE, "in-sync replicas changed")
         asked = {(sent.topic, sent.partition): sent for sent in request.partitions}
         for answer in reply.partitions:
             key = answer.topic, answer.partition

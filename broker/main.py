@@ -423,7 +423,7 @@ class Broker:
         except StorageError as error:
             raise OperationalFailure(str(error)) from error
         for sentence in self._logs.notes:
-            log.warning("log directory was not left in order", note=sentence)
+            log.warning("log directory was not closed cleanly", note=sentence)
         _log_recovery(reports)
 
     def _known_cluster_id(self) -> str | None:
@@ -459,7 +459,7 @@ class Broker:
             self._connections.start_accepting()
             self.state = BrokerState.RUNNING
             self.ready.set()
-            log.info("clients are let in", topics=len(after.topics), partitions=len(self._replicas))
+            log.info("broker accepts clients", topics=len(after.topics), partitions=len(self._replicas))
 
     async def _prepare_coordinators(self, _before: ClusterImage, after: ClusterImage) -> None:
         """A linked site has coordinators before anybody asks: clients may know only the other site's brokers, which cannot make them."""
@@ -547,9 +547,7 @@ class Broker:
         try:
             await step()
         except StorageError as error:
-            log.warning(
-                "not everything could be stopped cleanly; the next start will recover", part=what, reason=str(error)
-            )
+            log.warning("unclean stop of a part; the next start recovers it", part=what, reason=str(error))
 
 
 def _brokers_own_listener(settings: BrokerSettings) -> str:
@@ -566,7 +564,7 @@ def _log_recovery(reports: list[RecoveryReport]) -> None:
     checked = [report for report in reports if not report.is_clean]
     if checked:
         log.warning(
-            "logs were checked: the last stop was not in order",
+            "recovered logs after unclean shutdown",
             logs=len(checked),
             segments=sum(report.scanned_segments for report in checked),
             scanned_bytes=sum(report.scanned_bytes for report in checked),

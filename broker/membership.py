@@ -58,7 +58,9 @@ class Membership:
         stored = await until_answered(lambda: self._stored_cluster_id(candidate))
         if wanted and wanted != stored:
             raise ConfigurationError(
-                "antipode.cluster.id", wanted, f"the site's ZooKeeper holds {stored!r}; accepted: that, or nothing"
+                "antipode.cluster.id",
+                wanted,
+                f"the site's ZooKeeper holds {stored!r}; accepted: the same id, or an empty value",
             )
         if known is not None and known != stored:
             raise OperationalFailure(
@@ -145,7 +147,7 @@ class Membership:
         except NoNodeError:
             return ""
         except (KazooException, TimeoutError) as error:
-            log.warning("the active controller cannot be looked up", reason=type(error).__name__)
+            log.warning("the active controller could not be read from ZooKeeper", reason=type(error).__name__)
             return ""
         except znodes.MalformedZnode as error:
             log.warning("the active controller is unknown", reason=str(error))

@@ -183,7 +183,7 @@ class BrokerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All samples."""
-        yield InfoMetricFamily("kafka_server_app", "What runs here", value={"version": self.version})
+        yield InfoMetricFamily("kafka_server_app", "Version of the running broker", value={"version": self.version})
         yield from self._collect_apis()
         yield from self._collect_topics()
         flushes = HistogramMetricFamily(
@@ -211,7 +211,7 @@ class BrokerMetrics(Collector):
         requests = CounterMetricFamily("kafka_network_requestmetrics_requests", "Requests", labels=["request"])
         errors = CounterMetricFamily(
             "kafka_network_requestmetrics_errors",
-            "Errors that clients were answered: one for each partition, topic or group that an answer names with it",
+            "Errors in answers to clients: one for each partition, topic or group with an error",
             labels=["request", "error"],
         )
         phases = {
@@ -249,11 +249,11 @@ class BrokerMetrics(Collector):
 
 _PHASES: Final = (
     ("request_queue", "Time that a request waited for its handler (ms)"),
-    ("local", "Time that a request's handler was at work (ms)"),
+    ("local", "Time that a request's handler ran (ms)"),
     ("remote", "Time that a request waited for records, replicas, the disk or another broker (ms)"),
-    ("throttle", "Time that the client's connection rests after the answer because of a quota (ms)"),
+    ("throttle", "Time that the client's connection is throttled after the answer because of a quota (ms)"),
     ("response_queue", "Time that an answer waited for those of pipelined requests, to be sent with them (ms)"),
-    ("response_send", "Time until the kernel had taken an answer whole: long when the client reads slowly (ms)"),
+    ("response_send", "Time until the kernel accepted the whole answer: long when the client reads slowly (ms)"),
 )
 
 _TOPIC_COUNTERS: Final = (
@@ -268,7 +268,7 @@ _TOPIC_COUNTERS: Final = (
     ("totalproducerequests", "Partitions that producers asked to append to", "produce_count"),
     ("totalfetchrequests", "Partitions that fetchers asked to read", "fetch_count"),
     ("failedproducerequests", "Partitions that could not be appended to", "failed_produce"),
-    ("bytesrejected", "Bytes for a partition that were refused for a batch above max.message.bytes", "bytes_rejected"),
+    ("bytesrejected", "Bytes refused because a batch exceeds max.message.bytes", "bytes_rejected"),
     ("failedfetchrequests", "Partitions that could not be read", "failed_fetch"),
 )
 
@@ -288,7 +288,7 @@ def _collect_logs(sizes: dict[tuple[str, int], tuple[int, int, int]]) -> Iterato
 def _collect_lags(lags: dict[tuple[str, int], int]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "kafka_server_fetcherlagmetrics_consumerlag",
-        "Records below the leader's high watermark that a follower here lacks",
+        "Records below the leader's high watermark that a follower here does not have",
         labels=["topic", "partition"],
     )
     for (topic, partition), lag in lags.items():

@@ -133,7 +133,7 @@ def _follow_log_start(replicas: Replicas, hosted: HostedPartition, sent: Partiti
 def _restart_at(replicas: Replicas, hosted: HostedPartition, offset: int) -> None:
     """The source deleted everything that this log has and more: the log goes on empty where the source begins."""
     log.warning(
-        "the source begins above this log's end; the log restarts there",
+        "log restarts at the source's log start offset, which is above this log's end",
         topic=hosted.topic,
         partition=hosted.index,
         log_end_offset=hosted.log.log_end_offset,

@@ -69,7 +69,7 @@ class OfflineReplicaReports:
             try:
                 is_known = await self._report()
             except ControllerUnavailable as error:
-                log.warning("replicas offline cannot be reported now", reason=str(error))
+                log.warning("offline replicas could not be reported to the controller", reason=str(error))
                 is_known = False
             if not is_known:
                 self._has_news.set()
@@ -94,7 +94,7 @@ class OfflineReplicaReports:
             raise
         if reply.error_code:
             self._reported = None
-            log.info("replicas offline are refused", code=ErrorCode(reply.error_code).name)
+            log.info("controller refused the report of offline replicas", code=ErrorCode(reply.error_code).name)
             return False
-        state_change.info("replicas offline are reported", partitions=len(lost))
+        state_change.info("offline replicas reported to the controller", partitions=len(lost))
         return True

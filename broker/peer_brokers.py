@@ -43,7 +43,7 @@ class PeerBrokers:
         endpoints = {} if broker is None else {end.listener: HostPort(end.host, end.port) for end in broker.endpoints}
         address = endpoints.get(self._listener) or next(iter(endpoints.values()), None)
         if address is None:
-            raise Unreachable("no address of this broker is known", node=f"node {node_id}")
+            raise Unreachable("the address of this broker is unknown", node=f"node {node_id}")
         return address
 
     async def close(self) -> None:

@@ -92,7 +92,7 @@ class PeerNews:
         try:
             await (await self._pool.get(address)).call(TOPICS_CHANGED, values)
         except KafkaClientError as error:
-            log.warning("a peer's broker was not told of changes", broker=str(address), reason=str(error))
+            log.warning("changes could not be reported to a broker of the peer", broker=str(address), reason=str(error))
         else:
             self._silent.discard(address)
         finally:
@@ -100,7 +100,9 @@ class PeerNews:
 
     def _note_silence(self, address: HostPort) -> None:
         if address not in self._silent:
-            log.warning("answers no longer wait for a peer's broker", broker=str(address), waited_ms=TELL_TIMEOUT_MS)
+            log.warning(
+                "responses no longer wait for a slow broker of the peer", broker=str(address), waited_ms=TELL_TIMEOUT_MS
+            )
         self._silent.add(address)
 
     async def close(self) -> None:

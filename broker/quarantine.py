@@ -129,7 +129,7 @@ class Quarantine:
                     content, next_offset = piece.read_bytes(), piece.next_offset
                 if not content or next_offset <= offset:
                     raise QuarantineFull(
-                        f"the log of {log.topic}-{log.partition} cannot be read at offset {offset}: nothing was kept of it"
+                        f"the log of {log.topic}-{log.partition} cannot be read at offset {offset}: none of its records were kept"
                     )
                 if position + len(content) > room_bytes:
                     raise QuarantineFull(self._full(log, room_bytes, position + len(content)))
@@ -145,7 +145,7 @@ class Quarantine:
     def _full(self, log: PartitionLog, room_bytes: int, needed_bytes: int) -> str:
         return (
             f"the quarantine of {log.topic}-{log.partition} has room for {max(0, room_bytes)} bytes and more than {needed_bytes - 1} are "
-            f"to be kept: {BYTES_MAX_KEY} is {self._bytes_max}; accepted is a larger one, or export what is there and delete it "
+            f"to be kept: {BYTES_MAX_KEY} is {self._bytes_max}; accepted: a larger value, or export and delete what it holds "
             "(antipode quarantine export, antipode quarantine delete)"
         )
 
@@ -237,7 +237,7 @@ class Quarantine:
         for directory in directories:
             if any(one.name == name for one in (*self._kept_in(directory), *self._truncated_in(directory))):
                 return directory
-        raise LookupError(f"nothing is kept under the name {name!r}")
+        raise LookupError(f"the quarantine has no entry named {name!r}")
 
 
 def _place(topic_id: bytes, partition: int) -> str:

@@ -68,11 +68,11 @@ class QuotaMetrics:
         yield rates
         yield CounterMetricFamily(
             "kafka_server_socket_server_metrics_connections_throttled",
-            "Connections that were held and refused because their address makes them too fast",
+            "Connections refused after a delay because their address exceeds its connection rate quota",
             value=self._connections.throttled_count,
         )
 
 
 def _rests(name: str) -> GaugeMetricFamily:
-    help_text = "How long clients with a quota were told to wait, on average of the last windows (ms)"
+    help_text = "Average throttle time of clients with a quota over the last windows (ms)"
     return GaugeMetricFamily(f"kafka_server_{name}_throttle_time", help_text, labels=_LABELS)

@@ -163,7 +163,7 @@ class ReplicaFetcher:
     async def stop(self) -> None:
         """Fetch nothing any more."""
         await self._loops.stop()
-        self._disconnect("the follower stops")
+        self._disconnect("the fetcher stops")
 
     # --- the loop
 
@@ -176,8 +176,8 @@ class ReplicaFetcher:
 
     async def _begin_anew(self, reason: str) -> None:
         self.is_broken = True
-        log.error("following broke and begins anew", leader=self.source, partitions=len(self), reason=reason)
-        self._disconnect("the follower begins anew")
+        log.error("fetcher failed and restarts", leader=self.source, partitions=len(self), reason=reason)
+        self._disconnect("the fetcher restarts")
 
     async def _round(self) -> None:
         self._has_changed.clear()
@@ -240,7 +240,7 @@ class ReplicaFetcher:
     async def _wait_for_work(self) -> None:
         """Until a partition comes, or the pause of one is over."""
         if not self._followed:
-            self._disconnect("nothing is followed")
+            self._disconnect("no partitions to fetch")
         now_ms = self._clock.monotonic_ms()
         paused = [self._followed[key].resume_at_ms for key in self._paused]
         await self._pause(max(min(paused) - now_ms, 1.0) if paused else None)
@@ -257,7 +257,7 @@ class ReplicaFetcher:
         self._failures += 1
         if self._failures == 1:
             self._on_lost(self.source)
-            log.warning("leader cannot be followed", leader=self.source, partitions=len(self), reason=str(error))
+            log.warning("fetching from the leader failed", leader=self.source, partitions=len(self), reason=str(error))
         bound_ms = min(PARTITION_PAUSE_MS * 2 ** min(self._failures, 10), self._settings.replica_fetch_backoff_ms)
         await asyncio.sleep(random.uniform(0.5, 1.0) * bound_ms / 1000)  # noqa: S311  spreads reconnections
 
@@ -298,7 +298,7 @@ class ReplicaFetcher:
         if self._is_given_up:
             return None
         if response.error_code:
-            log.info("fetch session starts anew", leader=self.source, code=error_code(response.error_code).name)
+            log.info("fetch session restarts", leader=self.source, code=error_code(response.error_code).name)
             self._session.reset()
             return None
         self._session.answered(response.session_id)
@@ -308,7 +308,7 @@ class ReplicaFetcher:
         """The fetch that is under way has not been answered in time: there is more to ask for."""
         self._interruption = None
         self._is_given_up = True
-        self._disconnect("there is more to ask for")
+        self._disconnect("new partitions to fetch")
 
     def _request(self, session: SessionRequest[SessionKey, Position]) -> FetchRequest:
         settings = self._settings
@@ -349,7 +349,7 @@ class ReplicaFetcher:
         to_flush: list[HostedPartition] = []
         to_truncate: list[tuple[FollowedPartition, Asked, PartitionFetched]] = []
         out_of_range: list[FollowedPartition] = []
-        refusals = LogLines(__name__, "leader refuses a follower")
+        refusals = LogLines(__name__, "leader refused a partition of a fetch")
         for topic in response.topics:
             name = topic.name if topic.topic_id is None else self._names.get(topic.topic_id, topic.name)
             for fetched in topic.partitions:
@@ -382,7 +382,7 @@ class ReplicaFetcher:
             take_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms())
         except (BatchRejected, InvalidBatch, StorageError) as error:
             log.warning(
-                "what the leader sent cannot be appended",
+                "records from the leader could not be appended",
                 topic=hosted.topic,
                 partition=hosted.index,
                 leader=self.source,

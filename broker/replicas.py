@@ -141,7 +141,7 @@ class Replicas:
                     self._logs.note_failure(error)
                     self.offline.add((topic.name, partition.index))
                     log.warning(
-                        "partition cannot be opened", topic=topic.name, partition=partition.index, reason=str(error)
+                        "partition could not be opened", topic=topic.name, partition=partition.index, reason=str(error)
                     )
                     failures.append(
                         pb.PartitionFailure(
@@ -171,7 +171,7 @@ class Replicas:
         """Logs found at start whose topics were deleted while this broker was away; of topics in quarantine that is not known."""
         known = {topic.name: topic.topic_id for topic in image.topics.values()}
         for stray in self._logs.delete_strays(known, spared=image.quarantined):
-            state_change.info("log of a deleted topic is deleted", topic=stray.topic, partition=stray.partition)
+            state_change.info("deleted the log of a deleted topic", topic=stray.topic, partition=stray.partition)
 
     def log_config(self, topic: TopicImage) -> LogConfig:
         """The topic's config as it is in force here; an override that this broker does not accept is left out."""
@@ -182,7 +182,7 @@ class Replicas:
             except InvalidTopicConfig as error:
                 if error.key not in overrides:
                     raise
-                log.warning("topic config is not in force here", topic=topic.name, key=error.key, value=error.value)
+                log.warning("invalid topic config is ignored", topic=topic.name, key=error.key, value=error.value)
                 del overrides[error.key]
 
     def take_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
@@ -209,7 +209,7 @@ class Replicas:
             elif (left := self._logs.get(*key)) is not None:
                 # moved to other brokers while this one was away
                 self._logs.delete(left)
-                state_change.info("log of a partition that moved away is deleted", topic=key[0], partition=key[1])
+                state_change.info("deleted the log of a reassigned partition", topic=key[0], partition=key[1])
             return
         if hosted is None:
             hosted = self._host(topic, partition, config)
@@ -455,7 +455,7 @@ class Replicas:
         if hosted.state.record_standby(acknowledged, now_ms=self._clock.monotonic_ms()):
             self.follow_high_watermark(hosted, high_watermark)
         if hold is not None and was_degraded and not hold.is_degraded:
-            state_change.info("the standby has everything again", topic=key[0], partition=key[1], offset=acknowledged)
+            state_change.info("standby has caught up", topic=key[0], partition=key[1], offset=acknowledged)
         return ErrorCode.none
 
     def check_standbys(self) -> None:
@@ -466,7 +466,7 @@ class Replicas:
             if hosted.state.check_standby(now_ms=now_ms):
                 self.degradations += 1
                 state_change.warning(
-                    "the standby is not waited for any more",
+                    "acknowledgements no longer wait for the standby",
                     topic=hosted.topic,
                     partition=hosted.index,
                     acknowledged=hosted.state.hold.acknowledged if hosted.state.hold is not None else -1,

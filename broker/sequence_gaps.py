@@ -52,7 +52,7 @@ class SequenceGaps:
             self._remember(key, _Gap(state.leader_epoch, producer, fetches))
         elif all(_has_proved(known.fetches.get(replica), fetches.get(replica)) for replica in in_sync):
             return refusal
-        return EarlierToCome(f"{refusal.reason}; whether another leader has taken what is missing is not known yet")
+        return EarlierToCome(f"{refusal.reason}; another leader may have appended the missing records")
 
     def _remember(self, key: tuple[bytes, int, int], gap: _Gap) -> None:
         self._gaps.pop(key, None)

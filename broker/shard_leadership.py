@@ -98,7 +98,10 @@ class ShardLeadership(Generic[ShardT]):
                 record_count = await shard.load()
         except (PartitionFailure, InvalidBatch) as error:
             log.warning(
-                "internal partition cannot be loaded", topic=self._topic, partition=shard.partition, reason=str(error)
+                "internal partition could not be loaded",
+                topic=self._topic,
+                partition=shard.partition,
+                reason=str(error),
             )
             self._load_failed(shard)
             return

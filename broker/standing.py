@@ -80,7 +80,9 @@ class Standing:
         away_ms, self._ran_at_ms = now_ms - self._ran_at_ms, now_ms
         if away_ms > self._patience_ms:
             self._stop_count += 1
-            state_change.warning("this broker did not run for a while; it asks what it still leads", away_ms=away_ms)
+            state_change.warning(
+                "process was paused; verifying registration before serving as coordinator", away_ms=away_ms
+            )
             if self._asking is None:
                 asking = until_done("standing in doubt", self._ask)  # what is not confirmed stays in doubt
                 self._asking = asyncio.get_running_loop().create_task(asking, name="standing in doubt")
@@ -113,4 +115,6 @@ class Standing:
     def _settled(self, asking: asyncio.Task[None]) -> None:
         if not asking.cancelled():
             self._asking = None
-            state_change.info("what this broker leads is confirmed", broker_epoch=self._registered.broker_epoch)
+            state_change.info(
+                "registration verified; serving as coordinator", broker_epoch=self._registered.broker_epoch
+            )

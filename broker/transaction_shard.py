@@ -103,7 +103,10 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         except Malformed as error:
             # One record that nobody can read must not take all transactions of the partition away.
             log.warning(
-                "transaction record passed over", partition=self.partition, offset=record.offset, reason=str(error)
+                "unreadable transaction record skipped",
+                partition=self.partition,
+                offset=record.offset,
+                reason=str(error),
             )
             return
         if fact is not None:

@@ -112,7 +112,7 @@ class TransactionalProduce:
             return not self._is_verified
         error = self._errors[hosted]
         if error is not ErrorCode.none:
-            raise PartitionFailure(self._translated(error), f"the transaction's coordinator says {error.name}")
+            raise PartitionFailure(self._translated(error), f"the transaction coordinator answered {error.name}")
         writer, guard = asked
         return hosted.guards.is_valid(writer.producer_id, guard)
 

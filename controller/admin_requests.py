@@ -97,14 +97,14 @@ class AdminRequests:
         try:
             await self._writer.write([step])
         except (NoNodeError, BadVersionError):
-            _log.info("a request in ZooKeeper was withdrawn or changed meanwhile", path=step.path)
+            _log.info("a request in ZooKeeper was deleted or changed during its execution", path=step.path)
 
     @staticmethod
     def _tell_refused(path: str, decision: ask.Decision) -> None:
         for outcome in decision.partitions:
             if outcome.error not in (ErrorCode.none, ErrorCode.election_not_needed):
                 _log.warning(
-                    "a partition of a request in ZooKeeper is passed over",
+                    "a partition of a request in ZooKeeper is skipped",
                     path=path,
                     partition=str(outcome.partition),
                     reason=outcome.message,

@@ -69,7 +69,7 @@ class Candidacy:
                 self._learn(found[0])
                 if not await self._is_abandoned(changed):
                     continue
-                _log.warning("nothing listens at the active controller: its office is claimed")
+                _log.warning("active controller refuses connections; claiming its role")
             tenure = await self._claim(epoch, None if found is None else found[1])
             if tenure is not None:
                 return tenure
@@ -97,7 +97,7 @@ class Candidacy:
             try:
                 await self._zookeeper.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
             except NodeExistsError:
-                _log.info("another candidate laid out the site first")
+                _log.info("another candidate created the site's znodes first")
 
     async def _claim(self, former: tuple[bytes, NodeStat], left: NodeStat | None) -> Tenure | None:
         """One attempt from the epoch that was read, in the place of the node that was `left`; None when another was quicker."""

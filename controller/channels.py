@@ -116,7 +116,7 @@ class BrokerChannel:
         error = state.outcome.exception() if state.outcome is not None else None
         if isinstance(error, grpc.aio.AioRpcError):
             _log.warning(
-                "broker did not take a batch",
+                "broker did not apply a batch",
                 broker=self.broker.node_id,
                 code=error.code().name,
                 details=error.details(),
@@ -145,7 +145,7 @@ class BrokerChannel:
             self._metrics.record_broker_failures(len(reply.failures))
             for failure in reply.failures:
                 _log.error(
-                    "broker could not bring a partition into the state asked",
+                    "broker could not apply the state of a partition",
                     broker=self.broker.node_id,
                     partition=f"{failure.topic}-{failure.partition}",
                     error_code=failure.error_code,

@@ -44,18 +44,18 @@ class ControllerSettings(Settings):
     cluster_id: str = Field(
         "",
         alias="antipode.cluster.id",
-        description="shared by the sites of a link; empty takes the stored or a new one",
+        description="shared by the sites of a link; empty: the stored id, or a new one",
     )
     grpc_listener: Address = Field(
         HostPort("127.0.0.1", 0),
         alias="antipode.grpc.listener",
-        description="host:port; read where the candidate has a process of its own",
+        description="host:port; used only by a separate controller process",
     )
     grpc_advertised: Address | None = Field(
-        None, alias="antipode.grpc.advertised", description="host:port as the brokers reach it"
+        None, alias="antipode.grpc.advertised", description="host:port at which brokers reach it"
     )
     metrics_listener: Address | None = Field(
-        None, alias="antipode.metrics.listener", description="host:port, or nothing for no metrics"
+        None, alias="antipode.metrics.listener", description="host:port; empty: no metrics"
     )
     default_partition_count: int = Field(1, alias="num.partitions", ge=1, description="at least 1")
     default_replication_factor: int = Field(1, alias="default.replication.factor", ge=1, description="at least 1")
@@ -71,13 +71,13 @@ class ControllerSettings(Settings):
         5000,
         alias="antipode.controller.apply.wait.ms",
         ge=0,
-        description="how long a reply to a client waits for the brokers to know of the change, in ms; a client that allows less waits less",
+        description="ms that a reply to a client waits until the brokers apply the change; at most the client's own timeout",
     )
     apply_timeout_ms: int = Field(
         30_000,
         alias="controller.socket.timeout.ms",
         ge=100,
-        description="how long a broker may take to apply one batch before it is sent everything anew; at least 100 ms",
+        description="at least 100 ms; a broker that takes longer to apply a batch gets a full image",
     )
     deletion_retry_ms: int = Field(
         10_000, alias="antipode.controller.deletion.retry.ms", ge=100, description="at least 100 ms"

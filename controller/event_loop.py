@@ -137,9 +137,9 @@ class ActiveController:
             await self._handle(ask.TakeOver(unreachable=unreachable))
             self._metrics.record_cluster(self.cluster)
             for problem in [*self.cluster.quarantine.values(), *self.cluster.link_problems.values()]:
-                _log.error("a topic or link is in quarantine until its znode is mended", problem=problem)
+                _log.error("a topic or link is in quarantine until its znode is repaired", problem=problem)
             _log.info(
-                "controller is in office",
+                "controller is active",
                 controller_epoch=self.tenure.epoch,
                 brokers=len(self.cluster.brokers),
                 topics=len(self.cluster.topics),
@@ -153,7 +153,7 @@ class ActiveController:
         try:
             await self._writer.create_missing_parents(self.cluster)
         except KazooException as error:
-            raise Deposed(f"the layout of topics could not be completed: {error!r}") from error
+            raise Deposed(f"parent znodes of topics could not be created: {error!r}") from error
 
     async def _serve_and_watch(self) -> None:
         try:
@@ -164,7 +164,7 @@ class ActiveController:
         except BaseExceptionGroup as group:
             cause = group.exceptions[0]
             if isinstance(cause, KazooException):
-                raise Deposed(f"ZooKeeper could not be written: {cause!r}") from group
+                raise Deposed(f"a write to ZooKeeper failed: {cause!r}") from group
             raise cause from group
 
     async def _serve(self) -> None:
@@ -175,7 +175,7 @@ class ActiveController:
                 reply = await self._handle(command)
             except BaseException as error:
                 if not future.done():
-                    future.set_exception(Deposed(f"the controller gave up: {error!r}"))
+                    future.set_exception(Deposed(f"the controller failed: {error!r}"))
                 raise
             if not future.done():
                 future.set_result(reply)
@@ -254,7 +254,7 @@ class ActiveController:
             try:
                 found += await self._reader.topics([name])
             except znodes.MalformedZnode as error:
-                _log.error("a topic written by somebody else is not taken over", problem=str(error))
+                _log.error("malformed topic in ZooKeeper is in quarantine", problem=str(error))
                 await self._tell(ask.QuarantineLookedAt(problems={**self.cluster.quarantine, name: str(error)}))
         topics = tuple(topic for topic in found if topic.assignment)
         if topics:
@@ -266,7 +266,7 @@ class ActiveController:
     async def _on_links(self, found: tuple[dict[str, LinkRecord], dict[str, str]]) -> None:
         links, problems = found
         for problem in problems.values():
-            _log.error("a link cannot be understood and stays as it is known", problem=problem)
+            _log.error("malformed link record in ZooKeeper; the last known record applies", problem=problem)
         await self._tell(ask.LinksListed(links=links, problems=problems))
 
     async def _on_unclean_election(self, is_allowed: bool | None) -> None:
@@ -278,7 +278,7 @@ class ActiveController:
             try:
                 configs = await self._reader.topic_configs(topic)
             except znodes.MalformedZnode as error:
-                _log.error("configs written by somebody else are not taken over", problem=str(error))
+                _log.error("malformed topic configs in ZooKeeper are not applied", problem=str(error))
                 continue
             await self._tell(ask.TopicConfigsRead(topic=topic, configs=configs or {}))
         if any(entity.startswith(("users/", "clients/", "ips/")) for entity in notices.values()):

@@ -128,7 +128,9 @@ class ControllerCandidate:
         stored = znodes.decode_cluster_id(found[0])
         if wanted and wanted != stored:
             raise ConfigurationError(
-                "antipode.cluster.id", wanted, f"the site's ZooKeeper holds {stored!r}; accepted: that, or nothing"
+                "antipode.cluster.id",
+                wanted,
+                f"the site's ZooKeeper holds {stored!r}; accepted: the same id, or an empty value",
             )
         return stored
 
@@ -140,9 +142,9 @@ class ControllerCandidate:
                 reason = await self._govern(zookeeper, candidacy, tenure)
             except (Deposed, KazooException, znodes.MalformedZnode) as error:
                 reason = str(error) or repr(error)
-                _log.error("the tenure failed", controller_epoch=tenure.epoch, problem=reason)
+                _log.error("controller tenure failed", controller_epoch=tenure.epoch, problem=reason)
             except Exception as error:
-                reason = f"a defect of the controller: {error!r}"
+                reason = f"internal error of the controller: {error!r}"
                 note_death(
                     "controller tenure", controller_epoch=tenure.epoch
                 )  # the next one starts from what is stored

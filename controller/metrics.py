@@ -37,10 +37,10 @@ class ControllerMetrics:
         self._offline = gauge("offlinepartitionscount", "Partitions without a leader")
         self._imbalanced = gauge("preferredreplicaimbalancecount", "Partitions not led by their preferred replica")
         self._deleting = gauge("topicstodeletecount", "Topics whose deletion is not complete")
-        self._reassigning = gauge("reassigningpartitions", "Partitions that are getting other replicas")
+        self._reassigning = gauge("reassigningpartitions", "Partitions that are being reassigned")
         self._quarantined = Gauge(
             "antipode_controller_quarantined",
-            "Topics and links whose znodes cannot be understood, which stay as they are until these are mended",
+            "Topics and links in quarantine until their znodes, which cannot be decoded, are repaired",
             ["kind"],
             registry=registry,
         )
@@ -51,13 +51,11 @@ class ControllerMetrics:
         )
         self._election_times = times(
             "leaderelectionrateandtimems",
-            "Decisions that elected leaders, from taking one up until it is in ZooKeeper (ms)",
+            "Time of decisions that elected leaders, from the start until ZooKeeper has them (ms)",
             bean=_STATS,
         )
-        self._push_failures = counter("pushfailures", "Batches that a broker did not take and that were sent again")
-        self._broker_failures = counter(
-            "partitionfailures", "Partitions that a broker could not bring into the state asked"
-        )
+        self._push_failures = counter("pushfailures", "Batches that a broker did not apply and that were sent again")
+        self._broker_failures = counter("partitionfailures", "Partitions whose state a broker could not apply")
         self._queue_times = times("eventqueuetimems", "Time that a command waited for its turn (ms)", bean=_EVENTS)
         self._event_times = times(
             "eventqueueprocessingtimems", "Time to decide and commit one command (ms)", "command", bean=_EVENTS

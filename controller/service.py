@@ -345,10 +345,10 @@ def _awaited(cluster: Cluster, topic_ids: Collection[bytes]) -> dict[bytes, set[
 def _still_awaited(cluster: Cluster, nodes: set[int]) -> str:
     absent = sorted(nodes - cluster.brokers.keys())
     if not absent:
-        return f"The deletion goes on; brokers {sorted(nodes)} have not confirmed it yet."
+        return f"The deletion continues; brokers {sorted(nodes)} have not confirmed it yet."
     return (
-        f"The deletion goes on when brokers {absent}, which hold replicas and are not registered, are started;"
-        " one that is gone for good is given up by: antipode brokers unregister ID"
+        f"The deletion continues when brokers {absent}, which hold replicas and are not registered, are started;"
+        " to give up a broker that is gone for good: antipode brokers unregister ID"
     )
 
 

@@ -51,11 +51,11 @@ async def warn_of_other_rules(zookeeper: ZooKeeper, settings: ControllerSettings
         document = json.loads(found[0])
         node, others = int(document["node"]), {str(key): str(value) for key, value in document["rules"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        _log.warning("the rules of the last controller cannot be understood", path=SITE_RULES, problem=repr(error))
+        _log.warning("settings stored by the last controller cannot be decoded", path=SITE_RULES, problem=repr(error))
         return
     for key, (own, other) in sorted(differences(rules_of(settings), others).items()):
         _log.warning(
-            "candidates of this site read different values: whichever is elected decides by its own",
+            "controller candidates of this site have different settings; the elected one applies its own",
             key=key,
             value=own,
             controller=node,

@@ -56,13 +56,13 @@ def _log_broker(change: facts.Fact) -> None:
         case facts.BrokerLeft(node_id=node_id, is_presumed=is_presumed):
             log.info("broker left", broker=node_id, is_presumed=is_presumed)
         case facts.BrokerLeaving(node_id=node_id):
-            log.info("broker is about to stop", broker=node_id)
+            log.info("broker begins controlled shutdown", broker=node_id)
         case facts.BrokerUnregistered(node_id=node_id):
             log.info("broker unregistered", broker=node_id)
         case facts.UnregistrationEnded(node_id=node_id):
-            log.info("unregistered broker is back", broker=node_id)
+            log.info("unregistered broker registered again", broker=node_id)
         case facts.OfflineReplicasKnown(node_id=node_id, partitions=lost):
-            log.info("replicas without a log directory", broker=node_id, partitions=len(lost))
+            log.info("broker reported offline replicas", broker=node_id, partitions=len(lost))
         case _:
             pass
 

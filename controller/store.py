@@ -163,7 +163,7 @@ class ClusterReader:
         try:
             return Broker(registration=znodes.decode_broker(node_id, payload), epoch=created_zxid)
         except znodes.MalformedZnode as error:
-            _log.error("a broker is left out until it registers properly", problem=str(error))
+            _log.error("malformed broker registration is ignored", problem=str(error))
             return None
 
     async def _unregistered(self) -> set[int]:
@@ -260,7 +260,7 @@ class ClusterReader:
         try:
             return {} if found is None else znodes.quotas_in(path, found[0])
         except znodes.MalformedZnode as error:
-            _log.error("a client quota is left out", problem=str(error))
+            _log.error("malformed client quota is ignored", problem=str(error))
             return {}
 
     async def group_configs(self) -> dict[str, GroupConfigs]:
@@ -275,7 +275,7 @@ class ClusterReader:
         try:
             return {} if found is None else decode_group_configs(group, found[0])
         except znodes.MalformedZnode as error:
-            _log.error("configs of a group are left out", problem=str(error))
+            _log.error("malformed group configs are ignored", problem=str(error))
             return {}
 
     async def unclean_election(self, node_id: int, watch: Watch | None = None) -> bool | None:
@@ -287,7 +287,7 @@ class ClusterReader:
             try:
                 text = None if stored is None else znodes.decode_config(path, stored[0]).get(UNCLEAN_ELECTION)
             except znodes.MalformedZnode as error:
-                _log.error("broker configs are left out", problem=str(error))
+                _log.error("malformed broker configs are ignored", problem=str(error))
                 continue
             if text is not None:
                 found.append(text.lower() == "true")
@@ -309,7 +309,7 @@ class ClusterReader:
             try:
                 notices[path] = znodes.decode_config_change(path, found[0])
             except znodes.MalformedZnode as error:
-                _log.error("a notice of a config change is dropped", problem=str(error))
+                _log.error("malformed config change notice is dropped", problem=str(error))
                 notices[path] = ""
         return notices
 

@@ -92,7 +92,7 @@ class TopicWatches:
         try:
             found = await self._reader.assignment(name)
         except MalformedZnode as error:
-            _log.error("partitions written by somebody else are not taken over", problem=str(error))
+            _log.error("malformed topic assignment in ZooKeeper is not applied", problem=str(error))
             return
         if found is not None:
             partitions, version = found

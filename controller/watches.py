@@ -41,7 +41,7 @@ async def follow(read: Callable[[Watch], Awaitable[Value]], deliver: Callable[[V
         try:
             await deliver(await _read(read, setter(changed)))
         except MalformedZnode as error:
-            _log.error("a change is not taken over", problem=str(error))
+            _log.error("malformed change in ZooKeeper is not applied", problem=str(error))
         await changed.wait()
 
 

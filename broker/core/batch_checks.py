@@ -79,12 +79,12 @@ def check_produced(header: BatchHeader, limits: BatchLimits) -> None:
     """Refuse a client's batch whose header breaks the topic's limits; the CRC is the caller's to check."""
     check_size(header, limits)
     if header.base_offset != 0:
-        raise BatchRejected(ErrorCode.invalid_record, f"base offset {header.base_offset}, a producer's is 0")
+        raise BatchRejected(ErrorCode.invalid_record, f"base offset {header.base_offset}; accepted: 0")
     attributes = header.attributes
     if attributes & 0x07 > _CODEC_MAX:
         raise BatchRejected(
             ErrorCode.unsupported_compression_type,
-            f"compression codec {attributes & 7}, accepted are 0 to {_CODEC_MAX}",
+            f"compression codec {attributes & 7}; accepted: 0 to {_CODEC_MAX}",
         )
     if header.record_count == 0:
         raise BatchRejected(ErrorCode.invalid_record, "batch without records")
@@ -117,7 +117,7 @@ def open_produced(records: Buffer, position: int, header: BatchHeader, limits: B
         return open_body(records, position, header, size_bytes_max=limits.opened_bytes_max)
     except TooLarge as error:
         raise BatchRejected(
-            ErrorCode.message_too_large, f"batch of {header.size_bytes} bytes opens to {error}"
+            ErrorCode.message_too_large, f"batch of {header.size_bytes} bytes decompresses to {error}"
         ) from error
     except InvalidBatch as error:
         raise BatchRejected(ErrorCode.invalid_record, f"records cannot be read: {error.reason}") from error
@@ -142,7 +142,7 @@ def check_records(body: bytes, header: BatchHeader, limits: BatchLimits, now_ms:
             body,
             header,
             ErrorCode.invalid_record,
-            lambda record: "a compacted topic takes no record without a key" if record.key is None else None,
+            lambda record: "a compacted topic accepts no record without a key" if record.key is None else None,
         )
     if not limits.is_log_append_time:
         _check_timestamps(body, header, summary, limits, now_ms)

@@ -87,7 +87,7 @@ def _join(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits, *, toke
     if former_id is not None and known.members[former_id].classic is None:
         # its place is free, and whoever is left may be a classic group then: the newcomer joins that
         removed = after_removal(
-            known, {former_id}, f"{former_id} does not come back", limits, now_ms=now_ms, topics=command.topics
+            known, {former_id}, f"a classic member replaces {former_id}", limits, now_ms=now_ms, topics=command.topics
         )
         reply = JoinReply(error=ErrorCode.rebalance_in_progress, member_id=command.member_id)
         return replace(removed, effects=(*removed.effects, Answer(token=token, reply=reply)))

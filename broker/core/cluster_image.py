@@ -289,7 +289,7 @@ def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) 
         )
     if not broker_epoch or (batch.broker_epoch and batch.broker_epoch < broker_epoch):
         raise StaleControllerEpoch(
-            f"the batch addresses broker epoch {batch.broker_epoch}, the registration is {broker_epoch}"
+            f"the batch is for broker epoch {batch.broker_epoch}, the registration is {broker_epoch}"
         )
 
 

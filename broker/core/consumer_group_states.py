@@ -154,9 +154,9 @@ class ConsumerGroup:
         seen: set[TopicIdPartition] = set()
         for member_id, reached in self.reached.items():
             if member_id not in self.members:
-                yield f"{member_id} owns partitions and is no member"
+                yield f"{member_id} owns partitions but is not a member"
             if seen & reached.held:
-                yield f"{member_id} owns what another one has"
+                yield f"{member_id} owns a partition of another member"
             seen |= reached.held
         if self.target_epoch > self.epoch:
             yield f"target epoch {self.target_epoch} above group epoch {self.epoch}"

@@ -84,10 +84,10 @@ def resume(known: ConsumerGroup, limits: GroupLimits) -> Decision:
 
 _KINDS = (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REBALANCE)
 _WHY = {
-    TimerKind.CONSUMER_SESSION: "was silent for too long",
-    TimerKind.CONSUMER_REBALANCE: "kept its partitions for too long",
-    TimerKind.REJOIN: "did not join again in time",
-    TimerKind.FIRST_SYNC: "did not ask for its assignment in time",
+    TimerKind.CONSUMER_SESSION: "exceeded its session timeout",
+    TimerKind.CONSUMER_REBALANCE: "exceeded its rebalance timeout with partitions to give up",
+    TimerKind.REJOIN: "did not rejoin in time",
+    TimerKind.FIRST_SYNC: "did not send SyncGroup in time",
 }
 
 
@@ -114,11 +114,11 @@ def _evict(known: ConsumerGroup) -> Decision:
     effects: list[Effect] = []
     left = known
     for member_id in known.members:
-        turn = consumer_groups.remove_member(left, member_id, "belongs to another site now")
+        turn = consumer_groups.remove_member(left, member_id, "belongs to another site")
         facts += turn.facts
         left = turn.group
         effects += [CancelTimer(key=TimerKey(kind, known.group_id, member_id)) for kind in MEMBER_TIMERS]
-    return Decision(records=tuple(facts), effects=tuple(effects), reason="another site coordinates the group now")
+    return Decision(records=tuple(facts), effects=tuple(effects), reason="another site coordinates the group")
 
 
 def _timers(turn: ConsumerTurn, member_id: str, limits: GroupLimits, *, is_begun: bool = False) -> list[Effect]:

@@ -182,13 +182,13 @@ def removal(known: ConsumerGroup) -> list[ConsumerFact]:
 def _leave(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
     group = turn.group
     if said.member_id not in group.members:
-        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is no member")
+        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member")
     is_pausing = said.member_epoch == LEAVING_STATIC_EPOCH and said.instance_id is not None
     if is_pausing:
         # a static member will be back: it keeps its place, and what it owned, until its session ends
         reached = group.reached_by(said.member_id)
         put_reached(turn, said.member_id, reached._replace(epoch=LEAVING_STATIC_EPOCH))
-        turn.reason = f"{said.member_id} pauses"
+        turn.reason = f"{said.member_id} left temporarily"
     else:
         forget_member(turn, said.member_id)
         _raise_epoch(turn, group.metadata_hash)
@@ -235,7 +235,7 @@ def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | 
 def _check_epoch(turn: ConsumerTurn, said: MemberHeartbeat) -> None:
     group = turn.group
     if said.member_id not in group.members:
-        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is no member of {group.group_id}")
+        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member of {group.group_id}")
     reached = group.reached_by(said.member_id)
     if said.instance_id is not None and group.static_member(said.instance_id) != said.member_id:
         raise Refused(ErrorCode.fenced_instance_id, f"{said.instance_id} is used by another member")
@@ -273,7 +273,7 @@ def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
 def _take_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> None:
     if said.server_assignor and said.server_assignor not in turn.assignors:
         accepted = ", ".join(turn.assignors)
-        raise Refused(ErrorCode.unsupported_assignor, f"{said.server_assignor} is not known; accepted: {accepted}")
+        raise Refused(ErrorCode.unsupported_assignor, f"{said.server_assignor} is not supported; accepted: {accepted}")
     former = former or turn.group.members.get(said.member_id)
     metadata = MemberMetadata(
         instance_id=said.instance_id if former is None or said.instance_id is not None else former.instance_id,

@@ -31,7 +31,9 @@ def update_problem(feature: str, level: int, upgrade_type: int) -> str:
     if level > current or level < 0:
         return f"level {level} of feature {feature} is not supported; supported are 0 to {current}"
     if level < current and upgrade_type == UpgradeType.UPGRADE:
-        return f"level {level} of feature {feature} is below its level {current}, and the update is no downgrade"
+        return (
+            f"level {level} of feature {feature} is below its level {current}, but the upgrade type is not a downgrade"
+        )
     if level < current:
         return f"feature {feature} stays at level {current}: this release of Antipode fixes it"
     return ""

@@ -71,8 +71,8 @@ def resume_out_of_range(*, leader_start: int, leader_end: int, log_end_offset: i
 class Reaction(enum.Enum):
     """What an error code of one partition asks of the follower."""
 
-    FIND_RANGE = "ask where the leader's log begins and ends"
-    AWAIT_IMAGE = "the leadership known here is old: wait for the controller"
+    FIND_RANGE = "find the leader's log start and log end offset"
+    AWAIT_IMAGE = "the leader epoch is old: wait for the controller"
     TRY_LATER = "try again after a pause"
 
 

@@ -346,7 +346,7 @@ def _sync_time_is_up(turn: Turn) -> None:
         return
     for member_id in sorted(group.unsynced):
         turn.drop(turn.group.members[member_id], ErrorCode.unknown_member_id)
-    rebalance.begin(turn, f"{len(group.unsynced)} members did not ask for their assignment")
+    rebalance.begin(turn, f"{len(group.unsynced)} members did not send SyncGroup")
 
 
 def resume(turn: Turn) -> None:
@@ -355,7 +355,7 @@ def resume(turn: Turn) -> None:
         turn.restart_session(member)
     if must_rebalance(turn.group):
         turn.group = replace(turn.group, leader=next(iter(turn.group.members)))
-        rebalance.begin(turn, "it has become a group of the classic protocol")
+        rebalance.begin(turn, "the group changed to the classic protocol")
 
 
 def evict(turn: Turn, _command: EvictMembers) -> None:
@@ -371,4 +371,4 @@ def evict(turn: Turn, _command: EvictMembers) -> None:
         turn.drop(member, ErrorCode.not_coordinator)
     turn.group = turn.group.in_state(GroupState.PREPARING_REBALANCE, now_ms=turn.now_ms)
     rebalance.complete(turn)
-    turn.reason = "another site coordinates the group now"
+    turn.reason = "another site coordinates the group"

@@ -82,7 +82,7 @@ def upgraded(classic: Group, topics: TopicShapes) -> ConsumerTurn:
             owned = _owned_by(classic, member, topics) - taken
             turn.put(MEMBER_KIND, _metadata(classic, member), member.member_id)
         except Malformed as error:
-            raise NotConvertible(f"{member.member_id} is no consumer: {error}") from error
+            raise NotConvertible(f"{member.member_id} has no valid consumer subscription: {error}") from error
         taken |= owned
         turn.put(TARGET_KIND, TargetAssignment(partitions_of(owned)), member.member_id)
         reached = Reached(classic.generation, classic.generation, MemberState.STABLE, owned)
@@ -199,7 +199,7 @@ def _downgraded(
     turn = Turn(replace(group, leader=next(iter(members))), now_ms=now_ms, token=0, limits=limits)
     for member in members.values():
         turn.restart_session(member)
-    rebalance.begin(turn, f"{reason}; only members of the classic protocol are left")
+    rebalance.begin(turn, f"{reason}; only members of the classic protocol remain")
     begun = turn.decision()
     return Decision(
         records=(*consumer_groups.removal(known), GroupStored(group=group), *begun.records),

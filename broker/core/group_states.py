@@ -195,11 +195,11 @@ class Group:
             yield f"state {self.state.value} with {len(self.members)} members"
         is_replayed = self.state is GroupState.STABLE and must_rebalance(self)
         if self.members and self.leader not in self.members and not is_replayed:
-            yield f"leader {self.leader} is no member"
+            yield f"leader {self.leader} is not a member"
         if not self.pending.isdisjoint(self.members):
             yield "a pending id is a member"
         if not self.unsynced <= set(self.members):
-            yield "somebody awaited in the sync is no member"
+            yield "an id awaited in the sync is not a member"
         instances = Counter(member.group_instance_id for member in self.members.values() if member.is_static)
         if any(count > 1 for count in instances.values()):
             yield "an instance id is used twice"

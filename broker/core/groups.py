@@ -179,7 +179,7 @@ class Groups:
         if not self._limits.may_upgrade or command.said.member_epoch != JOINING_EPOCH:
             raise NotConvertible(f"{classic.group_id} has members of the classic protocol")
         turn = group_migration.upgraded(classic, command.topics)
-        reason = f"{len(classic.members)} members of the classic protocol go on in a group of the newer one"
+        reason = f"{len(classic.members)} members move from the classic to the consumer protocol"
         return turn.group, Decision(records=(removed, *turn.facts), effects=effects, reason=reason)
 
     def _decide_for_consumers(self, consumers: ConsumerGroup, command: Command, *, now_ms: int, token: int) -> Decision:
@@ -281,7 +281,7 @@ class Groups:
                 gone = self._unwanted(group, over)
                 turn.reason = f"{len(gone)} offsets expired" if gone else ""
             case _:
-                raise InvariantBroken(f"nobody decides upon {command!r}")
+                raise InvariantBroken(f"no rule for command {command!r}")
         if not gone and (offsets or command.__class__ is ForgetTopics):
             return []
         return group_offsets.removals(group, gone, offsets)

@@ -18,7 +18,7 @@ class Continuity(enum.Enum):
 
     CONTINUES = "continues"
     GAP = "gap"
-    CUTS_THROUGH = "cuts through a batch"
+    CUTS_THROUGH = "starts within a batch"
     DIVERGES = "diverges"
 
 

@@ -246,12 +246,12 @@ class ProducerStates:
         if refused is not None:
             raise EarlierToCome(
                 f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused}, "
-                f"which was refused and has to come again"
+                f"which was refused and must be sent again first"
             )
         if self.must_newcomers_begin and producer.epoch == NO_EPOCH and first_sequence != 0:
             raise EarlierToCome(
                 f"producer {header.producer_id} is not known to this new leader and sent sequence {first_sequence}: "
-                f"what comes before it may be on its way"
+                f"earlier batches may still be in flight"
             )
         if header.producer_epoch != producer.epoch:
             if first_sequence != 0 and producer.epoch != NO_EPOCH and not self._is_carried_over(producer):

@@ -69,11 +69,13 @@ def _expiry_reason(
     segment: SegmentFacts, policy: RetentionPolicy, now_ms: int, excess_bytes: int, log_start_offset: int
 ) -> str:
     if segment.next_offset <= log_start_offset:
-        return f"it lies below the log start offset {log_start_offset}"
+        return f"the segment is below the log start offset {log_start_offset}"
     if not policy.is_deleting:
         return ""
     if 0 <= policy.retention_ms < now_ms - segment.largest_timestamp_ms:
-        return f"its newest record is of {segment.largest_timestamp_ms} ms, retention.ms is {policy.retention_ms}"
+        return (
+            f"its newest record has timestamp {segment.largest_timestamp_ms} ms, retention.ms is {policy.retention_ms}"
+        )
     if policy.retention_bytes >= 0 and excess_bytes >= segment.size_bytes:
         return f"the log exceeds retention.bytes={policy.retention_bytes} by {excess_bytes} bytes"
     return ""
@@ -110,13 +112,17 @@ def roll_reason(
 ) -> str:
     """Why a new segment must begin before `incoming_bytes` up to `last_offset` are appended; empty when it need not."""
     if segment.size_bytes == 0:
-        return "offsets are out of reach" if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX else ""
+        return (
+            "offsets are too far from the segment's base offset"
+            if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            else ""
+        )
     if segment.size_bytes + incoming_bytes > policy.segment_bytes:
         return "segment.bytes is reached"
     if segment.is_index_full:
         return "an index is full"
     if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
-        return "offsets are out of reach"
+        return "offsets are too far from the segment's base offset"
     if segment.first_timestamp_ms >= 0 and timestamp_ms >= 0:
         waited_ms = timestamp_ms - segment.first_timestamp_ms
     else:

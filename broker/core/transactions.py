@@ -134,7 +134,7 @@ class Transactions:
             case Expire():
                 return self._expire(known, now_ms)
             case _:
-                raise AssertionError(f"nobody decides upon {command!r}")
+                raise AssertionError(f"no rule for command {command!r}")
 
     def _init(self, known: Transaction | None, command: InitProducer, now_ms: int, token: int) -> TransactionDecision:
         if not command.transactional_id:
@@ -154,7 +154,7 @@ class Transactions:
             return _ending(
                 fenced,
                 TransactionAnswer(token=token, reply=ProducerReply(error=ErrorCode.concurrent_transactions)),
-                reason="another producer begins: the open transaction is aborted",
+                reason="a new producer instance begins: the open transaction is aborted",
             )
         return _next_epoch(known, command, now_ms, token)
 
@@ -162,7 +162,7 @@ class Transactions:
         if known is None or not known.state.is_over or now_ms - known.updated_ms < self._limits.expiration_ms:
             return NOTHING
         removed = TransactionRemoved(transactional_id=known.transactional_id)
-        return TransactionDecision(records=(removed,), reason="nobody used the transactional id for long")
+        return TransactionDecision(records=(removed,), reason="the transactional id was unused for too long")
 
 
 # --- producers
@@ -427,14 +427,16 @@ def _time_out(known: Transaction | None, now_ms: int) -> TransactionDecision:
     if now_ms < known.deadline_ms:
         left_ms = known.deadline_ms - now_ms
         return TransactionDecision(effects=(StartTimeout(transactional_id=known.transactional_id, delay_ms=left_ms),))
-    return _ending(_given_up(known, now_ms), reason="the transaction took too long and is aborted")
+    return _ending(_given_up(known, now_ms), reason="the transaction timed out and is aborted")
 
 
 def _resume(known: Transaction | None, now_ms: int) -> TransactionDecision:
     if known is None:
         return NOTHING
     if known.state.is_ending:
-        return TransactionDecision(effects=(WriteMarkers(transaction=known),), reason="its end is carried on")
+        return TransactionDecision(
+            effects=(WriteMarkers(transaction=known),), reason="the coordinator resumes the end of the transaction"
+        )
     if known.state is TransactionState.ONGOING:
         left_ms = max(known.deadline_ms - now_ms, 0)
         return TransactionDecision(effects=(StartTimeout(transactional_id=known.transactional_id, delay_ms=left_ms),))

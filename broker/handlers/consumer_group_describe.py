@@ -39,7 +39,7 @@ def _described(services: BrokerServices, context: RequestContext, build: Any, gr
     except CoordinatorRefusal as refusal:
         return _entity(build, group_id, error=refusal.code)
     if group is None:
-        message = f"{group_id} is no group of the consumer protocol"
+        message = f"{group_id} does not use the consumer protocol"
         return _entity(build, group_id, error=ErrorCode.group_id_not_found, message=message)
     names = {topic_id: name for name, (topic_id, _) in services.groups.topic_shapes().items()}
     return _entity(

@@ -30,7 +30,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer a ConsumerGroupHeartbeat request."""
     said = _said(context, request)
     if "consumer" not in services.config.rebalance_protocols:
-        message = "group.coordinator.rebalance.protocols leaves the consumer protocol out"
+        message = "group.coordinator.rebalance.protocols does not include consumer"
         reply = HeartbeatReply(error=ErrorCode.unsupported_version, message=message)
         return _response(services, context, request, reply)
     try:
@@ -76,13 +76,13 @@ def _unusable(said: MemberHeartbeat) -> HeartbeatReply | None:
     is_joining = said.member_epoch == JOINING_EPOCH
     wants_nothing = said.topic_names is None and not said.topic_regex
     if not said.member_id:
-        message = "a member needs an id"
+        message = "the member id is empty; accepted: an id that is not empty"
     elif said.member_epoch < -2:
         message = f"member epoch {said.member_epoch}"
     elif is_joining and (said.rebalance_timeout_ms == NO_TIMEOUT or wants_nothing):
-        message = "a member that joins names its rebalance timeout and its topics"
+        message = "a joining member must send its rebalance timeout and its topics"
     elif is_joining and said.owned:
-        message = "a member that joins owns nothing"
+        message = "a joining member must not own partitions"
     else:
         return None
     return HeartbeatReply(error=ErrorCode.invalid_request, message=message)

@@ -38,10 +38,10 @@ def policy_refusal(image: ClusterImage, topic: str) -> str | None:
     if link is None:
         return None
     if is_stand_in(link):
-        return f"link {link.name} may carry topic {topic}: its record in this site's ZooKeeper cannot be understood and has to be mended"
+        return f"link {link.name} may carry topic {topic}: repair the link's record in this site's ZooKeeper, it cannot be decoded"
     return (
-        f"topic {topic} is carried by link {link.name}, whose active site is {link.active_site}; site {image.site} receives it "
-        f"from there, and {'could not reach it' if link.is_routed else 'hands nothing on: the link is not routed'}"
+        f"topic {topic} is carried by link {link.name}, whose active site is {link.active_site}; site {image.site} "
+        f"{'could not reach it' if link.is_routed else 'does not forward requests: the link is not routed'}"
     )
 
 
@@ -72,7 +72,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     for topic in request.topics:
         refusal = policy_refusal(image, topic.name)
         if names.count(topic.name) > 1:
-            results[topic.name] = _failure(build, topic.name, ErrorCode.invalid_request, "the topic is named twice")
+            results[topic.name] = _failure(
+                build, topic.name, ErrorCode.invalid_request, "the request names the topic twice"
+            )
         elif refusal is not None:
             results[topic.name] = _failure(build, topic.name, ErrorCode.policy_violation, refusal)
         elif topic.name not in image.topics and not permits.take(_partition_count(services, topic)):

@@ -121,9 +121,13 @@ def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: A
     except PartitionFailure as failure:
         return failure
     if is_internal_topic(topic):
-        return PartitionFailure(ErrorCode.invalid_topic_exception, f"{topic} is internal")
+        return PartitionFailure(
+            ErrorCode.invalid_topic_exception, f"{topic} is internal: its records cannot be deleted"
+        )
     if hosted.config.is_compacted and not hosted.config.is_deleted:
-        return PartitionFailure(ErrorCode.policy_violation, f"{topic} is compacted and does not delete")
+        return PartitionFailure(
+            ErrorCode.policy_violation, f"{topic} has a cleanup.policy without delete: its records cannot be deleted"
+        )
     high_watermark = hosted.state.high_watermark
     offset = high_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= high_watermark:

@@ -29,7 +29,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     if getattr(request, "endpoint_type", _BROKERS_ENDPOINT_TYPE) != _BROKERS_ENDPOINT_TYPE:
         return build.response(
             error_code=ErrorCode.mismatched_endpoint_type,
-            error_message=f"endpoint type {request.endpoint_type} is asked for, and this is a broker: ask for type 1",
+            error_message=f"endpoint type {request.endpoint_type} is not available at a broker; accepted: 1",
             cluster_id="",
             brokers=(),
         )

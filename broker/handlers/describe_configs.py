@@ -138,7 +138,7 @@ def _refusal(services: BrokerServices, resource: Any) -> tuple[ErrorCode, str | 
     if resource.resource_type == GROUP_RESOURCE:
         return (ErrorCode.none, None) if name else (ErrorCode.invalid_request, "Group name must not be empty")
     if resource.resource_type != TOPIC_RESOURCE:
-        message = "only topics, groups and the broker that is asked can be described"
+        message = "only topics, groups and the broker that receives the request can be described"
         return ErrorCode.invalid_request, message
     if not is_valid_topic_name(name):
         return ErrorCode.invalid_topic_exception, f"{name!r} is not a topic name"

@@ -44,7 +44,7 @@ def _described(services: BrokerServices, context: RequestContext, group_id: str,
             context,
             group_id,
             error=ErrorCode.group_id_not_found if is_error else ErrorCode.none,
-            message=f"group {group_id} is not there" if is_error else None,
+            message=f"group {group_id} does not exist" if is_error else None,
             state=GroupState.DEAD.value,
             operations=NOT_ASKED if is_error else operations,
         )

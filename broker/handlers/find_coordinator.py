@@ -119,14 +119,16 @@ def find(services: BrokerServices, context: RequestContext, key: str, key_type: 
         return _located(image, context, _coordinator(services, image, key, is_local=context.is_own_tool))
     if key_type == TRANSACTION_KEY_TYPE:
         return _located(image, context, services.transaction_routing.coordinator(key))
-    return _unavailable("share groups are not there; groups and transactions are")
+    return _unavailable(
+        f"key type {key_type} is not supported; accepted: {GROUP_KEY_TYPE} (group), {TRANSACTION_KEY_TYPE} (transaction)"
+    )
 
 
 def _located(image: ClusterImage, context: RequestContext, node_id: int) -> Found:
     brokers = image.brokers if context.is_own_tool else image.routed_brokers()
     broker = brokers.get(node_id)
     if broker is None:
-        return _unavailable("there is no coordinator now")
+        return _unavailable("no coordinator is available")
     for endpoint in broker.endpoints:
         if endpoint.listener == context.listener:
             return Found(node_id, endpoint.host, endpoint.port)
@@ -147,7 +149,7 @@ async def _ask_site(
 
 def _relocated(image: ClusterImage, context: RequestContext, answered: Any) -> Found:
     if answered is None:
-        return _unavailable("the site that coordinates it does not answer")
+        return _unavailable("the coordinator's site does not answer")
     if answered.error_code is not ErrorCode.none:
         return Found(error=answered.error_code, message=answered.error_message)
     return _located(image, context, answered.node_id)

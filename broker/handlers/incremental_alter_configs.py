@@ -159,9 +159,7 @@ def _changed_list(services: BrokerServices, overrides: Any, config: Any) -> str:
         or definition.kind is not ConfigKind.LIST
         or config.config_operation not in (_APPEND, _SUBTRACT)
     ):
-        raise RefusedChange(
-            ErrorCode.invalid_config, f"{config.name} is not a list that could be extended or shortened"
-        )
+        raise RefusedChange(ErrorCode.invalid_config, f"{config.name} is not a list: append and subtract do not apply")
     current = [item for item in resolve(definition, services.configs.layers, overrides).text.split(",") if item]
     given = [item.strip() for item in config.value.split(",") if item.strip()]
     if config.config_operation == _APPEND:

@@ -207,7 +207,7 @@ def find_mirrored(
             ErrorCode.unknown_topic_or_partition if known is None else ErrorCode.not_leader_or_follower
         )
     if topic_id_bytes(topic_id) != hosted.topic_id:
-        raise PartitionFailure(ErrorCode.inconsistent_topic_id, "another topic has this name here")
+        raise PartitionFailure(ErrorCode.inconsistent_topic_id, "the topic with this name has another topic id")
     if not hosted.state.is_leader:
         raise PartitionFailure(ErrorCode.not_leader_or_follower)
     return hosted

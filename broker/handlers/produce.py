@@ -200,7 +200,7 @@ def _append(
 
 def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
     if is_internal_topic(topic):
-        raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators write to {topic}")
+        raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators may write to {topic}")
     if acks not in _ACKS:
         raise PartitionFailure(ErrorCode.invalid_required_acks)
     if partition.records is None:
@@ -273,7 +273,7 @@ def _finish(services: BrokerServices, exchange: Exchange, request: ProduceReques
     if request.acks == ACKS_NONE:
         if done.error_count:
             exchange.count_errors(_errors_in(done.topics))
-            exchange.abort("a produce request without acks failed")
+            exchange.abort("a produce request with acks=0 failed")
         else:
             _rest_ms(services, exchange)
             exchange.answer_nothing()

@@ -44,5 +44,5 @@ def _answer(services: BrokerServices, directories: Sequence[str], request: Any) 
     if request.action == DELETE:
         quarantine.delete(directories, request.name)
         return QuarantineResponse(error_code=ErrorCode.none)
-    message = f"action {request.action} is not known: accepted are {LIST} (list), {READ} (read) and {DELETE} (delete)"
+    message = f"action {request.action} is unknown; accepted: {LIST} (list), {READ} (read) and {DELETE} (delete)"
     return QuarantineResponse(error_code=ErrorCode.invalid_request, error_message=message)

@@ -70,7 +70,7 @@ async def _keep(services: BrokerServices, request: Any, topic: Any, partition: A
     except OSError as error:
         return outcome(ErrorCode.kafka_storage_error, f"the quarantine cannot be written: {error.strerror or error}")
     _state_change.warning(
-        "records are in quarantine",
+        "records copied to the quarantine",
         topic=entry.topic,
         partition=entry.partition,
         first_offset=entry.first_offset,

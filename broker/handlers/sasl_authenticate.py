@@ -23,7 +23,7 @@ async def handle(_services: BrokerServices, context: RequestContext, _request: A
     """Answer a SaslAuthenticate request."""
     return builder(API_KEY, context.api_version).response(
         error_code=ErrorCode.illegal_sasl_state,
-        error_message="this listener asks for no login: connect with security.protocol=PLAINTEXT",
+        error_message="this listener has no authentication: connect with security.protocol=PLAINTEXT",
         auth_bytes=b"",
         session_lifetime=i64Timedelta.parse(NO_THROTTLE),
     )

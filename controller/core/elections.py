@@ -56,7 +56,7 @@ def elect_preferred(
     """The first assigned replica, when it is alive and in sync and does not lead already."""
     preferred = replicas[0]
     if leader == preferred:
-        return NoLeader(f"the preferred replica {preferred} leads already")
+        return NoLeader(f"the preferred replica {preferred} is already the leader")
     if preferred not in live or preferred not in isr:
         return NoLeader(f"the preferred replica {preferred} is not alive and in sync")
     return Election(leader=preferred, isr=tuple(isr))
@@ -70,7 +70,7 @@ def elect_at_controlled_shutdown(
     for node in replicas:
         if node in staying and node in live:
             return Election(leader=node, isr=staying)
-    return NoLeader(f"no in-sync replica stays when {sorted(leaving)} leave")
+    return NoLeader(f"no in-sync replica remains when brokers {sorted(leaving)} leave")
 
 
 def elect_reassigned(

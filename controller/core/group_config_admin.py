@@ -19,7 +19,7 @@ def consider(draft: Draft, command: AlterGroupConfigs | GroupConfigsRead) -> str
     for change in command.changes:
         configs = _changed(draft.cluster.group_configs.get(change.group, {}), change)
         _replace(draft, change.group, configs, must_store=True)
-    return f"configs of {len(command.changes)} groups were asked for"
+    return f"configs of {len(command.changes)} groups were requested"
 
 
 def _changed(known: GroupConfigs, change: GroupConfigChange) -> dict[str, str]:

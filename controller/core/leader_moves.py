@@ -48,7 +48,7 @@ def _leave(draft: Draft, partition: TopicPartition, node: int) -> None:
     )
     if isinstance(election, NoLeader):
         draft.answer(partition, ErrorCode.eligible_leaders_not_available, election.reason)
-        draft.reasons.append(f"{partition} stays with the leaving broker {node}: {election.reason}")
+        draft.reasons.append(f"{partition} stays at the stopping broker {node}: {election.reason}")
         return
     draft.lead(partition, election.leader, election.isr)
 
@@ -63,7 +63,7 @@ def elect_leaders(draft: Draft, command: ElectLeaders) -> None:
                 draft.answer(partition, ErrorCode.unknown_topic_or_partition, f"There is no partition {partition}.")
             continue
         if known is None:
-            error, message = ErrorCode.eligible_leaders_not_available, "It has never had a leader."
+            error, message = ErrorCode.eligible_leaders_not_available, "The partition has never had a leader."
         elif command.is_unclean:
             error, message = _elect_unclean(draft, partition)
         else:
@@ -82,7 +82,7 @@ def take_unclean_election(draft: Draft, command: UncleanElectionRead) -> None:
 
 def _elect_unclean(draft: Draft, partition: TopicPartition) -> tuple[ErrorCode, str]:
     if draft.cluster.phase_of(partition) is PartitionPhase.ONLINE:
-        return ErrorCode.election_not_needed, "It has a leader."
+        return ErrorCode.election_not_needed, "The partition has a leader."
     draft.bring_online([partition], may_be_unclean=True)
     if draft.cluster.phase_of(partition) is PartitionPhase.ONLINE:
         return ErrorCode.none, ""
@@ -94,7 +94,7 @@ def _elect_preferred(draft: Draft, partition: TopicPartition) -> tuple[ErrorCode
     known = cluster.leaderships[partition]
     replicas = cluster.target_of(partition)
     if known.leader == replicas[0]:
-        return ErrorCode.election_not_needed, "The preferred replica leads already."
+        return ErrorCode.election_not_needed, "The preferred replica is already the leader."
     election = elections.elect_preferred(
         leader=known.leader, replicas=replicas, isr=known.isr, live=cluster.electable_for(partition)
     )
@@ -131,4 +131,4 @@ def _bring_home(draft: Draft, partitions: Iterable[TopicPartition], node: int) -
             error, _ = _elect_preferred(draft, partition)
             moved += error is ErrorCode.none
     if moved:
-        draft.reasons.append(f"{moved} partitions go back to broker {node}")
+        draft.reasons.append(f"{moved} partitions return to their preferred leader {node}")

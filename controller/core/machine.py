@@ -85,16 +85,16 @@ class ControllerMachine:
                 return f"broker {command.node_id} answered deletions"
             case ask.RetryDeletions():
                 topic_deletion.retry(draft)
-                return "failed deletions are tried again"
+                return "failed deletions are retried"
             case ask.TakeOver():
                 membership.take_over(draft, command)
-                return f"controller {draft.cluster.controller_id} takes over at epoch {draft.cluster.controller_epoch}"
+                return f"controller {draft.cluster.controller_id} becomes active with epoch {draft.cluster.controller_epoch}"
             case ask.BrokersListed():
                 membership.list_brokers(draft, command)
                 return "brokers were listed"
             case ask.QuarantineLookedAt():
                 quarantine.look_again(draft, command)
-                return f"topics in quarantine were read again, {len(command.problems)} stay there"
+                return f"topics in quarantine were read again; {len(command.problems)} remain"
             case ask.LinksListed():
                 membership.list_links(draft, command)
                 return "links were listed"
@@ -105,22 +105,22 @@ class ControllerMachine:
                 return f"broker {command.node_id} proposed in-sync replicas of {len(command.proposals)} partitions"
             case ask.BrokerUnreachable():
                 membership.hold_for_dead(draft, command)
-                return f"nothing listens at broker {command.node_id}"
+                return f"broker {command.node_id} refuses connections"
             case ask.BrokerAnswered():
                 membership.take_back(draft, command)
                 return f"broker {command.node_id} answers"
             case ask.ControlledShutdown():
                 leader_moves.prepare_shutdown(draft, command)
-                return f"broker {command.node_id} is about to stop"
+                return f"broker {command.node_id} begins a controlled shutdown"
             case ask.UnregisterBroker():
                 membership.unregister(draft, command)
-                return f"broker {command.node_id} is to be given up"
+                return f"broker {command.node_id} is unregistered by request"
             case ask.ReplicasOffline():
                 membership.take_offline_replicas(draft, command)
                 return f"broker {command.node_id} reported {len(command.partitions)} replicas offline"
             case ask.ElectLeaders():
                 leader_moves.elect_leaders(draft, command)
-                return "elections were asked for"
+                return "elections were requested"
             case ask.BalanceLeaders():
                 leader_moves.balance(draft, command.imbalance_percentage)
                 return "leaderships were balanced"
@@ -129,13 +129,13 @@ class ControllerMachine:
                 return f"unclean elections of all topics: {_WISHES[command.is_allowed]}"
             case ask.AlterReassignments():
                 reassignment.alter(draft, command)
-                return f"reassignments of {len(command.targets)} partitions were asked for"
+                return f"reassignments of {len(command.targets)} partitions were requested"
             case ask.AlterClientQuotas() | ask.ClientQuotasRead() | ask.AlterGroupConfigs() | ask.GroupConfigsRead():
                 return _take_entity_configs(draft, command)
         assert_never(command)
 
 
-_WISHES: Final = {True: "allowed", False: "ruled out", None: "as in the properties file"}
+_WISHES: Final = {True: "allowed", False: "forbidden", None: "as in the properties file"}
 
 
 def _names(names: Iterable[str]) -> str:
@@ -158,10 +158,10 @@ def _take_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFo
     match command:
         case ask.TopicsDiscovered():
             _discover(draft, command)
-            return f"topics were found {_names(topic.name for topic in command.topics)}"
+            return f"topics were found: {_names(topic.name for topic in command.topics)}"
         case ask.PartitionsFound():
             topic_admin.take_partitions(draft, command)
-            return f"the assignment of {command.topic!r} was written by somebody else"
+            return f"the assignment of {command.topic!r} was written by another process"
         case ask.TopicConfigsRead():
             _take_configs(draft, command)
             return f"configs of {command.topic!r} were read"

@@ -3,7 +3,7 @@
 A broker that registered again (another epoch) is taken as gone and come back: its process may have lost the unflushed end
 of its logs, so what it led gets a new leader epoch.
 
-A broker where nothing listens any more is held for dead before its registration ends. That may be wrong, and then does no harm: what it
+A broker where nothing listens any more is presumed dead before its registration ends. That may be wrong, and then does no harm: what it
 led has higher epochs elsewhere, which its followers follow, and it is taken back when it answers.
 """
 
@@ -45,7 +45,7 @@ def take_over(draft: Draft, command: TakeOver) -> None:
     distrust_restarted(draft, tuple(cluster.leaderships))
     for node in sorted(command.unreachable & cluster.brokers.keys()):
         _lose(draft, node, is_presumed=True)
-        draft.reasons.append(f"broker {node} is held for dead")
+        draft.reasons.append(f"broker {node} is presumed dead")
     leaderless = [
         partition for partition, phase in cluster.partition_phases.items() if phase is not PartitionPhase.ONLINE
     ]
@@ -107,7 +107,7 @@ def hold_for_dead(draft: Draft, command: BrokerUnreachable) -> None:
         return
     _lose(draft, command.node_id, is_presumed=True)
     draft.has_membership_changed = True
-    draft.reasons.append(f"broker {command.node_id} is held for dead")
+    draft.reasons.append(f"broker {command.node_id} is presumed dead")
 
 
 def take_back(draft: Draft, command: BrokerAnswered) -> None:
@@ -118,7 +118,7 @@ def take_back(draft: Draft, command: BrokerAnswered) -> None:
     draft.record(facts.PresumptionDropped(node_id=command.node_id))
     _add(draft, [broker])
     draft.has_membership_changed = True
-    draft.reasons.append(f"broker {command.node_id} was wrongly held for dead")
+    draft.reasons.append(f"broker {command.node_id} was wrongly presumed dead")
 
 
 def unregister(draft: Draft, command: UnregisterBroker) -> None:
@@ -140,7 +140,7 @@ def _add(draft: Draft, come: Sequence[Broker]) -> None:
     for broker in come:
         if broker.node_id in draft.cluster.unregistered:
             draft.record(facts.UnregistrationEnded(node_id=broker.node_id))
-            draft.reasons.append(f"broker {broker.node_id}, which was given up, is back")
+            draft.reasons.append(f"broker {broker.node_id}, which was unregistered, registered again")
         draft.record(facts.BrokerJoined(broker=broker))
         draft.image_nodes.add(broker.node_id)
     _welcome(draft, {broker.node_id for broker in come})

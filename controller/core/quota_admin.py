@@ -19,7 +19,7 @@ def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str
         _take_quotas(draft, command)
         return "quotas were read"
     _alter_client_quotas(draft, command)
-    return f"quotas of {len(command.changes)} entities were asked for"
+    return f"quotas of {len(command.changes)} entities were requested"
 
 
 def _alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:

@@ -98,7 +98,7 @@ def _cancel_refusal(draft: Draft, partition: TopicPartition) -> Refusal | None:
         return Refusal(ErrorCode.no_reassignment_in_progress, "No reassignment is in progress.")
     known = draft.cluster.leaderships.get(partition)
     if known is not None and not set(known.isr) & set(_original(draft, partition)):
-        message = "None of the former replicas is in sync: to go back would lose records."
+        message = "No former replica is in sync: a cancellation would lose records."
         return Refusal(ErrorCode.invalid_replica_assignment, message)
     return None
 
@@ -112,7 +112,7 @@ def _begin(draft: Draft, begun: Mapping[str, Mapping[int, NewReplicas]]) -> None
         for index, new in begun[topic].items():
             _start_replicas(draft, topic, index, set(new.replicas) - set(former[index]))
             _drop_replicas(draft, topic, index, set(former[index]) - set(new.replicas))
-        draft.reasons.append(f"{topic!r} is reassigned: partitions {sorted(begun[topic])}")
+        draft.reasons.append(f"{topic!r}: reassignment begins for partitions {sorted(begun[topic])}")
 
 
 def _start_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -> None:
@@ -193,4 +193,4 @@ def _narrow(draft: Draft, targets: Mapping[TopicPartition, tuple[int, ...]]) -> 
         draft.record(facts.PartitionsReassigned(topic=topic, partitions=dict(narrowed[topic])))
         for index, new in narrowed[topic].items():
             _drop_replicas(draft, topic, index, set(former[index]) - set(new.replicas))
-        draft.reasons.append(f"{topic!r} has its replicas: partitions {sorted(narrowed[topic])}")
+        draft.reasons.append(f"{topic!r}: reassignment is complete for partitions {sorted(narrowed[topic])}")

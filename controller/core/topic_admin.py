@@ -173,13 +173,13 @@ def take_partitions(draft: Draft, command: PartitionsFound) -> None:
     added = {index: nodes for index, nodes in sorted(command.assignment.items()) if index not in topic.assignment}
     problem = refusal.message if refusal is not None else ""
     if kept != topic.assignment:
-        problem = "replicas of partitions that were there are changed by reassigning them"
+        problem = "replicas of existing partitions change only by a reassignment"
     elif sorted(command.assignment) != list(range(len(command.assignment))) or not all(added.values()):
-        problem = "partitions must follow each other, each with replicas"
+        problem = "partitions must be numbered without gaps, each with replicas"
     elif added and is_internal_topic(topic.name):
         problem = "the number of partitions of an internal topic cannot be changed"
     if problem:
-        draft.reasons.append(f"not taken over: {problem}")
+        draft.reasons.append(f"not applied: {problem}")
         added = {}
     draft.record(facts.PartitionsAdded(topic=topic.name, assignment=added, over_version=command.version))
     start_partitions(draft, (TopicPartition(topic.name, index) for index in added))

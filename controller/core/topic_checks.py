@@ -43,7 +43,10 @@ def check_name(name: str) -> Refusal | None:
     if problem:
         return Refusal(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
     if name == CLUSTER_METADATA_TOPIC:
-        return Refusal(ErrorCode.invalid_request, f"Topic '{name}' cannot be made: Kafka's controllers own this name.")
+        return Refusal(
+            ErrorCode.invalid_request,
+            f"Topic '{name}' cannot be created: the name is reserved for Kafka's controllers.",
+        )
     return None
 
 
@@ -79,7 +82,7 @@ def check_present(cluster: Cluster, name: str) -> Refusal | None:
 
 
 def _quarantined(cluster: Cluster, name: str) -> str:
-    return f"Topic '{name}' is in quarantine until what ZooKeeper holds of it is mended: {cluster.quarantine[name]}"
+    return f"Topic '{name}' is in quarantine until its znodes are repaired: {cluster.quarantine[name]}"
 
 
 def check_link(cluster: Cluster, name: str, claim: LinkClaim) -> Refusal | None:
@@ -101,7 +104,7 @@ def check_link(cluster: Cluster, name: str, claim: LinkClaim) -> Refusal | None:
         return _violation(f"link '{link.name}' is fenced for a failover; topic '{name}' cannot be changed now")
     if is_stand_in(link):
         return _violation(
-            f"topic '{name}' cannot be changed while link '{link.name}' cannot be understood: it may carry the topic"
+            f"topic '{name}' cannot be changed while link '{link.name}' cannot be decoded: it may carry the topic"
         )
     return _violation(
         f"topic '{name}' is mirrored here by link '{link.name}' from site '{link.active_site}'; change it there"

@@ -58,7 +58,7 @@ def take_marks(draft: Draft, command: DeletionsMarked) -> None:
             continue
         if name not in draft.cluster.topics or not draft.cluster.rules.may_delete_topics:
             draft.record(facts.DeletionMarkDropped(topic=name))
-            draft.reasons.append(f"the mark to delete {name!r} was dropped")
+            draft.reasons.append(f"the deletion marker of {name!r} was removed")
             continue
         draft.record(facts.TopicDeletionRequested(topic=name, must_store=False))
         begin(draft, name)

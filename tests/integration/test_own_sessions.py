@@ -108,10 +108,10 @@ async def test_a_broker_that_was_killed_is_back_before_its_session_would_have_ex
     file.write_text("\n".join(f"{key}={value}" for key, value in settings.items()))
     command = [sys.executable, "-m", "cli.main", "broker", "--config", str(file)]
     broker = processes.run_command("broker", command, tmp_path / "process", {"PYTHONPATH": str(REPOSITORY)})
-    broker.wait_logged("clients are let in")
+    broker.wait_logged("broker accepts clients")
     broker.kill()
     broker.start()
-    broker.wait_ready(lambda: broker.log_text().count("clients are let in") == 2, LONG_SESSION_MS * 0.75)
+    broker.wait_ready(lambda: broker.log_text().count("broker accepts clients") == 2, LONG_SESSION_MS * 0.75)
     broker.stop()
     assert not (tmp_path / "data" / FILE_NAME).exists()
 

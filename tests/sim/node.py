@@ -273,7 +273,7 @@ class Running:
         if after.is_complete and not self.is_open:
             self.is_open = True
             self.world.network.listen(self.node.kafka_address, self.process, self._accept)
-            self.world.tell("clients are let in")
+            self.world.tell("broker accepts clients")
 
     def _accept(self, end: End, _: str) -> None:
         ServedConnection(end, self.dispatcher)

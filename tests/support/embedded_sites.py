@@ -141,7 +141,7 @@ class EmbeddedSites:
 
     def unanswered_questions(self, site: str) -> int:
         """How often the first broker says that it went on without an answer of the other site, for which it waits a second or two."""
-        return len(re.findall("could not be handed on.*no answer within", self.broker(site).log_text()))
+        return len(re.findall("could not be forwarded.*no answer within", self.broker(site).log_text()))
 
     def zookeeper(self, site: str) -> RunningProcess:
         """The ZooKeeper of a site."""

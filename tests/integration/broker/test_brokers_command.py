@@ -157,7 +157,7 @@ def test_controlled_shutdown_enable(processes: Processes, tmp_path: Path, zookee
     others = tuple(node for node in NODES if node != stopping)
     site.nodes[stopping].process.stop()
     eventually_sync(lambda: set(site.leaders("orders").values()) <= set(others), 30_000)
-    assert "handed over" not in site.nodes[stopping].process.log_text()
+    assert "controlled shutdown" not in site.nodes[stopping].process.log_text()
     asked = sum(
         site.nodes[node].figure(
             "kafka_controller_controllereventmanager_eventqueueprocessingtimems_count", command="ControlledShutdown"

@@ -44,7 +44,7 @@ def test_a_clean_stop_needs_no_recovery(start_broker: Callable[..., LoneBroker])
     broker.restart()
     assert end_offset(broker, "t") == 50
     assert "log recovered" not in broker.process.log_text()
-    assert "logs were checked" not in broker.process.log_text()
+    assert "recovered logs after unclean shutdown" not in broker.process.log_text()
 
 
 def test_after_kill_9_everything_acknowledged_is_there(start_broker: Callable[..., LoneBroker]) -> None:

@@ -199,7 +199,7 @@ async def test_an_orderly_stop_moves_leaders_first(calm_site: ReplicatedSite) ->
         leaving = site.nodes[site.leaders(TOPIC)[0]]
         since = time.monotonic()
         leaving.process.stop()
-        assert "leaderships are handed over" in leaving.process.log_text()
+        assert "controlled shutdown moved all leaderships" in leaving.process.log_text()
         load.wait_acknowledged(500)
         tell("orderly stop of a leader", load, since)
         leaving.restart()
@@ -236,7 +236,7 @@ async def test_a_leader_that_stops_in_order_names_its_successor_and_keeps_what_i
     assert named <= {successor}
     assert offsets == list(range(1, len(offsets) + 1))
     # what a slow follower had not taken when the leadership went is refused, and may be in the successor's log all the same
-    is_in_doubt = "records that producers wait for are not replicated yet" in site.nodes[leader].process.log_text()
+    is_in_doubt = "replication took too long" in site.nodes[leader].process.log_text()
     assert ends[TOPIC, 0].end_offset - len(offsets) - 1 in ((0, 1) if is_in_doubt else (0,))
 
 

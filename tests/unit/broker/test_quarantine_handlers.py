@@ -122,4 +122,4 @@ async def test_what_does_not_fit_is_refused_with_the_key(tmp_path: Path) -> None
 async def test_an_action_that_is_not_known_is_refused(tmp_path: Path) -> None:
     refused = await asked(services_at(tmp_path, b"a"), 9)
     assert refused.error_code is ErrorCode.invalid_request
-    assert "accepted are 0 (list), 1 (read) and 2 (delete)" in refused.error_message
+    assert "accepted: 0 (list), 1 (read) and 2 (delete)" in refused.error_message

@@ -37,7 +37,7 @@ REPOSITORY = Path(__file__).parents[2]
 READY_WITHIN_MS = 180_000
 STOP_WITHIN_MS = 90_000
 """More than `antipode up` itself gives one part after the other."""
-COMMAND_WITHIN_S = 120
+COMMAND_WITHIN_S = 400
 LINK = "a-b"
 
 

@@ -29,7 +29,7 @@ from tests.support.log_batches import batch
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.raw_client import RawClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 AT_HOME = "home-.*"
 CREATE_TOPICS = 19

@@ -99,7 +99,7 @@ async def test_a_partitioner_that_returns_no_number_is_named() -> None:
             return cast("int", None)
 
     async with ScriptedCluster(partitions=3) as cluster, producing(cluster, partitioner=Nonsense) as producer:
-        with pytest.raises(PartitionOutOfRange, match="chose partition None"):
+        with pytest.raises(PartitionOutOfRange, match="returned partition None"):
             await producer.send(numbered(1))
 
 

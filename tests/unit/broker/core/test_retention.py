@@ -68,7 +68,7 @@ def test_a_segment_rolls_by_size_time_index_and_reach():
     assert "segment.bytes" in roll(incoming_bytes=101)
     assert "segment.ms" in roll(timestamp_ms=1_601)
     assert "index" in roll(ACTIVE._replace(is_index_full=True))
-    assert "reach" in roll(last_offset=100 + RELATIVE_OFFSET_MAX + 1)
+    assert "too far" in roll(last_offset=100 + RELATIVE_OFFSET_MAX + 1)
 
 
 def test_without_timestamps_age_counts_from_creation():
@@ -79,4 +79,4 @@ def test_without_timestamps_age_counts_from_creation():
 def test_an_empty_segment_rolls_only_for_reach():
     empty = ACTIVE._replace(size_bytes=0)
     assert roll(empty, incoming_bytes=5_000, timestamp_ms=10**9) == ""
-    assert "reach" in roll(empty, last_offset=2**33)
+    assert "too far" in roll(empty, last_offset=2**33)

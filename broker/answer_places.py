@@ -1,8 +1,9 @@
-"""The order of answers on a connection that takes up further requests before the first is answered (`connections.py`).
+"""Order the responses of a connection that starts a request before the earlier ones are answered.
 
-A handler that keeps nothing of its frame, and whose like need not wait for each other, takes a place for its answer; requests of the same
-API that follow are handled meanwhile, all others wait until no place is left open. What is answered goes out when everything ahead of it
-is, and what is answered in one turn of the loop goes out together.
+A handler that no longer needs its request buffer may take a place for its answer, so that the next
+request of the same API can start. Requests of other APIs wait until no place is open. An answer is
+sent once all earlier ones are, and answers of one turn of the loop are sent together
+(`connections.py`).
 """
 
 from __future__ import annotations

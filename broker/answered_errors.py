@@ -1,6 +1,6 @@
-"""Which error codes an answer carries: of the whole, and of every topic, partition, group or resource in it.
+"""Find the error codes in an answer: its own, and those of topics, partitions, groups, resources.
 
-Where the codes are follows from the types, and is looked up once for each. An answer that carries none costs a few looks.
+The types of an answer determine where its codes are. Each type is examined once.
 
 Caller: broker/dispatch.py.
 """

@@ -1,7 +1,8 @@
-"""The bounds of a broker's connections, and which addresses the hosts mean that have bounds of their own.
+"""Limits of a broker's connections, and the addresses of host names that have their own limits.
 
-Kafka looks names in `max.connections.per.ip.overrides` up when they are configured, not with each connection; so does `HostAddresses`. At
-the start of a broker a name that is not known is a configuration error, later it is logged and has no effect.
+Like Kafka, `HostAddresses` resolves names in `max.connections.per.ip.overrides` when they are
+configured, not for each connection. An unknown name is a configuration error when the broker
+starts; later it is logged and its limit has no effect.
 """
 
 from __future__ import annotations

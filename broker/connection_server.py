@@ -1,9 +1,11 @@
-"""The listeners of one broker: accepts within limits, reaps the idle, drains at the end.
+"""The listeners of one broker: accept within limits, close idle connections, drain at the end.
 
-Limits are Kafka's: connections in all and for each address, how fast they are made, idle time. When there are as many as there may be in
-all, those that come wait unaccepted until one closes; the listener between brokers, where clients have another, takes its own all the
-same and ends the longest unused one of the others. One too many from an address is closed at once. Half-received requests that keep
-memory others wait for, and make no progress, lose their connection too.
+Limits are Kafka's: connections in total and for each address, connection rates, idle time. At
+`max.connections`, new connections wait unaccepted until one closes. The inter-broker listener, if
+clients have another one, still accepts and closes the connection of another listener that was idle
+for the longest time. A connection over the limit of its address is closed at once. An incomplete
+request that makes no progress, and holds memory that other connections wait for, also loses its
+connection.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""What logs here lost to another history: counted by partition, and copied into a file before it is cut.
+"""Truncated records: counted by partition, and copied into a file before the truncation.
 
-A leader that is cut off from its followers goes on taking acks=1 until it hears of its successor; what it took then, and what
-followers had of it, is cut when it follows. Before that the batches are copied, as they are, to `0.cut.<topic>-<partition>.log`
-beside the partitions' folders, where no broker looks for logs and Kafka's own dump tool can read it; a topic's name that is too long for
-that is shortened (`quarantine.truncated_name`). A copy is bounded for each partition; what does not fit, or cannot be written, is counted
-as not kept. It is not forced to disk. A cut that was interrupted copies again: a batch may be in the file twice.
+A leader that lost its followers accepts acks=1 until it learns of its successor. What it accepted
+then, and the copies of it at followers, is truncated when it becomes a follower. Before that the
+batches are copied unchanged to `0.cut.<topic>-<partition>.log` beside the partitions' folders.
+Brokers do not look for logs there, and Kafka's dump tool can read the file; a topic name that is
+too long is shortened (`quarantine.truncated_name`). Copies are bounded for each partition; what
+does not fit, or cannot be written, is counted as not kept. A copy is not flushed to disk. An
+interrupted truncation copies again: a batch may be in the file twice.
 
-Called on the event loop: by `following.py` before a cut, by `replicas.py` when a topic is deleted. Figures are read from other threads.
+Called on the event loop: by `following.py` before a truncation, by `replicas.py` when a topic is
+deleted. Other threads read the figures.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Brokers of the site whose connection has just broken: for a moment, Metadata waits for the controller instead of naming them as leaders.
+"""Suspected brokers: brokers of the site whose connection broke a moment ago. An image listener.
 
-A client whose leader dies asks another broker at once, and would be told the dead leader again before the controller has elected
-another; many clients then wait for their next regular refresh. The wait is bounded, for each doubt once, and ends with the next image that
-settles it or with a new connection. Only clients that are at work wait: who has just connected has no leader to lose. An image listener.
+For a moment Metadata waits for the controller instead of naming such a broker as a leader. A client
+whose leader dies asks another broker at once; without the wait it would receive the dead leader
+again, and many clients then wait for their next regular refresh. The wait is bounded, happens once
+for each suspicion, and ends with an image that settles it or with a new connection. A client that
+has just connected does not wait, because it has no leader to lose.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The broker's configuration as it is in force: the properties file, under it the defaults, over it what was altered while running.
+"""The broker's effective configuration: dynamic configs over the properties file over the defaults.
 
-What was altered lies in ZooKeeper (`config_store.py`), for all brokers of the site and for this one; `take` replaces both at once. A stored
-property that this broker cannot use is left out with a warning, it never stops a broker. Whoever must act on a change registers
-with `on_change`; everybody else reads `current` and `properties` when needed.
+Dynamic configs are in ZooKeeper (`config_store.py`), for all brokers of the site and for this one;
+`take` replaces both at once. A stored property that this broker cannot use is ignored with a
+warning; it never stops a broker. Code that must act on a change registers with `on_change`; other
+code reads `current` and `properties` when needed.
 
 Callers: broker/main.py, the config handlers through `BrokerServices`.
 """

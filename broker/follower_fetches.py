@@ -1,10 +1,12 @@
-"""Fetches of followers that wait for records, and which followers' sessions have to hear of a change in a partition.
+"""Waiting fetches of followers, and which followers' sessions must see a change of a partition.
 
-A purgatory of its own: followers want what is appended, consumers what is committed. A follower's fetch waits for its whole session and not
-under each of its partitions: a leader of thousands has quiet ones that nobody touches. What happens to a partition marks it in the
-sessions that have it (`core/fetch_sessions.py`), and the next look is at those alone.
+Followers have a purgatory of their own: they wait for appended records, consumers wait for
+committed ones. A follower's fetch waits for its whole session and not under each partition, because
+a leader of thousands of partitions has many idle ones. A change marks the partition in the sessions
+that have it (`core/fetch_sessions.py`), and the next answer examines only marked partitions.
 
-Callers: broker/replicas.py and whoever changes what followers are told; broker/handlers/fetch.py.
+Callers: broker/replicas.py and other code that changes what followers receive;
+broker/handlers/fetch.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A leader's answer applied to one follower's log: records appended as they are, the log cut where histories part, offsets followed.
+"""Apply a leader's answer to one follower's log: append, truncate, follow the leader's offsets.
 
-Plain calls on the event loop without network; `replica_fetcher.py` brings the answers, and truncates within
-`PartitionLog.truncation`, which does the disk's part in threads. What is appended has the leader's offsets and
-epochs. Nothing here is undone by a crash in between: the next fetch starts from whatever the log holds then.
+These are plain calls on the event loop without network; `replica_fetcher.py` fetches the answers
+and truncates within `PartitionLog.truncation`, which works on the disk in threads. Appended batches
+keep the leader's offsets and epochs. A crash in between undoes nothing: the next fetch starts from
+the content of the log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Kafka's broker properties that mean nothing here, or something that is not there: what to say of them.
+"""Kafka's broker properties that have no effect in Antipode, with the reasons.
 
-A file that served Apache Kafka may be brought along. What would leave a site less protected than its file says is refused
-(`runtime/protection.py`); what merely has no effect is named with the reason, once, at the start. Called by `broker/config.py`.
+A properties file of Apache Kafka may be used. A key whose absence makes a site less protected than
+its file states is refused (`runtime/protection.py`); a key that merely has no effect is logged once
+at the start, with the reason. Called by `broker/config.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The figures of a broker that are read when somebody asks: a table of names, meanings and where each is read.
+"""Figures of a broker that are read at each scrape: a table of names, meanings and functions.
 
-Names are those that Kafka's exporters make of Kafka's beans, where Kafka has the figure. Read from the metrics server's thread, so
-nothing here may wait or change anything.
+Where Kafka has the figure, the name is that of Kafka's bean as exporters write it. The thread of
+the metrics server reads them, so nothing here may wait or change anything.
 
 Caller: broker/main.py.
 """

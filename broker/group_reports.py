@@ -1,8 +1,9 @@
-"""What this broker says about the groups of a link: their committed offsets, and what the daemons of the link's mirror say of them. And
-how many transactions are committed and not marked yet: offsets among them are still to come.
+"""This broker's report on the groups of a link: committed offsets, and the mirror's own reports.
 
-The site agent asks, for failovers: a planned one waits until the standby has every offset, an unplanned one says how old those are that
-it has. Kept in memory only; a mirror tells again after its next round.
+It also counts the transactions that are committed without all their markers: their offsets are
+still to come. The site agent asks during failovers: a planned one waits until the standby has every
+offset, an unplanned one names the age of the offsets that the standby has. Reports are in memory
+only; a mirror reports again after its next round.
 """
 
 from __future__ import annotations

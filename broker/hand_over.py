@@ -1,11 +1,12 @@
-"""Controlled shutdown: before a broker stops, the controller moves what it leads to replicas in sync elsewhere.
+"""Controlled shutdown: before a broker stops, the controller moves its leaderships elsewhere.
 
-Producers shall lose nothing and wait little. From the moment at which the controller is asked, Produce requests wait; those that came
-before are given the time to be replicated, so that nothing is cut off the log when it changes hands. Afterwards what waits, and whatever
-else comes until the connection closes, is answered with the new leader's name (KIP-951).
+Producers must lose nothing and wait only briefly. Once the controller is asked, Produce requests
+wait. Earlier ones get time to be replicated, so that the move truncates nothing. Then the waiting
+requests, and all later ones until the connection closes, are answered with the new leader
+(KIP-951).
 
-Whatever cannot be moved (no other replica in sync, no controller) does not keep the broker from stopping; it is then missed as after
-any other stop. Called first of all by `main.Broker.stop`, while clients are still served.
+A leadership that cannot move (no other in-sync replica, no controller) does not keep the broker
+from stopping. Called first by `main.Broker.stop`, while the broker still serves clients.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""After a promotion: ends the transactions that the mirrored log has open, and that nobody can end any more.
+"""After a promotion: abort open transactions in the mirrored log that no coordinator can end.
 
-The coordinator of such a transaction is at the site that was active before, and its state is not mirrored: a promoted leader finds
-transactions that began below the offset of its own first epoch, and aborts them. A read-committed reader would wait for them for ever. The
-marker carries the next producer epoch, which fences the producer in this partition, should it still write under its former id.
-Told of every image; a partition without such transactions costs a look at an empty dict.
+The coordinator of such a transaction is at the formerly active site, and its state is not mirrored.
+A promoted leader finds transactions that began below the offset of its own first epoch and aborts
+them; otherwise a read-committed reader waits for them for ever. The marker carries the next
+producer epoch, which fences the producer in this partition if it still writes under its former id.
+An image listener: a partition without such transactions costs one look at an empty dict.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a broker does by itself, again and again: flushes, retention, removal, compaction, checkpoints, a look at silent standbys.
+"""Periodic work of a broker: flushes, retention, removal, compaction, checkpoints, standbys.
 
-Each job is a loop of its own; a failing disk is reported and tried again at the next turn, it never ends the broker. Retention and
-compaction wait for the first whole image, because only then the topics' own configs are known.
+Each job is a loop of its own. A failing disk is reported and tried again in the next round; it
+never ends the broker. Retention and compaction wait for the first whole image, because the topics'
+own configs are unknown before it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Carries the decision of a transaction into its partitions, however long that takes: to leaders here, and to others by WriteTxnMarkers.
+"""Send the decision of a transaction to its partitions until each one has it.
 
-A partition is done when its leader has committed the marker, when it is deleted, when it knows a newer producer epoch (its transaction is
-over then), or when another site leads it now (that site aborts what was open). Everything else is tried again. Called by
-`transaction_shard.py`, which cancels what runs when it ends; the next coordinator begins anew, and a marker twice does no harm.
+Partitions led here get a marker directly, others by WriteTxnMarkers. A partition is done when its
+leader has committed the marker, when it is deleted, when it knows a newer producer epoch (then its
+transaction is over), or when another site leads it (that site aborts open transactions). All other
+outcomes are retried. Called by `transaction_shard.py`, which cancels running work when it ends; the
+next coordinator starts again, and a repeated marker does no harm.
 """
 
 from __future__ import annotations

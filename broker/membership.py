@@ -1,8 +1,9 @@
-"""This broker's place in its site's ZooKeeper: the registration, the cluster id, and who is the active controller.
+"""This broker in its site's ZooKeeper: its registration, the cluster id, the active controller.
 
-The registration is ephemeral: when the session expires it is made again in the new session, with a new broker epoch (the znode's
-creation zxid). A node id that a live broker holds is refused; one that a dead session of ours has left behind is waited for. Topics
-and links are never read here: they come from the controller.
+The registration is ephemeral: when the session expires the broker registers again in a new session,
+with a new broker epoch (the znode's creation zxid). A node id that a live broker holds is refused;
+for one that an expired session of this broker holds, the broker waits. Topics and links are never
+read here: the controller sends them.
 """
 
 from __future__ import annotations

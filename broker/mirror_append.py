@@ -1,6 +1,7 @@
-"""Appends what a mirror brings to one partition: exactly once, whatever is sent again.
+"""Append a mirror's batches to one partition exactly once, also when they are sent again.
 
-The answers follow the table in `wire/private.py`. Called by the MirrorAppend handler, which has checked link, epoch and role.
+The answers follow the table in `wire/private.py`. Called by the MirrorAppend handler, which has
+checked link, epoch and role.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Replicas that this broker has lost with a log directory, reported to the controller so that others lead what was led here.
+"""Report replicas lost with a log directory to the controller, so that other brokers lead them.
 
-A report names all of them, so repeating one does no harm: it is made when their set changes, again until the controller has taken it,
-and again after each full image, whose sender may be a new controller that knows nothing of them. Kafka's brokers leave a notice in
-ZooKeeper for that and are then asked; a request of its own says at once what is lost, and under which registration.
+A report names all lost replicas, so a repetition does no harm. The broker reports when the set
+changes, again until the controller accepts, and again after each full image, whose sender may be a
+new controller without this knowledge. Kafka's brokers leave a notice in ZooKeeper instead and are
+then asked; a request states at once what is lost, and under which registration.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""What a client's request has changed at this site, reported to the brokers of the peers before the client hears that it is done.
+"""Report changes of topics to the peers' brokers before the client that made them gets its answer.
 
-Clients of a routed link see one cluster and ask any broker of both sites, so what one has answered as done all must know. Views come only
-each second; a report (TopicsChanged, `wire/private.py`) names just the topics that changed, whatever else there is, and goes to every
-broker of the peer at once. The handlers of requests that change topics call `tell` and wait for it.
+Clients of a routed link see one cluster and ask any broker of both sites, so all brokers must know
+a change that one of them has confirmed. Views come only each second; a report (TopicsChanged,
+`wire/private.py`) names only the changed topics and goes to every broker of the peer at once. The
+handlers of requests that change topics call `tell` and wait for it.
 
-An answer waits no longer than `TELL_TIMEOUT_MS` for a peer that is cut off, and not at all for a broker that left an earlier report without
-an answer: until it answers one again it is told in the background, one report at a time. What it misses its next view brings.
+An answer waits at most `TELL_TIMEOUT_MS` for an unreachable peer, and not at all for a broker that
+left an earlier report unanswered: until it answers again it gets reports in the background, one at
+a time. Changes that it misses come with its next view.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Waiting requests on the event loop: completes them when their partitions change or their time runs out.
+"""Waiting requests on the event loop: complete them when their partitions change or they time out.
 
-A thin shell over core/waiting.py. Changes are collected and looked at once per turn of the loop, so that many appends wake a waiting
-fetch once, after the producers have their answers. A waiting request says itself when it has enough.
+A thin shell over core/waiting.py. Changes are collected and handled once per turn of the loop, so
+that many appends wake a waiting fetch once, after the producers have their answers. A waiting
+request decides itself when it has enough.
 """
 
 from __future__ import annotations

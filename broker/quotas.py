@@ -1,8 +1,10 @@
-"""Client quotas at work: what requests cost is counted, and how long their clients must rest is said.
+"""Client quotas: count what requests cost, and compute how long clients are throttled.
 
-The quotas come with the image, so a change holds with the next request. Each broker counts for itself, as in Kafka. Antipode's own programs
-(other brokers, mirrors, tools) are never held back: replication must not wait behind clients, and a mirror has a byte rate of its own.
-`broker/core/client_quotas.py` decides. Handlers ask through `Exchange.rest_ms` (`broker/dispatch.py`).
+The quotas come with the image, so a change applies to the next request. Each broker counts for
+itself, as in Kafka. Antipode's own programs (other brokers, mirrors, tools) are never throttled:
+replication must not wait behind clients, and a mirror has a byte rate of its own.
+`broker/core/client_quotas.py` decides. Handlers ask through `Exchange.rest_ms`
+(`broker/dispatch.py`).
 """
 
 from __future__ import annotations

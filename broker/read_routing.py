@@ -1,6 +1,6 @@
-"""Sends a consumer to the replica in its rack: what `core/read_replicas.py` decides, from the image and what the leader knows.
+"""Send a consumer to the replica in its rack, as `core/read_replicas.py` decides.
 
-Callers: broker/handlers/fetch.py, at leaders.
+The input is the image and the leader's own state. Callers: broker/handlers/fetch.py, at leaders.
 """
 
 from __future__ import annotations

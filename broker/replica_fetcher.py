@@ -1,8 +1,9 @@
-"""Follows the partitions that one other broker leads: fetches raw batches from it, again and again, in one incremental session.
+"""Fetch raw batches of the partitions that one other broker leads, in one incremental session.
 
-One task and one connection a source broker. A partition that fails waits for itself with growing pauses and never holds up the others; a
-source that cannot be reached is tried again with jittered backoff. New partitions do not wait behind a long poll for old ones: its
-connection is given up. What an answer means for a log is in `following.py`.
+There is one task and one connection for each source broker. A partition that fails pauses, longer
+each time, and never delays the others; an unreachable source is retried with jittered backoff. New
+partitions do not wait for a long poll to end: the connection is closed instead. `following.py`
+applies the answers to the logs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Who follows whom: one fetcher for each broker that leads something of which this broker has a replica. An image listener.
+"""Assign partitions to fetchers: one for each broker that leads a replica here. An image listener.
 
-Or several fetchers, as `num.replica.fetchers` says: each has its share of the partitions and a connection of its own.
-Assignments follow images: a partition that found another leader moves to that one's fetcher, one that is led here or by nobody is left
-alone. Fetchers are made when first needed and ended when the broker stops or their source is no longer registered.
+With `num.replica.fetchers` above 1 each source broker has several fetchers; each has its share of
+the partitions and a connection of its own. Assignments follow images: a partition with another
+leader moves to that leader's fetcher; one that is led here, or that has no leader, has no fetcher.
+A fetcher is created when first needed, and ends when the broker stops or its source is no longer
+registered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The partitions of this broker: taken over from images, appended to, read from, described.
+"""The partitions of this broker: applied from images, appended to, read from, described.
 
-Owns every `HostedPartition` and its log. `apply` turns an image change into logs made, roles changed and logs deleted; it gives the
-loop back now and then, because an image may have thousands of partitions. Appends and reads are plain calls: what they checked
-stays true until they return. Whoever waits for a partition is told through the purgatories.
+Owns every `HostedPartition` and its log. `apply` turns an image change into created logs, changed
+roles and deleted logs; it yields to the event loop regularly, because an image may have thousands
+of partitions. Appends and reads are plain calls: what they checked stays true until they return.
+Requests that wait for a partition are notified through the purgatories.
 """
 
 from __future__ import annotations

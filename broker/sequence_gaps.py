@@ -1,10 +1,12 @@
-"""A gap in a producer's sequences: is it real, or has another leader taken what is missing here?
+"""Decide if a gap in a producer's sequences is real, or another leader has the missing batches.
 
-A broker that has been replaced as the leader, and does not know it yet, misses what its successor has acknowledged. Its
-OUT_OF_ORDER_SEQUENCE_NUMBER would be wrong: an idempotent producer begins a new epoch then and may write records twice, a transaction is
-aborted. So a leader that has other replicas in sync refuses such a batch at first with a code that producers repeat, and says that the
-sequence is out of order once it has proof: each in-sync replica has fetched twice since. The second of these fetches was sent after the
-answer to the first, so this replica followed the leader at that time, and no other leader had taken anything when the batch came.
+A broker that is replaced as the leader, and does not know it yet, lacks what its successor has
+acknowledged. Its OUT_OF_ORDER_SEQUENCE_NUMBER would be wrong: an idempotent producer would begin a
+new epoch and might write records twice, and a transaction would be aborted. So a leader with other
+in-sync replicas first refuses such a batch with a code that producers retry. It answers that the
+sequence is out of order once it has proof: each in-sync replica has fetched twice since. The
+replica sent the second fetch after the answer to the first, so it followed this leader at that
+time, and no other leader had appended anything when the batch came.
 
 Called by `replicas.py` only.
 """

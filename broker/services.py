@@ -1,7 +1,7 @@
-"""What every handler may use, in one value, and what a handler is told about its request.
+"""The services that every handler may use, in one value, and the context of a handler's request.
 
-Built once by `main.py`. The image is the only thing here that changes; `services.image` is always the newest, and a handler that
-must see one image throughout takes it once.
+Built once by `main.py`. The image is the only thing here that changes; `services.image` is always
+the newest, and a handler that must see one image throughout reads it once.
 """
 
 from __future__ import annotations

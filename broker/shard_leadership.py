@@ -1,7 +1,8 @@
-"""Which partitions of an internal topic this broker leads, with a shard for each: loaded when newly led, dropped when lost.
+"""The partitions of an internal topic that this broker leads, each with a shard.
 
-A shard whose append failed is dropped and replayed too, because nobody knows whether the append is in the log. Called by the group and
-the transaction coordinator, on the event loop.
+A shard is loaded when this broker becomes leader and dropped when it loses the leadership. A shard
+whose append failed is also dropped and replayed, because it is unknown whether the append is in the
+log. Called by the group and the transaction coordinator, on the event loop.
 """
 
 from __future__ import annotations

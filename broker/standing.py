@@ -1,12 +1,12 @@
-"""Whether this broker may still speak for what it led when it last ran: after a stop that its ZooKeeper session may not have outlived
-it asks.
+"""After a long pause of the process, verify the registration before answering as coordinator.
 
-A process that was stopped (SIGSTOP, a paused container, a host without CPU) goes on with what it knew, and the first requests find it
-before the controller does. What coordinators write then is refused by the replicas that another one leads by now; but what they answer
-from memory alone, a refusal for instance, would be old, and some refusals are final to a client. So until ZooKeeper has said that the
-registration is still there, and the image is one that was made for it, coordinators answer NOT_COORDINATOR: clients look for the
-coordinator elsewhere and come back if there is no other. A stopped process is noticed by a timer that did not run, or by the first
-request, whichever is first.
+A paused process (SIGSTOP, a paused container, a host without CPU) continues with old state, and the
+first requests reach it before the controller does. Replicas that another broker leads by then
+refuse a coordinator's writes. But answers from memory alone, a refusal for instance, may be
+outdated, and some refusals are final for a client. So coordinators answer NOT_COORDINATOR until
+ZooKeeper confirms that the registration still exists, and the image is one made for it: clients
+look for the coordinator elsewhere and return if there is no other. A late timer or the first
+request detects the pause, whichever comes first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Asks a transaction's coordinator whether a partition takes part in the transaction, or makes it take part (KIP-890).
+"""Ask a transaction's coordinator whether a partition takes part, or add the partition (KIP-890).
 
-Before a transaction's first batch enters a partition its leader asks; producers of the newer protocol leave the adding to the leader
-altogether. The coordinator may be this broker or another one of the site. Called by the Produce and TxnOffsetCommit handlers.
+A leader asks before a transaction's first batch enters a partition; producers of the newer protocol
+leave the adding to the leader altogether. The coordinator may be this broker or another one of the
+site. Called by the Produce and TxnOffsetCommit handlers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Topics that a client asks about, that this site has not heard of, and that a peer may have.
+"""Ask a peer about topics that a client names and that this site does not know.
 
-A peer's view is up to a second old, and clients ask any broker of both sites: one that has just made a topic at one site would be told
-by the other that there is none, and librdkafka gives records back as soon as it hears that of a topic it has seen. So the peer is
-asked. What it says is for one answer and is not kept; the view brings it soon enough. Used by the Metadata handler.
+A peer's view is up to a second old, and clients ask any broker of both sites. Without the question,
+a client could create a topic at one site and get the answer from the other that it does not exist;
+librdkafka then fails the records of a topic that it has seen. The peer's answer serves one response
+and is not kept; the next view has the topic. Used by the Metadata handler.
 """
 
 from __future__ import annotations

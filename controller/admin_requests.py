@@ -1,7 +1,8 @@
-"""Requests that Kafka's older tools leave in ZooKeeper: partitions to move, preferred leaders to elect.
+"""Requests that Kafka's older tools leave in ZooKeeper: reassignments and preferred elections.
 
-They become the commands that clients give. A request to move partitions stays until each of them is where it shall be or was refused, and
-loses them one by one; it is read again by whoever takes the office over. One to elect leaders is gone as soon as it was tried.
+They become the commands that clients send. A reassignment request stays until each of its
+partitions is moved or refused, and loses them one by one; the next controller reads it again. An
+election request is deleted as soon as it was tried.
 """
 
 from __future__ import annotations

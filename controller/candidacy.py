@@ -1,11 +1,12 @@
 """Election of one active controller per site through ZooKeeper.
 
-A candidate creates the ephemeral `/controller` and raises `/controller_epoch` in one transaction, so there is never a
-controller without an epoch of its own, nor an epoch raised by one that was not elected. A node left by an earlier session of this
-very candidate is waited out like anybody else's; one of the present session (an answer lost with a connection) is replaced, and so is
-that of a controller where nothing listens any more: the epoch that the claim raises deposes it, should it live after all.
-A tenure ends when the node is gone or another's, when the session is lost, or when ZooKeeper has been out of reach for as
-long as the session lives: kazoo reports a loss only once it is connected again.
+A candidate creates the ephemeral `/controller` and raises `/controller_epoch` in one transaction,
+so every controller has an epoch of its own, and only an elected controller raises the epoch. A
+candidate waits until a node of another session expires, also of its own earlier session. A node of
+its present session (an answer lost with a connection) is replaced. So is the node of a controller
+that refuses connections: if that controller still lives, the raised epoch deposes it. A tenure ends
+when the node is gone or belongs to another session, when the session is lost, or when ZooKeeper is
+unreachable for as long as the session lives: kazoo reports a loss only after it reconnects.
 """
 
 from __future__ import annotations

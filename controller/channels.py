@@ -1,8 +1,8 @@
-"""One channel per broker: tells it what changed, in order, until it has it.
+"""One channel per broker: sends changes in order until the broker has them.
 
-A channel sends one batch at a time, built from the cluster at that moment, so batches can neither overtake each other nor
-pile up. A new or restarted broker gets the whole image, and so does one that refused or may have missed a batch:
-"what did it get" is never guessed. A channel ends when its broker's registration ends.
+A channel sends one batch at a time, built from the cluster at that moment, so batches neither
+overtake each other nor pile up. A new or restarted broker gets the whole image, and so does a
+broker that refused or may have missed a batch. A channel ends when its broker's registration ends.
 """
 
 from __future__ import annotations

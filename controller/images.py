@@ -1,4 +1,4 @@
-"""What a broker is told: the cluster, or the changed parts of it, as a `ControlBatch`."""
+"""What a broker receives: the cluster, or the changed parts of it, as a `ControlBatch`."""
 
 from __future__ import annotations
 

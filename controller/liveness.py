@@ -1,4 +1,4 @@
-"""Is the process at an address the broker of a certain registration? Asked of brokers that were held for dead."""
+"""Check whether the process at an address is a certain broker. Used for brokers presumed dead."""
 
 from __future__ import annotations
 

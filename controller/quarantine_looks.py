@@ -1,4 +1,4 @@
-"""Looking at the topics in quarantine again and again: their znodes may be mended, removed, or broken in another way.
+"""Re-read the topics in quarantine: their znodes may be repaired, removed, or newly broken.
 
 Caller: `event_loop.py`, for the time of a tenure.
 """

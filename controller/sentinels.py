@@ -1,6 +1,7 @@
-"""One sentinel for each registered broker: tells the event loop when nothing listens there any more, and when it answers again.
+"""One sentinel per registered broker: reports that it refuses connections or answers again.
 
-Sentinels follow the cluster: a broker that joins gets one, one whose registration ends loses it. Made for one tenure.
+Sentinels follow the cluster: a broker that joins gets one, and loses it when its registration ends.
+They report to the event loop and exist for one tenure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether the candidates of a site decide by the same rules.
+"""Check whether the candidates of a site have the same site-wide settings.
 
-Some keys count for the whole site, but each candidate reads them from its own file: with files that differ, the site changes its mind
-with each election. The controller in office leaves its rules in ZooKeeper, and each candidate compares them with its own when it starts
-and when it takes over.
+Some keys apply to the whole site, but each candidate reads them from its own file: with different
+files, the site's behaviour changes with each election. The active controller stores its values in
+ZooKeeper, and each candidate compares them with its own when it starts and when it is elected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a committed decision says in the state-change log: leaderships one by one, phases of partitions and replicas by topic.
+"""Write a decision to the state-change log: leaderships, and phases of partitions and replicas.
 
-From these lines the phases can be replayed: each names where the partitions are now. Caller: `event_loop.py`.
+Leaderships are written one by one, phases by topic. The phases can be replayed from these lines:
+each names the new phase. Caller: `event_loop.py`.
 """
 
 from __future__ import annotations

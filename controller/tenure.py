@@ -1,4 +1,4 @@
-"""A term of office: what a candidate holds from the moment it is elected, and proves with every write."""
+"""A tenure: what a candidate holds from its election on, and proves with every write."""
 
 from __future__ import annotations
 

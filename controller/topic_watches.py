@@ -1,10 +1,11 @@
-"""Topics whose assignment somebody else writes: partitions that Kafka's older tools add by changing `/brokers/topics/<topic>` itself, and
-topics that come into being in more than one write.
+"""Watch topics whose assignment another process writes.
 
-Each topic's znode is watched. A version that the controller does not know is read and given to it as a command, and what it takes
-over it writes again, because such tools drop the topic id. Looks are few at a time: a site may have thousands of topics, and all
-watches fire when the connection breaks; the first begin when a takeover is over. A node that cannot be understood is reported,
-and looked at again when it changes.
+Kafka's older tools add partitions by changing `/brokers/topics/<topic>` themselves, and some topics
+are created in more than one write. Each topic's znode has a watch. The controller gets an unknown
+version as a command, and writes again what it applies, because such tools drop the topic id. Few
+znodes are read at a time: a site may have thousands of topics, and all watches fire when the
+connection breaks; the first reads begin when a takeover is over. A malformed node is reported, and
+read again when it changes.
 
 Caller: `event_loop.py`, for the time of a tenure.
 """

@@ -1,8 +1,9 @@
-"""Following what others write to ZooKeeper: read with a watch, deliver, wait for the watch, read again.
+"""Follow a value in ZooKeeper: read with a watch, deliver, wait for the watch, read again.
 
-ZooKeeper's watches fire once and say only that something changed, so each turn reads the whole value and the controller compares it
-with what it knows: nothing is missed, and a change that comes back to where it was costs one comparison. A watch also
-fires when the connection breaks; the next read then waits until it is back.
+ZooKeeper's watches fire once and state only that something changed, so each turn reads the whole
+value and the controller compares it with its own: no change is lost, and one that is reverted costs
+a comparison. A watch also fires when the connection breaks; the next read then waits until it is
+back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Members of the classic protocol inside a KIP-848 group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup read as heartbeats. Pure.
+"""Members of the classic protocol inside a KIP-848 group: their requests read as heartbeats. Pure.
 
-Such a member never leads and assigns nothing: the coordinator's target is its assignment too, in the consumer protocol's form. Its
-generation is its member epoch. Joining says what it owns, so each join takes it one step further: first it is given what it may keep,
-then, once the others have let go, the rest. A heartbeat tells it to join again whenever there is a next step. Called by `groups.py`.
+This covers JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Such a member never leads and assigns
+nothing: it receives the coordinator's target assignment in the consumer protocol's format. Its
+generation is its member epoch. A JoinGroup states what the member owns, so each join takes it one
+step further: first it keeps the partitions that it may keep, then it receives the partitions that
+other members have released. A heartbeat asks it to rejoin when there is a next step. Called by
+`groups.py`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Which quota holds for a client, and how long it has to rest: Kafka's precedence and throttle times. Pure.
+"""Which quota applies to a client, and its throttle time: Kafka's precedence and arithmetic. Pure.
 
-For each kind of quota the first of these entities that has it holds: user and client id, user and any client, user, any user and client id,
-any user and any client, any user, client id, any client. What is used counts for the names that the entity tells: all clients of a
-user share the user's quota, and those that fall under "any user" have one each.
+For each kind of quota the first of these entities that has it applies: user and client id, user and
+any client, user, any user and client id, any user and any client, any user, client id, any client.
+Usage counts for the names in the entity: all clients of a user share the user's quota, and each
+user that falls under "any user" has a quota of its own.
 
-A bandwidth or a request-time quota is a `WindowedRate`; whoever is above it rests until the rate over the windows is down to it.
-Topics and partitions that are created and deleted draw on a `TokenBucket` (KIP-599), so that a burst of them is taken whole or not begun.
-Used by broker/quotas.py.
+A bandwidth or request-time quota is a `WindowedRate`: a client above it is throttled until the rate
+over the windows is back at the quota. Creations and deletions of partitions draw on a `TokenBucket`
+(KIP-599), so that a burst is accepted whole or not begun. Used by broker/quotas.py.
 """
 
 from __future__ import annotations

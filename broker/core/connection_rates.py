@@ -1,7 +1,8 @@
-"""How fast connections may be made: by each address (KIP-612), and to the whole broker. Pure.
+"""Limits on how fast clients connect: for each address (KIP-612), and for the whole broker. Pure.
 
-A connection from an address that is above its rate is held for the time that the address must rest and then closed, and does not count; one
-too many for the whole broker is taken, and then none for a while. Used by broker/connection_server.py.
+A connection from an address above its rate is held for the throttle time and then closed; it does
+not count. When the whole broker exceeds its rate, the connection is accepted and the listener then
+pauses. Used by broker/connection_server.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a follower does with its leader's answers: where to cut its log, where to go on, whether an answer still counts.
+"""How a follower applies its leader's answers: where to truncate, where to continue. Pure.
 
-Pure. Logs of two replicas are equal up to the end of the last leader epoch that both have (KIP-101, KIP-279); a fetch names the epoch of
-the follower's last batch, and a leader that knows another end of it answers with that instead of records. Called by
-`replica_fetcher.py`.
+Logs of two replicas are equal up to the end of the last leader epoch that both have (KIP-101,
+KIP-279). A fetch names the epoch of the follower's last batch; a leader where that epoch has
+another end answers with that end instead of records. Also decides whether an answer is outdated.
+Called by `replica_fetcher.py`.
 """
 
 from __future__ import annotations

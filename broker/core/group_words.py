@@ -1,6 +1,7 @@
-"""What this broker has heard of one link's mirror (`wire/group_words.py`): the last word of each daemon, and how old each part is.
+"""The sync reports of one link's mirror at this broker: the last of each daemon, and their ages.
 
-Ages are counted by this broker's monotonic clock from what a daemon said when it said it: whoever puts a clock right changes none of them.
+`wire/group_words.py` defines a report. Ages run on this broker's monotonic clock from the age that
+the daemon reported, so that a corrected wall clock changes none of them.
 """
 
 from __future__ import annotations

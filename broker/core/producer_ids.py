@@ -1,7 +1,8 @@
-"""Producer ids of a broker: taken from blocks that the controller hands out, each id once. Pure.
+"""Producer ids of a broker: taken from blocks of the controller, each id once. Pure.
 
-A broker asks for its next block while the present one still has some ids, so that nobody waits. A block that a crash leaves half used is
-not used any further. A producer that names its id and epoch goes on under the next epoch (KIP-360), until the epochs are used up.
+A broker requests its next block while the present one still has some ids, so that no client waits.
+After a crash the remaining ids of a block are not used. A producer that names its id and epoch
+continues under the next epoch (KIP-360), until the epochs are used up.
 """
 
 from __future__ import annotations

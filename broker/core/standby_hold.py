@@ -1,16 +1,19 @@
-"""A partition of a sync link, at the site that writes: what waits for the standby, and for how long. Pure.
+"""A partition of a sync link at the active site: what waits for the standby, and how long. Pure.
 
-Under a sync link the standby counts like one more in-sync replica: the high watermark does not pass what it has acknowledged, so
-acks=all is answered, and consumers see a record, only when both sites have it. A link that may degrade stops waiting when the standby
-has acknowledged nothing for the timeout although records wait; it waits again as soon as the standby has caught up, and counts as
-degraded until everything that was shown without it is there too. One object for each leadership.
+Under a sync link the standby counts like one more in-sync replica: the high watermark does not pass
+the offset that the standby acknowledged. So acks=all is answered, and consumers see a record, only
+when both sites have it. A link that may degrade stops waiting when records wait and the standby
+acknowledges nothing for the timeout. It waits again once the standby has caught up, and counts as
+degraded until the standby has everything that was made visible without it. There is one object for
+each leadership.
 
-Caught up is a standby that has everything, or soon has what was there at some moment: while records keep coming it is always some round
-trips behind, and never has all of them.
+A standby has caught up when it has everything, or soon has what was there at some moment: while
+records keep coming it is always some round trips behind.
 
-A hold that is `released` from the beginning is that of a site promoted over a lost one (`dr/core/sync_policies.py` writes such a
-record): it does not wait out the timeout first. A policy that changes later says what happens from then on: what waits, or does not,
-stays so until the standby speaks or its time is up.
+A hold that is `released` from the beginning belongs to a site promoted over a lost one
+(`dr/core/sync_policies.py` writes such a record): it skips the first timeout. A later change of the
+policy affects only what follows: the hold stays as it is until the standby answers or its timeout
+ends.
 """
 
 from __future__ import annotations

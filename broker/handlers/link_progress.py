@@ -1,8 +1,9 @@
-"""LinkProgress (private): a sync link's mirror tells the source what its standby has.
+"""LinkProgress (private): a sync link's mirror reports to the source which records its standby has.
 
-Behaviour: taken at the link's epoch while this site is the one that writes; acknowledgements and reads that waited for the standby go on.
-What is said of partitions that this broker does not lead is passed over: the mirror tells the new leader. An offset beyond what this
-site's in-sync replicas have cannot be true and is refused with INVALID_REQUEST. Versions: 0.
+Behaviour: applied at the link's epoch while this site is active; acknowledgements and reads that
+waited for the standby continue. Reports on partitions that this broker does not lead are ignored:
+the mirror reports to the new leader. An offset beyond that of this site's in-sync replicas cannot
+be true and is refused with INVALID_REQUEST. Versions: 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""MirrorTransactionalIds (private): a mirror says who the transactional producers of the active site are.
+"""MirrorTransactionalIds (private): a mirror reports the active site's transactional producers.
 
-Behaviour: accepted only at the link's epoch, and only while the link's other site coordinates transactions in this one's stead. Kept as
-carried producers (`broker/core/transactions.py`); an id whose transaction this site has not ended is left alone. Versions: 0.
+Behaviour: accepted only at the link's epoch, and only while the link's other site coordinates
+transactions instead of this one. Kept as carried producers (`broker/core/transactions.py`); an id
+whose transaction this site has not ended stays unchanged. Versions: 0.
 Not done: nothing.
 """
 

@@ -1,7 +1,7 @@
-"""What the controller is asked or told, and what comes of it: commands in, one `Decision` out.
+"""The controller's commands and what they result in: commands in, one `Decision` out.
 
-Commands that a client waits for carry a `TopicOutcome` per topic back in `Decision.reply`. Chance enters as data
-(`topic_id`, `start_shift`), so that a decision is a function of cluster and command.
+Commands that a client waits for carry a `TopicOutcome` per topic back in `Decision.reply`. Chance
+enters as data (`topic_id`, `start_shift`), so that a decision is a function of cluster and command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""In-sync replicas that leaders propose: accepted when the proposal is made under the state that stands (KIP-497).
+"""In-sync replicas that leaders propose: accepted if based on the present state (KIP-497).
 
-A proposal names the leader epoch and the partition epoch that its leader knows. An older one is refused, and the answer says how things
-stand; so a repeated request, a leader that was replaced, or one that has missed a change cannot undo anything.
+A proposal names the leader epoch and the partition epoch that its leader knows. An outdated one is
+refused, and the answer states the present epochs; so a repeated request, a replaced leader, or a
+leader that missed a change cannot undo anything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Leaderships that move although nobody died: a broker that is about to stop, elections that are asked for or allowed, the balance.
+"""Leaderships that move without a failure: controlled shutdown, requested elections, balancing.
 
-`elections.py` says who may lead; here is for whom it is asked, and what a client hears.
+`elections.py` decides who may lead; this module decides for which partitions, and what the client's
+answer is.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Brokers that come and go, links that change sides, and the moment a controller takes over.
+"""Brokers that join and leave, links that change their active site, and a controller's takeover.
 
-A broker that registered again (another epoch) is taken as gone and come back: its process may have lost the unflushed end
-of its logs, so what it led gets a new leader epoch.
+A broker that registers again (with another epoch) counts as gone and come back: its process may
+have lost the unflushed end of its logs, so its leaderships get a new leader epoch.
 
-A broker where nothing listens any more is presumed dead before its registration ends. That may be wrong, and then does no harm: what it
-led has higher epochs elsewhere, which its followers follow, and it is taken back when it answers.
+A broker that refuses connections is presumed dead before its registration ends. If that is wrong it
+does no harm: other brokers lead its partitions with higher epochs, which its followers follow, and
+the broker joins again when it answers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Topics whose znodes cannot be understood: out of the controller's view until their znodes are mended, and untouched meanwhile.
+"""Topics whose znodes cannot be decoded: excluded and untouched until their znodes are repaired.
 
-Nothing is decided about such a topic, and brokers keep what they have of it: leaderships as they know them, and logs. All others go on.
+The controller decides nothing about such a topic, and brokers keep their state of it: the known
+leaderships, and the logs. All other topics continue.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""The Controller service of one candidate: clients' requests in, commands to the active controller, replies out.
+"""The Controller service of one candidate: clients' requests in, commands to the active controller,
+replies out.
 
-A candidate that is not active refuses with FAILED_PRECONDITION and names the active one in trailing metadata; one that is deposed
-while it works answers UNAVAILABLE, because whether the request took effect is then unknown. A reply to a change waits, for a bounded
-time, until the living brokers know of it, so that a client that asks any of them next finds it.
+A candidate that is not active refuses with FAILED_PRECONDITION and names the active one in trailing
+metadata; one that is deposed while it works answers UNAVAILABLE, because whether the request took
+effect is then unknown. A reply to a change waits, for a bounded time, until the living brokers know
+of it, so that a client that asks any of them next finds it.
 """
 
 from __future__ import annotations
 
 import secrets
-import uuid
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,7 +25,7 @@ from controller.images import broker_info, partition_state
 from controller.tenure import Deposed
 from wire.client_quotas import entity_from_message
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ACTIVE_CONTROLLER_KEY
+from wire.control.clients import ACTIVE_CONTROLLER_KEY, new_topic_id
 from wire.control.controller_pb2_grpc import ControllerServicer
 from wire.znodes import TOPIC_ID_BYTES, ControllerRegistration
 
@@ -35,11 +36,15 @@ NO_CONTROLLER = -1
 WAIT_MS_MAX = 300_000
 """The longest that a client may have its deletion waited for, whatever it asks for."""
 HANDED_OVER_WITHIN_MS = 2_000
-"""How long a broker that leaves is kept waiting for brokers that hear nothing; it waits 3 s for its answer (`broker/hand_over.py`)."""
+"""How long a broker that leaves is kept waiting for brokers that hear nothing; it waits 3 s for its
+answer (`broker/hand_over.py`).
+"""
 
 
 class Controller(ControllerServicer):
-    """See the module. `office` gives the active controller of this process, None while it stands by."""
+    """See the module. `office` gives the active controller of this process, None while it stands
+    by.
+    """
 
     def __init__(
         self,
@@ -68,7 +73,9 @@ class Controller(ControllerServicer):
     async def _submit(
         self, active: ActiveController, command: ask.Command, context: Context, *, timeout_ms: int = 0
     ) -> ask.Decision:
-        """Have a change made and wait until the brokers know, at most as long as the client and the settings allow."""
+        """Have a change made and wait until the brokers know, at most as long as the client and the
+        settings allow.
+        """
         try:
             decision = await active.submit(command)
         except Deposed as error:
@@ -117,9 +124,11 @@ class Controller(ControllerServicer):
     async def DeleteTopics(  # noqa: N802
         self, request: pb.DeleteTopicsRequest, context: Context
     ) -> pb.DeleteTopicsReply:
-        """Delete topics; a deletion that is not complete in time goes on and is answered REQUEST_TIMED_OUT.
+        """Delete topics; a deletion that is not complete in time goes on and is answered
+        REQUEST_TIMED_OUT.
 
-        Living brokers have as long as the client allows; for those that are not registered the settings' wait is enough.
+        Living brokers have as long as the client allows; for those that are not registered the
+        settings' wait is enough.
         """
         active = await self._active(context)
         command = ask.DeleteTopics(
@@ -142,7 +151,9 @@ class Controller(ControllerServicer):
         return pb.DeleteTopicsReply(results=results)
 
     async def _wait_deleted(self, active: ActiveController, topic_ids: Collection[bytes], timeout_ms: int) -> None:
-        """Wait until the topics are gone, as long as the client allows; once the settings' wait is over only for living brokers."""
+        """Wait until the topics are gone, as long as the client allows; once the settings' wait is
+        over only for living brokers.
+        """
         first_ms = self._settings.apply_wait_ms
         allowed_ms = min(timeout_ms, WAIT_MS_MAX) if timeout_ms > 0 else first_ms
         is_complete = await active.wait_until(
@@ -192,7 +203,9 @@ class Controller(ControllerServicer):
     async def ControlledShutdown(  # noqa: N802
         self, request: pb.ControlledShutdownRequest, context: Context
     ) -> pb.ControlledShutdownReply:
-        """Move a broker's leaderships; the answer comes when the living brokers know of it, and before the one that leaves gives up."""
+        """Move a broker's leaderships; the answer comes when the living brokers know of it, and
+        before the one that leaves gives up.
+        """
         active = await self._active(context)
         command = ask.ControlledShutdown(node_id=request.node_id, broker_epoch=request.broker_epoch)
         decision = await self._submit(active, command, context, timeout_ms=HANDED_OVER_WITHIN_MS)
@@ -201,7 +214,9 @@ class Controller(ControllerServicer):
     async def ReportOfflineReplicas(  # noqa: N802
         self, request: pb.ReportOfflineReplicasRequest, context: Context
     ) -> pb.ReportOfflineReplicasReply:
-        """What a broker has lost with a log directory; answered as soon as other leaders are stored."""
+        """What a broker has lost with a log directory; answered as soon as other leaders are
+        stored.
+        """
         active = await self._active(context)
         command = ask.ReplicasOffline(
             node_id=request.node_id,
@@ -334,7 +349,9 @@ class Controller(ControllerServicer):
 
 
 def _awaited(cluster: Cluster, topic_ids: Collection[bytes]) -> dict[bytes, set[int]]:
-    """Of these topics those that are not deleted yet, with the brokers that their deletion waits for."""
+    """Of these topics those that are not deleted yet, with the brokers that their deletion waits
+    for.
+    """
     return {
         cluster.topics[name].topic_id: cluster.awaited_for_deletion(name)
         for name in cluster.deletions
@@ -373,14 +390,6 @@ def _quarantines(cluster: Cluster) -> list[pb.Quarantine]:
 async def _abort_deposed(context: Context, error: Deposed) -> NoReturn:
     await context.abort(grpc.StatusCode.UNAVAILABLE, f"{error}; whether the request took effect is unknown")
     raise error
-
-
-def new_topic_id() -> bytes:
-    """A random topic id whose text form does not begin with a dash, which command lines would take for an option."""
-    while True:
-        topic_id = uuid.uuid4().bytes
-        if topic_id[0] >> 2 != 0b111110:
-            return topic_id
 
 
 def _refused_ids(request: pb.CreateTopicsRequest) -> list[pb.TopicResult]:

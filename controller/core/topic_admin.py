@@ -1,6 +1,8 @@
-"""Creating topics, growing them and changing their configs: a client's request in, facts and outcomes out.
+"""Creating topics, growing them and changing their configs: a client's request in, facts and
+outcomes out.
 
-Each topic of a request stands for itself: one refusal does not touch the others. `topic_checks` has the rules.
+Each topic of a request stands for itself: one refusal does not touch the others. `topic_checks` has
+the rules.
 """
 
 from __future__ import annotations
@@ -45,9 +47,19 @@ DEFAULT_COUNT = -1
 
 
 def create_topics(draft: Draft, command: CreateTopics) -> None:
-    """Create each topic that passes the checks."""
+    """Create each topic that passes the checks. A request with the id of the topic that has its name
+    already is a repeated one, whose first answer was lost.
+    """
     repeated = _repeated(request.name for request in command.topics)
     for request in command.topics:
+        existing = draft.cluster.topics.get(request.name)
+        if (
+            existing is not None
+            and existing.topic_id == request.topic_id
+            and not draft.cluster.is_deleting(existing.name)
+        ):
+            draft.reply.append(TopicOutcome(name=existing.name, topic=existing))
+            continue
         refusal = repeated.get(request.name) or _create_refusal(draft, request)
         if refusal is not None:
             _refuse(draft, request.name, refusal)
@@ -66,7 +78,9 @@ def create_topics(draft: Draft, command: CreateTopics) -> None:
 
 
 def start_partitions(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
-    """Take new partitions and their replicas through their first states, to a leader where one is alive."""
+    """Take new partitions and their replicas through their first states, to a leader where one is
+    alive.
+    """
     started = list(partitions)
     replicas = [Replica(*partition, node) for partition in started for node in draft.cluster.replicas_of(partition)]
     for partition in started:
@@ -161,9 +175,11 @@ def create_partitions(draft: Draft, command: CreatePartitions) -> None:
 
 
 def take_partitions(draft: Draft, command: PartitionsFound) -> None:
-    """Start partitions that somebody else added to a topic's znode, and have it written again: such tools drop the topic id.
+    """Start partitions that somebody else added to a topic's znode, and have it written again: such
+    tools drop the topic id.
 
-    What is not taken is written back as it was: partitions of a topic that is mirrored here, and other replicas of those that were there.
+    What is not taken is written back as it was: partitions of a topic that is mirrored here, and
+    other replicas of those that were there.
     """
     topic = draft.cluster.topics.get(command.topic)
     if topic is None or command.version <= topic.version or draft.cluster.is_deleting(topic.name):

@@ -1,7 +1,9 @@
-"""A site without processes: what ZooKeeper would hold, who is alive, and a controller machine that may crash between two writes.
+"""A site without processes: what ZooKeeper would hold, who is alive, and a controller machine that
+may crash between two writes.
 
-`SiteModel` commits only the durable facts of a decision and can stop after any of them. `ControllerScene` tells it as a conversation
-for golden scripts; its commands are the methods named `do_*`.
+`SiteModel` commits only the durable facts of a decision and can stop after any of them.
+`ControllerScene` tells it as a conversation for golden scripts; its commands are the methods named
+`do_*`.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ class SiteModel:
         return dict(self.brokers)
 
     def take_over(self, *, unreachable: frozenset[int] = frozenset()) -> ask.Decision:
-        """A new controller loads what is stored and takes over; nothing listens at some of the brokers."""
+        """A new controller loads what is stored and takes over; nothing listens at some of the
+        brokers.
+        """
         self.controller_epoch += 1
         cluster = Cluster(rules=self.rules, controller_id=1, controller_epoch=self.controller_epoch)
         cluster.brokers = dict(self.brokers)
@@ -96,7 +100,9 @@ class SiteModel:
         return self.machine.cluster
 
     def give(self, command: ask.Command) -> ask.Decision:
-        """Decide, commit, apply. Crashed when the commit is to be interrupted; then only a part of it is stored."""
+        """Decide, commit, apply. Crashed when the commit is to be interrupted; then only a part of
+        it is stored.
+        """
         assert self.machine is not None, "no controller"
         decision = self.machine.decide(command)
         for change in filter(is_durable, decision.facts):
@@ -110,7 +116,9 @@ class SiteModel:
         return decision
 
     def mend(self, name: str) -> list[ask.Decision]:
-        """What is stored of a topic can be understood again, or is gone; the controller looks at it, then at the marks."""
+        """What is stored of a topic can be understood again, or is gone; the controller looks at
+        it, then at the marks.
+        """
         del self.broken[name]
         look = ask.QuarantineLookedAt(
             topics=tuple(topic for topic in (self.topics.get(name),) if topic is not None),
@@ -181,7 +189,9 @@ class SiteModel:
         return self.proposed(partition, members, **changed).partitions[0]
 
     def proposed(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> ask.Decision:
-        """The leader of a partition proposes in-sync replicas under the state that stands; `changed` fields lie."""
+        """The leader of a partition proposes in-sync replicas under the state that stands;
+        `changed` fields lie.
+        """
         known = self.cluster.leaderships[partition]
         node = changed.pop("node_id", known.leader)
         broker_epoch = changed.pop("broker_epoch", self.brokers[node].epoch if node in self.brokers else -1)
@@ -196,7 +206,9 @@ class SiteModel:
         return self.give(command)
 
     def catch_up(self) -> None:
-        """Every living replica is proposed for the in-sync replicas by its leader, until nothing changes."""
+        """Every living replica is proposed for the in-sync replicas by its leader, until nothing
+        changes.
+        """
         for partition in sorted(self.cluster.partition_phases):
             known = self.cluster.leaderships.get(partition)
             if known is None or known.leader not in self.cluster.brokers:
@@ -244,7 +256,9 @@ def link_record(name: str = "b-a", *, active: str = "b", epoch: int = 1, floor: 
 
 
 class ControllerScene:
-    """Golden scripts: one line a command; the answer is what was decided, told, and what it leaves."""
+    """Golden scripts: one line a command; the answer is what was decided, told, and what it
+    leaves.
+    """
 
     def __init__(self) -> None:
         self.model = SiteModel()
@@ -309,6 +323,8 @@ class ControllerScene:
             claim=ask.LinkClaim(link=link, epoch=int(epoch or 0)),
             configs=configs,
         )
+        if name in self.model.cluster.topics:  # another topic of this name, not the same request again
+            request = replace(request, topic_id=b"another".ljust(16, b"."))
         return self._give(ask.CreateTopics(topics=(request,)))
 
     def do_grow(self, name: str, total: str) -> list[str]:
@@ -385,7 +401,9 @@ class ControllerScene:
         return self._give(ask.UnregisterBroker(node_id=int(node)))
 
     def do_propose(self, partition: str, isr: str, **changed: str) -> list[str]:
-        """The partition's leader proposes in-sync replicas; `leader_epoch=` and `partition_epoch=` lie."""
+        """The partition's leader proposes in-sync replicas; `leader_epoch=` and `partition_epoch=`
+        lie.
+        """
         try:
             decision = self.model.proposed(
                 _partition(partition), _nodes_of(isr), **{name: int(value) for name, value in changed.items()}
@@ -405,7 +423,9 @@ class ControllerScene:
         return self._give(ask.ElectLeaders(partitions=named, is_unclean=kind == "unclean"))
 
     def do_unclean(self, wish: str) -> list[str]:
-        """Unclean elections are allowed (`true`) or ruled out (`false`) for all brokers, or neither (`unset`)."""
+        """Unclean elections are allowed (`true`) or ruled out (`false`) for all brokers, or neither
+        (`unset`).
+        """
         self.model.altered_unclean_election = None if wish == "unset" else wish == "true"
         if self.model.machine is None:
             return []
@@ -451,7 +471,9 @@ def _nodes(nodes: tuple[int, ...]) -> str:
 
 
 def told(decision: ask.Decision) -> list[str]:
-    """A decision in lines: outcomes, leaderships and topics stored, and what is published to whom."""
+    """A decision in lines: outcomes, leaderships and topics stored, and what is published to
+    whom.
+    """
     lines = [_outcome(outcome.name or "(unknown)", outcome.error, outcome.message) for outcome in decision.reply]
     lines += [_outcome(str(answer.partition), answer.error, answer.message) for answer in decision.partitions]
     if decision.error:

@@ -1,15 +1,17 @@
-"""Clients of the control services that several programs share: the active controller of a site, and brokers by address.
+"""Clients of the control services that several programs share: the active controller of a site, and
+brokers by address.
 
-`ControllerClient` asks any candidate, follows the trailing metadata of one that is not active, and goes round the seeds when
-one does not answer; brokers (which look the active one up in ZooKeeper), mirrors and tools use it. `BrokerControlChannels` keeps
-one channel per broker address.
-Neither interprets an answer: Kafka error codes inside replies are the caller's business.
+`ControllerClient` asks any candidate, follows the trailing metadata of one that is not active, and
+goes round the seeds when one does not answer; brokers (which look the active one up in ZooKeeper),
+mirrors and tools use it. `BrokerControlChannels` keeps one channel per broker address. Neither
+interprets an answer: Kafka error codes inside replies are the caller's business.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -24,16 +26,24 @@ from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.controller_pb2_grpc import ControllerStub
 
 ACTIVE_CONTROLLER_KEY = "active-controller"
-"""Trailing metadata of a candidate that is not active: where the active one is, empty when it does not know."""
+"""Trailing metadata of a candidate that is not active: where the active one is, empty when it does
+not know.
+"""
 
 ATTEMPT_TIMEOUT_S_MIN = 1.0
 CLIENT_TIMEOUT_MS_MIN = 1_000
 CLIENT_TIMEOUT_MS_MAX = 300_000
-"""Bounds of what a client's own timeout allows: below, no other controller could be found; above, a request would be forgotten here."""
+"""Bounds of what a client's own timeout allows: below, no other controller could be found; above, a
+request would be forgotten here.
+"""
 ANSWERED_WITHIN_MS = 500.0
-"""Longer than the controller waits for a client: its answer says what goes on, and has to come back yet."""
+"""Longer than the controller waits for a client: its answer says what goes on, and has to come back
+yet.
+"""
 REPEATED_WITHIN_MS = 3000.0
-"""For what its caller repeats without harm: a controller that has vanished is looked up anew after so long."""
+"""For what its caller repeats without harm: a controller that has vanished is looked up anew after
+so long.
+"""
 _FOLLOWED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
 
 
@@ -58,10 +68,12 @@ class _Line:
 
 
 class ControllerClient:
-    """Finds the active controller among the addresses that `seeds` names now, and stays with it while it answers.
+    """Finds the active controller among the addresses that `seeds` names now, and stays with it
+    while it answers.
 
-    A channel whose call failed takes no new ones and is closed when those that are under way on it have ended: they may be carried out yet,
-    and one that is asked again would then hear that its topic exists already.
+    A channel whose call failed takes no new ones and is closed when those that are under way on it
+    have ended: they may be carried out yet, and one that is asked again would then hear that its
+    topic exists already.
     """
 
     def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000) -> None:
@@ -73,8 +85,12 @@ class ControllerClient:
         self._given_up: set[_Line] = set()
 
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsReply:
-        """Create topics; a repeated attempt may answer that the topic exists already."""
-        reply: pb.CreateTopicsReply = await self._call("CreateTopics", request, self._allowed_ms(request.timeout_ms))
+        """Create topics. Each gets its id here, by which the controller recognises a repeated attempt."""
+        named = pb.CreateTopicsRequest()
+        named.CopyFrom(request)
+        for topic in named.topics:
+            topic.topic_id = topic.topic_id or new_topic_id()
+        reply: pb.CreateTopicsReply = await self._call("CreateTopics", named, self._allowed_ms(request.timeout_ms))
         return reply
 
     async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsReply:
@@ -109,7 +125,9 @@ class ControllerClient:
         return reply
 
     async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
-        """Propose in-sync replicas. After ControllerUnavailable nobody knows whether they are in force."""
+        """Propose in-sync replicas. After ControllerUnavailable nobody knows whether they are in
+        force.
+        """
         reply: pb.AlterPartitionsReply = await self._call("AlterPartitions", request, REPEATED_WITHIN_MS)
         return reply
 
@@ -161,7 +179,9 @@ class ControllerClient:
             await line.channel.close(None)
 
     def _allowed_ms(self, timeout_ms: int) -> float:
-        """How long a request of a client may take that allows `timeout_ms` (0: it says nothing), with time for the way of the answer."""
+        """How long a request of a client may take that allows `timeout_ms` (0: it says nothing),
+        with time for the way of the answer.
+        """
         if timeout_ms <= 0:
             return self._timeout_ms
         return min(max(timeout_ms, CLIENT_TIMEOUT_MS_MIN), CLIENT_TIMEOUT_MS_MAX) + ANSWERED_WITHIN_MS
@@ -219,7 +239,9 @@ class ControllerClient:
         return seeds[self._turn % len(seeds)]
 
     def _give_up(self, address: str, line: _Line) -> None:
-        """A channel that failed once waits ever longer before it connects again; a new one does not."""
+        """A channel that failed once waits ever longer before it connects again; a new one does
+        not.
+        """
         if self._lines.get(address) is line:
             del self._lines[address]
             self._given_up.add(line)
@@ -228,6 +250,16 @@ class ControllerClient:
         if line in self._given_up and not line.calls:
             self._given_up.discard(line)
             await line.channel.close(None)
+
+
+def new_topic_id() -> bytes:
+    """A random topic id whose text form does not begin with a dash, which command lines would take
+    for an option.
+    """
+    while True:
+        topic_id = uuid.uuid4().bytes
+        if topic_id[0] >> 2 != 0b111110:
+            return topic_id
 
 
 def _redirected_address(error: grpc.aio.AioRpcError) -> str:

@@ -67,7 +67,9 @@ async def test_after_a_proposal_that_nobody_answered_the_active_controller_is_lo
 
 
 class Working(Candidate):
-    """Makes a topic, which takes until it is told to; to proposals it answers as a server does that shuts down."""
+    """Makes a topic, which takes until it is told to; to proposals it answers as a server does that
+    shuts down.
+    """
 
     def __init__(self) -> None:
         super().__init__(is_silent=False)
@@ -174,3 +176,36 @@ async def test_a_caller_that_is_cancelled_is() -> None:
         working.may_answer.set()
         await client.close()
         await working.stop()
+
+
+class Deposed(Candidate):
+    """Loses its office once, after it has stored the topic and before it answers."""
+
+    def __init__(self) -> None:
+        super().__init__(is_silent=False)
+        self.ids: list[bytes] = []
+
+    async def CreateTopics(
+        self,
+        request: pb.CreateTopicsRequest,
+        context: Any,
+    ) -> pb.CreateTopicsReply:
+        """As the service answers."""
+        self.ids.append(request.topics[0].topic_id)
+        if len(self.ids) == 1:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "whether the request took effect is unknown")
+        return pb.CreateTopicsReply(results=[pb.TopicResult(name="orders")])
+
+
+async def test_a_repeated_creation_has_the_same_topic_id() -> None:
+    deposed = Deposed()
+    await deposed.start()
+    client = ControllerClient(lambda: [deposed.address])
+    try:
+        await client.create_topics(pb.CreateTopicsRequest(topics=[pb.NewTopic(name="orders", partition_count=1)]))
+    finally:
+        await client.close()
+        await deposed.stop()
+    first, second = deposed.ids
+    assert first == second
+    assert len(first) == 16

@@ -35,6 +35,18 @@ def grow(model: SiteModel, name: str, total: int, **more: Any) -> ask.TopicOutco
     return model.give(ask.CreatePartitions(topics=(request,))).reply[0]
 
 
+def test_a_repeated_request_whose_answer_was_lost_succeeds_and_changes_nothing(model: SiteModel) -> None:
+    first = create(model, topic_request("t", 2))
+    decision = model.give(ask.CreateTopics(topics=(topic_request("t", 2),)))
+    assert decision.reply[0] == ask.TopicOutcome(name="t", topic=model.cluster.topics["t"])
+    assert (decision.facts, first.error, first.topic) == ((), ErrorCode.none, model.cluster.topics["t"])
+    another = replace(topic_request("t", 2), topic_id=b"another id......")
+    assert create(model, another).error is ErrorCode.topic_already_exists
+    model.give(ask.DeleteTopics(names=("t",)))
+    if "t" in model.cluster.topics:
+        assert create(model, topic_request("t", 2)).error is ErrorCode.topic_already_exists
+
+
 @pytest.mark.parametrize(
     ("request_", "error", "words"),
     [
